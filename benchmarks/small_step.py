@@ -50,8 +50,8 @@ KEYS = 1_000
 SIZES = (1, 5, 50)
 _OWN = [key for number in range(KEYS * TASKS) if partition_for_key(key := b"key-%06d" % number, TASKS) == 0]
 """The keys of task 0."""
-_BYTES = Consumed(BytesSerde(), BytesSerde())
-_TO_BYTES = Produced(BytesSerde(), BytesSerde())
+_BYTES: Any = Consumed(BytesSerde(), BytesSerde())
+_TO_BYTES: Any = Produced(BytesSerde(), BytesSerde())
 
 
 def with_lambda() -> Topology:

