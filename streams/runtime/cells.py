@@ -78,7 +78,7 @@ class CellReader:
                 failed.setdefault(int(rows[at]), error)
         return EncodedValues(column, serde, self._topic, nulls, normal)
 
-    def _read_alone(self, serde: Serde, cells: list[bytes | None], failed: dict[int, Exception]) -> list[Any]:
+    def _read_alone(self, serde: Serde, cells: Sequence[bytes | None], failed: dict[int, Exception]) -> list[Any]:
         """The objects of cells that need no headers."""
         return _each(lambda: read_all(serde, self._topic, cells, None), serde.deserialize, self._topic, cells, failed)
 

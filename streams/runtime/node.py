@@ -433,10 +433,8 @@ def changing_nodes(processors: Mapping[str, AnyProcessor], children: Callable[[s
     """
     found = set[str]()
     for name, one in reversed(list(processors.items())):
-        operator = one if isinstance(one, Operator) else None
-        passes_on = operator is None or not operator.makes_results
-        changes = operator is None or not operator.leaves_values
-        if changes or (passes_on and not found.isdisjoint(children(name))):
+        makes, leaves = (one.makes_results, one.leaves_values) if isinstance(one, Operator) else (False, False)
+        if not leaves or (not makes and not found.isdisjoint(children(name))):
             found.add(name)
     return frozenset(found)
 
@@ -794,10 +792,9 @@ class NodeRunner:
         if isinstance(processor, Operator):
             self.process_batch = processor.process_batch
             self.takes_records = type(processor).process is not Operator.process
-            context.changes_in_place = processor.changes_in_place
+            context.changes_in_place = processor.changes_in_place  # False for others
         else:
             self.process_batch = partial(context.attempt_each, process=processor.process)
-            context.changes_in_place = False
 
     def receive(self, record: Record) -> None:
         """Process one record under the processing policy."""
