@@ -9,6 +9,8 @@ import ctypes
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from struct import pack
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -62,9 +64,35 @@ class RecordColumns:
         )
 
 
+FEW_ROWS = 8
+"""Up to so many rows cost less as objects, one by one, than the calls for a column of them."""
+
+
+_BINARY = pa.binary()
+
+
 def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
     """A column of these values, with 64-bit offsets from 2 GiB on, where Arrow would otherwise split it into chunks."""
-    return one_piece(pa.array(values, pa.binary()))
+    if len(values) <= FEW_ROWS and (found := _few_cells(values)) is not None:
+        return found
+    return one_piece(pa.array(values, _BINARY))
+
+
+def _few_cells(values: Sequence[bytes | None]) -> pa.BinaryArray | None:
+    """A column of few values, for which Arrow's own function takes three times as long; None: it is needed."""
+    nulls = values.count(None)
+    cells = [cell or b"" for cell in values] if nulls else values
+    try:
+        data, ends = b"".join(cells), [0, *accumulate(map(len, cells))]  # type: ignore[arg-type]
+    except TypeError:
+        return None  # a serde has given something else than bytes
+    if ends[-1] != len(data) or ends[-1] >= 2**31:
+        return None
+    valid = None
+    if nulls:
+        valid = pa.py_buffer(bytes([sum(1 << row for row, cell in enumerate(values) if cell is not None)]))
+    buffers = [valid, pa.py_buffer(pack(f"{len(ends)}i", *ends)), pa.py_buffer(data)]
+    return pa.BinaryArray.from_buffers(_BINARY, len(values), buffers, nulls)
 
 
 def cells_of(values: Sequence[bytes | None]) -> pa.BinaryArray:
@@ -90,10 +118,26 @@ def one_column(columns: Sequence[BinaryColumn]) -> BinaryColumn:
     return pa.concat_arrays(columns)
 
 
+_NARROW, _WIDE = np.dtype(np.int32), np.dtype(np.int64)
+_NO_BYTES = np.zeros(1, np.uint8)
+
+
+_NUMBERS = {_NARROW: pa.int32(), _WIDE: pa.int64()}
+
+
+def number_column(numbers: npt.NDArray[Any]) -> pa.Array:
+    """The column of these int32 or int64 numbers, without a copy, as from `pa.array` in a quarter of its time."""
+    numbers = np.ascontiguousarray(numbers)
+    return pa.Array.from_buffers(_NUMBERS[numbers.dtype], len(numbers), [None, pa.py_buffer(numbers)])
+
+
 def cell_bounds(column: BinaryColumn) -> npt.NDArray[np.int32] | npt.NDArray[np.int64]:
     """Where each of the n >= 1 cells begins in the column's data, and where the last one ends, [n + 1]; a view."""
-    width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
-    return np.frombuffer(column.buffers()[1], width)[column.offset : column.offset + len(column) + 1]
+    width = _WIDE if isinstance(column, pa.LargeBinaryArray) else _NARROW
+    bounds: npt.NDArray[Any] = np.frombuffer(
+        column.buffers()[1], width, len(column) + 1, column.offset * width.itemsize
+    )
+    return bounds
 
 
 def data_and_bounds(column: BinaryColumn) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
@@ -135,15 +179,33 @@ class BinaryCells:
 
     def __init__(self, column: BinaryColumn | pa.NullArray | None) -> None:
         self.addresses = (0, 0, 0)
-        if column is None or column.null_count == len(column):
+        if column is None or (nulls := column.null_count) == (count := len(column)):
             return
-        data_buffer = column.buffers()[2]
-        self._ends: npt.NDArray[np.int64] = np.ascontiguousarray(cell_bounds(column), np.int64)
+        # They belong to the column.
+        self._column = column
+        _, bounds, data = column.buffers()
+        offset, width = column.offset, _WIDE if isinstance(column, pa.LargeBinaryArray) else _NARROW
+        self._ends = np.frombuffer(bounds, width, count + 1, offset * width.itemsize)
+        if width is _NARROW:
+            self._ends = self._ends.astype(_WIDE)
         # An address even where there are no bytes at all: for librdkafka address 0 means null, not empty.
-        self._data = np.frombuffer(data_buffer, np.uint8) if data_buffer and data_buffer.size else np.zeros(1, np.uint8)
-        self._valid = np.ascontiguousarray(column.is_valid(), np.uint8) if column.null_count else np.empty(0, np.uint8)
-        validity = self._valid.ctypes.data if column.null_count else 0
-        self.addresses = (self._ends.ctypes.data, self._data.ctypes.data, validity)
+        start = data.address if data is not None and data.size else address_of(_NO_BYTES)
+        validity = 0
+        if nulls:
+            self._valid = np.ascontiguousarray(column.is_valid(), np.uint8)
+            validity = address_of(self._valid)
+        self.addresses = (address_of(self._ends), start, validity)
+
+
+def rows_where(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """The rows at which a mask is true; `np.flatnonzero`, with an eighth of its calls."""
+    return mask.nonzero()[0]
+
+
+def address_of(array: npt.NDArray[Any]) -> int:
+    """Where the data of an array begin; `ndarray.ctypes` makes several objects to tell it."""
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 # --- Record headers as bytes: one cell of an Arrow column holds the header list of one record.
@@ -224,7 +286,7 @@ class ColumnBuffers:
     @property
     def addresses(self) -> tuple[int, int, int, int]:
         """The column's row in a kernel's table: ends (int32), data, validity bitmap, capacity."""
-        return (self._ends.ctypes.data, self._data.ctypes.data, self._valid.ctypes.data, len(self._data))
+        return (address_of(self._ends), address_of(self._data), address_of(self._valid), len(self._data))
 
     @property
     def capacity(self) -> int:
@@ -349,9 +411,12 @@ def numbers_at(column: pa.BinaryArray, place: int) -> Int64s:
 
 def sliced(column: pa.BinaryArray, front: int, back: int = 0) -> pa.BinaryArray:
     """The cells without their first and last bytes (each cell must have that many); null where the column is null."""
-    cells, buffers = BinaryCells(column), ColumnBuffers(len(column), _bytes(column))
+    if len(column) <= FEW_ROWS:
+        cells = column.to_pylist()
+        return binary_column([cell if cell is None else cell[front : len(cell) - back] for cell in cells])
+    addresses, buffers = BinaryCells(column), ColumnBuffers(len(column), _bytes(column))
     counters = np.zeros(COUNTERS, np.int64)
-    table = np.array([(*cells.addresses, 0), buffers.addresses], np.int64)
+    table = np.array([(*addresses.addresses, 0), buffers.addresses], np.int64)
     _slice_cells(table[:1], len(column), front, back, table[1:], counters)
     return buffers.array(len(column), int(counters[BYTES]), int(counters[NULLS]))
 

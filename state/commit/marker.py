@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -159,11 +160,11 @@ class CommitMarker:
 
     def to_bytes(self) -> bytes:
         """The marker as JSON with sorted keys: equal markers have equal bytes."""
-        found = {name: getattr(self, name) for name in _FIELDS}
-        return write(
-            {name: one for name, one in found.items() if one != _OPTIONAL.get(name, _WRITTEN)},
-            option=orjson.OPT_SORT_KEYS,
-        )
+        found = dict(zip(_FIELDS, _VALUES_OF(self), strict=True))
+        for name, older in _OPTIONAL.items():
+            if found[name] == older:
+                del found[name]
+        return write(found, option=orjson.OPT_SORT_KEYS)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CommitMarker:
@@ -191,8 +192,8 @@ class CommitMarker:
         return (self.query_id, self.batch_id, self.batch) == (query_id, batch_id, batch)
 
 
-_FIELDS = frozenset(each.name for each in fields(CommitMarker))
-_WRITTEN = object()
+_FIELDS = dict.fromkeys(each.name for each in fields(CommitMarker))
+_VALUES_OF = attrgetter(*_FIELDS)
 _OPTIONAL = {"continues": "", "earlier": {}, "transactional_id": "", "placement": Placement.MURMUR2.value}
 """Fields that are left out where they have the value that older markers mean."""
 
@@ -339,22 +340,14 @@ class _StoreDigest:
 
 def _update(digest: Any, parts: list[tuple[pa.Array, pa.Array, np.ndarray]]) -> None:
     """Adds one block of rows to the digest."""
-    keys, values, timestamps = ([part[i] for part in parts] for i in range(3))
-    for columns in (keys, values):
+    timestamps = [part[2] for part in parts]
+    for columns in ([part[0] for part in parts], [part[1] for part in parts]):
         for column in columns:
             digest.update(cell_sizes(column, null=-1))
         for column in columns:
-            for value_buffer in _value_bytes(column):
-                digest.update(value_buffer)
+            if len(column) and (data := column.buffers()[2]) is not None:
+                bounds = cell_bounds(column)
+                digest.update(memoryview(data)[int(bounds[0]) : int(bounds[-1])])
     for stamps in timestamps:
         # A client that cannot write time 0 writes 1 (`state.kafka.transport`).
         digest.update(np.maximum(stamps, 1).astype(np.int64, copy=False).tobytes())
-
-
-def _value_bytes(column: pa.Array) -> list[memoryview]:
-    """The bytes of all values in a row, without a copy."""
-    if not len(column):
-        return []
-    offsets = cell_bounds(column)
-    data = column.buffers()[2]
-    return [memoryview(data)[int(offsets[0]) : int(offsets[-1])]] if data is not None else []

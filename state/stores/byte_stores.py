@@ -110,7 +110,11 @@ class KeyValueBytesStore:
 
     def put_columns(self, keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: Int64s) -> None:
         """Writes a column of rows, as `put` row by row would; null deletes."""
-        self._buffer.put_columns(self._local(keys), values, timestamps)
+        if are_few(keys):
+            for key, value, timestamp in zip(keys.to_pylist(), values.to_pylist(), timestamps.tolist(), strict=True):
+                self.put(key, value, timestamp)
+        else:
+            self._buffer.put_columns(self._local(keys), values, timestamps)
 
     def scan_prefixes(self, prefixes: pa.BinaryArray) -> RangeRows:
         """Rows whose key starts with each of these bytes (`prefix` for a column). Sorted prefixes are the fastest."""

@@ -21,7 +21,18 @@ import pyarrow.compute as pc
 from sortedcontainers import SortedList
 
 from state import sorting
-from state.columns import MEMCMP, NOTHING, BinaryCells, Int64s, joined, numbers_at, packed, sliced
+from state.columns import (
+    FEW_ROWS,
+    MEMCMP,
+    NOTHING,
+    BinaryCells,
+    Int64s,
+    binary_column,
+    joined,
+    numbers_at,
+    packed,
+    sliced,
+)
 from state.errors import StateError
 from state.tables.open_tables import DiskTable, open_table
 from state.tables.rocks_common import DEFAULT_SETTINGS, SCRATCH, RocksSettings
@@ -87,7 +98,13 @@ class Block:
     def __init__(self, columns: EntryColumns, order: Int64s) -> None:
         self.columns = columns
         self.order = order
-        self._cells = BinaryCells(columns.keys)
+        self._found_cells: BinaryCells | None = None
+
+    @property
+    def _cells(self) -> BinaryCells:
+        if self._found_cells is None:
+            self._found_cells = BinaryCells(self.columns.keys)
+        return self._found_cells
 
     @classmethod
     def of_writes(cls, columns: EntryColumns) -> Block:
@@ -135,6 +152,8 @@ class Block:
 
     def sorted_by(self, values: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BinaryArray]:
         """Keys in key order, with other values that are given in the order of the rows."""
+        if sorting.is_identity(self.order):
+            return self.columns.keys, values
         order = pa.array(self.order)
         return self.columns.keys.take(order), values.take(order)
 
@@ -288,7 +307,6 @@ Entry = tuple["bytes | None", int]
 _ENTRY_OVERHEAD = 250
 # Up to here searching every block costs less than merging them.
 _FEW_BLOCKS = 4
-_FEW_ROWS = 8
 # Bounds of a part of a step that has spilled.
 _PART_ROWS = 100_000
 _PART_BYTES = 16 * 1024 * 1024
@@ -296,7 +314,7 @@ _PART_BYTES = 16 * 1024 * 1024
 
 def are_few(rows: pa.BinaryArray) -> bool:
     """Whether rows cost less one by one than as a column."""
-    return len(rows) <= _FEW_ROWS
+    return len(rows) <= FEW_ROWS
 
 
 class WriteBuffer:
@@ -387,7 +405,7 @@ class WriteBuffer:
     def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         """The values of a column of keys as this step sees them; see `OrderedTable.get_columns`."""
         if are_few(keys):
-            return pa.array(self.multi_get(keys.to_pylist()), pa.binary())
+            return binary_column(self.multi_get(keys.to_pylist()))
         self._pack()
         return get_in_order(self._get_sorted, keys) if self.dirty else self._table.get_columns(keys)
 
@@ -531,12 +549,12 @@ class WriteBuffer:
         entries = self._entries
         if entries:
             columns = EntryColumns(
-                pa.array(entries, pa.binary()),
-                pa.array((value for value, _ in entries.values()), pa.binary()),
-                np.fromiter((timestamp for _, timestamp in entries.values()), np.int64, len(entries)),
+                binary_column(list(entries)),
+                binary_column([value for value, _ in entries.values()]),
+                np.array([timestamp for _, timestamp in entries.values()], np.int64),
             )
             self._entries, self._sorted, self._unsorted = {}, None, []
-            self._add(Block.of_writes(columns))
+            self._add(Block(columns, sorting.sorted_rows(columns.keys)))
 
     def _unpack(self) -> None:
         """Makes single writes of the blocks."""

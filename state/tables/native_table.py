@@ -15,7 +15,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BYTES, COUNTERS, FULL, MEMCMP, NEEDED, NULLS, ROWS, BinaryCells, ColumnBuffers
+from state.columns import (
+    BYTES,
+    COUNTERS,
+    FEW_ROWS,
+    FULL,
+    MEMCMP,
+    NEEDED,
+    NULLS,
+    ROWS,
+    BinaryCells,
+    ColumnBuffers,
+    address_of,
+)
 from state.errors import StateError
 from state.tables import native_kernels as kernels
 from state.tables import native_objects as objects
@@ -278,8 +290,9 @@ class Writer:
         head = _HEADER.pack(0, len(keys) + len(delete_ranges)) + ranges
         batch = np.empty(len(head) + kernels.batch_bytes(table, len(keys)), np.uint8)
         batch[: len(head)] = np.frombuffer(head, np.uint8)
-        kernels.fill_batch(table, len(keys), batch.ctypes.data + len(head))
-        handle = self._library.writebatch_create_from(batch.ctypes.data, len(batch))
+        at = address_of(batch)
+        kernels.fill_batch(table, len(keys), at + len(head))
+        handle = self._library.writebatch_create_from(at, len(batch))
         try:
             self._library.checked("write", self._database, self._handles.write, handle)
         finally:
@@ -349,6 +362,8 @@ class _Reads:
         return self._rows.get(key)
 
     def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        if len(keys) <= FEW_ROWS:
+            return list(map(self._rows.get, keys))
         values: list[bytes | None] = self.get_columns(pa.array(keys, pa.binary())).to_pylist()
         return values
 

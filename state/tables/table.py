@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sortedcontainers import SortedDict
 
+from state.columns import binary_column
 from state.errors import StateError
 from state.sorting import inverse, is_identity, sorted_rows
 
@@ -258,7 +259,7 @@ def scan_in_order(
 
 
 def columns_of(rows: Sequence[RowChange]) -> Columns:
-    return pa.array([key for key, _ in rows], pa.binary()), pa.array([value for _, value in rows], pa.binary())
+    return binary_column([key for key, _ in rows]), binary_column([value for _, value in rows])
 
 
 def scan_each(

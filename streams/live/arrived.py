@@ -97,9 +97,12 @@ class Arrived:
         Args:
             order: The places of the records.
         """
-        rows = [batch for batch in self.batches if batch.entry != DEAD_LETTER_ENTRY]
-        if any(batch.rows.num_rows == len(self) for batch in rows) or (order == self.order).all():
-            return self  # the rows' timestamps give the same
+        count = len(self)
+        for batch in self.batches:
+            if batch.entry != DEAD_LETTER_ENTRY and batch.rows.num_rows == count:
+                return self  # the rows' timestamps give the same
+        if (order == self.order).all():
+            return self
         return replace(self, batches=tuple(map(partial(_placed, offsets=self.offsets, order=order), self.batches)))
 
 
@@ -171,7 +174,10 @@ class Arrivals:
                 )  # fmt: skip
             batches.append(rows)
         self._pipeline.touched.clear()
-        offsets, times, written = (np.concatenate(parts) for parts in zip(*self._noted, strict=True))
+        noted = self._noted
+        offsets, times, written = (
+            noted[0] if len(noted) == 1 else (np.concatenate(parts) for parts in zip(*noted, strict=True))
+        )
         return Arrived(
             first=int(columns.offsets[0]),
             end=int(columns.offsets[-1]) + 1,

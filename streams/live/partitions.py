@@ -22,6 +22,7 @@ from state.kafka.topics import TopicPartition
 from streams.errors import RecordFailedError
 from streams.live.arrived import Arrived, resolved
 from streams.model.record import NO_TIME
+from streams.runtime.rows import NOW
 from streams.source.topics import due_before_ms
 
 MOST_RECORDS = 50_000
@@ -205,8 +206,8 @@ class OwnPartition:
 
     def next_ms(self, now_ms: int) -> int | None:
         """The time of the next record; None: none waits."""
-        first = next((one.order[:1] for one in self.waiting if len(one)), None)
-        return None if first is None else int(resolved(first, now_ms)[0])
+        first = next((int(one.order[0]) for one in self.waiting if len(one)), None)
+        return now_ms if first == NOW else first
 
     def order(self, now_ms: int) -> Int64s:
         """The places of the waiting records in the order; none is before the one in front of it."""
@@ -232,8 +233,11 @@ class OwnPartition:
         self.newest_ms = max([self.newest_ms, *(one.newest_ms for one in taken)])
         if self.delay_ms is not None:
             return taken
-        ends = np.cumsum([len(one) for one in taken], dtype=np.int64)
-        return [one.placed(order[end - len(one) : end]) for one, end in zip(taken, ends.tolist(), strict=True)]
+        placed, end = [], 0
+        for one in taken:
+            begin, end = end, end + len(one)
+            placed.append(one.placed(order[begin:end]))
+        return placed
 
 
 class OwnPartitions:
@@ -241,17 +245,15 @@ class OwnPartitions:
 
     def __init__(self) -> None:
         self._all: list[OwnPartition] = []
+        self._aligned: list[OwnPartition] = []
+        """All but retry topics, whose records wait for nothing but their time; in the order of their topics, as at equal times."""
 
     def __iter__(self) -> Iterator[OwnPartition]:
         return iter(self._all)
 
     def add(self, one: OwnPartition) -> None:
         self._all.append(one)
-
-    @property
-    def _aligned(self) -> list[OwnPartition]:
-        """All but retry topics, whose records wait for nothing but their time; in the order of their topics, as at equal times."""
-        return sorted((one for one in self._all if one.delay_ms is None), key=lambda one: one.place)
+        self._aligned = sorted((one for one in self._all if one.delay_ms is None), key=lambda one: one.place)
 
     @property
     def waits_for_others(self) -> bool:
@@ -266,7 +268,7 @@ class OwnPartitions:
     @property
     def are_known(self) -> bool:
         """Whether each partition has a record that waits, or is at its end."""
-        return all(one.count or not one.expects_more for one in self._aligned)
+        return all(not one.expects_more or one.count for one in self._aligned)
 
     @property
     def are_empty(self) -> bool:

@@ -19,7 +19,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import NOTHING, BinaryColumn, binary_column, decode_headers, one_column, replaced
+from state.columns import (
+    FEW_ROWS,
+    NOTHING,
+    BinaryColumn,
+    binary_column,
+    decode_headers,
+    one_column,
+    replaced,
+    rows_where,
+)
 from streams.model.ownership import snapshot
 from streams.model.record import Change, Headers, HeldRecord, Record, Window, Windowed
 from streams.serdes.base import Headers as HeadersToRead
@@ -129,7 +138,7 @@ class EncodedValues(WrittenValues, ValueColumn):
     def _part(self, start: int) -> list[Any]:
         cells = self._cells.slice(start, _PART).to_pylist()
         values = read_all(self.serde, self._topic, cells, None)
-        for row in np.flatnonzero(self._decoded[start : start + _PART]).tolist():
+        for row in rows_where(self._decoded[start : start + _PART]).tolist():
             values[row] = self._objects[start + row]
         return values
 
@@ -144,7 +153,7 @@ class EncodedValues(WrittenValues, ValueColumn):
 
     def fresh(self) -> EncodedValues:
         """The same values, which are read again; no bytes are copied."""
-        nulls = {row: None for row in np.flatnonzero(self._decoded).tolist() if self._objects[row] is None}
+        nulls = {row: None for row in rows_where(self._decoded).tolist() if self._objects[row] is None}
         return EncodedValues(self._cells, self.serde, self._topic, nulls, self._normal)
 
     def joined(self, parts: Sequence[Any]) -> Sequence[Any]:
@@ -167,12 +176,15 @@ class EncodedValues(WrittenValues, ValueColumn):
     @property
     def is_untouched(self) -> bool:
         """Whether no value was decoded yet, so the bytes cannot be out of date."""
-        return all(self._objects[row] is None for row in np.flatnonzero(self._decoded).tolist())
+        return all(self._objects[row] is None for row in rows_where(self._decoded).tolist())
 
     @property
     def nulls(self) -> npt.NDArray[np.bool_]:
-        nulls: npt.NDArray[np.bool_] = self._cells.is_null().to_numpy(zero_copy_only=False)
-        for row in np.flatnonzero(self._decoded).tolist():
+        if not self._cells.null_count:
+            nulls = np.zeros(len(self._cells), np.bool_)
+        else:
+            nulls = self._cells.is_null().to_numpy(zero_copy_only=False)
+        for row in rows_where(self._decoded).tolist():
             nulls[row] = self._objects[row] is None
         return nulls
 
@@ -184,14 +196,14 @@ class EncodedValues(WrittenValues, ValueColumn):
         """
         if serde != self.serde:
             return binary_column(write_all(serde, topic, self.at(range(len(self)))))
-        changed = np.flatnonzero(self._decoded | ~self._normal)
+        changed = rows_where(self._decoded | ~self._normal)
         if not len(changed):
             return self._cells
         return replaced(self._cells, changed, binary_column(write_all(serde, topic, self._objects_at(changed))))
 
     def each_handed_out(self, see: Callable[[Any], Any]) -> None:
         """Calls a function for each value that was decoded, and may have been changed since."""
-        for row in np.flatnonzero(self._decoded).tolist():
+        for row in rows_where(self._decoded).tolist():
             if self._objects[row] is not None:
                 see(self._objects[row])
 
@@ -360,8 +372,10 @@ class KeyColumn:
 
     def column(self, serde: Serde, topic: str) -> pa.BinaryArray:
         """The bytes of each row's key; null for a null key."""
-        cells = pa.array(self.encoded(serde, topic), pa.binary())
-        return cells.take(pa.array(self.codes, mask=self.codes == NULL_KEY))
+        data = self.encoded(serde, topic)
+        if len(self.codes) <= FEW_ROWS:
+            return binary_column([None if code == NULL_KEY else data[code] for code in self.codes.tolist()])
+        return pa.array(data, pa.binary()).take(pa.array(self.codes, mask=self.codes == NULL_KEY))
 
 
 def _nowhere(position: int) -> Any:
@@ -404,7 +418,7 @@ class HeldRows(Mapping[int, HeldRecord]):
         return self._make(number)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(np.flatnonzero(self._numbers >= 0).tolist())
+        return iter(rows_where(self._numbers >= 0).tolist())
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self._numbers >= 0))
@@ -444,16 +458,15 @@ class ColumnarBatch:
 
     def take(self, rows: npt.NDArray[np.int64]) -> ColumnarBatch:
         """The records of these rows, in this order."""
-        at = rows.tolist()
-        return replace(
-            self,
-            keys=self.keys.take(rows),
-            values=take_values(self.values, rows),
-            timestamps=self.timestamps[rows],
-            order=self.order[rows],
-            headers=None if self.headers is None else [self.headers[row] for row in at],
-            held=self._held_of(rows),
-            nodes=None if self.nodes is None else self.nodes[rows],
+        return ColumnarBatch(
+            self.keys.take(rows),
+            take_values(self.values, rows),
+            self.timestamps[rows],
+            self.order[rows],
+            None if self.headers is None else [self.headers[row] for row in rows.tolist()],
+            self.place,
+            self._held_of(rows),
+            None if self.nodes is None else self.nodes[rows],
         )
 
     def _held_of(self, rows: npt.NDArray[np.int64]) -> Mapping[int, HeldRecord]:
@@ -463,7 +476,17 @@ class ColumnarBatch:
         return {row: held[old] for row, old in enumerate(rows.tolist()) if old in held} if held else {}
 
     def with_values(self, values: Sequence[Any]) -> ColumnarBatch:
-        return replace(self, values=values)
+        return ColumnarBatch(
+            self.keys, values, self.timestamps, self.order, self.headers, self.place, self.held, self.nodes
+        )
+
+    def at(
+        self, order: Int64s, nodes: Int64s | None = None, place: Callable[[int], Any] | None = None
+    ) -> ColumnarBatch:
+        """The same records at other positions, for other operators, or of another place; `replace` takes several times as long."""
+        return ColumnarBatch(
+            self.keys, self.values, self.timestamps, order, self.headers, place or self.place, self.held, nodes
+        )
 
     def headers_of(self, row: int) -> Headers:
         return () if self.headers is None else tuple(decode_headers(self.headers[row]))

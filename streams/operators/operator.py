@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from state.columns import rows_where
 from streams.model.ownership import all_unchanging, may_share, only_reads, snapshot
 from streams.model.record import Change, Headers, HeldRecord, Record
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, lent_values
@@ -302,7 +303,7 @@ def dropped_record(record: Record, reason: str, node: str) -> Record:
 
 def drop_rows(ctx: OperatorContext, batch: ColumnarBatch, reasons: Mapping[str, npt.NDArray[np.bool_]]) -> None:
     """Drop some records of a batch, in their order."""
-    drop_each(ctx, batch, {reason: np.flatnonzero(mask) for reason, mask in reasons.items()})
+    drop_each(ctx, batch, {reason: rows_where(mask) for reason, mask in reasons.items()})
 
 
 def latest_only(ctx: OperatorContext, batch: ColumnarBatch) -> ColumnarBatch:
@@ -310,7 +311,7 @@ def latest_only(ctx: OperatorContext, batch: ColumnarBatch) -> ColumnarBatch:
     keyed = batch.keys.codes != NULL_KEY
     outdated = keyed & ~np.fromiter((change.is_latest for change in batch.values), np.bool_, len(batch))
     drop_rows(ctx, batch, {"not_latest": outdated})
-    return batch.take(np.flatnonzero(~outdated)) if outdated.any() else batch
+    return batch.take(rows_where(~outdated)) if outdated.any() else batch
 
 
 def drop_each(ctx: OperatorContext, batch: ColumnarBatch, reasons: Mapping[str, npt.NDArray[np.int64]]) -> None:

@@ -119,5 +119,5 @@ def emit_together(
     held = HeldRows(lambda row: result(*updates[row]), np.arange(len(rows)))
     order = np.arange(len(rows))
     batch = ColumnarBatch(keys, changes, written.timestamps, order, headers if any(headers) else None, held=held)
-    forwarded = np.flatnonzero([not row.is_no_op for row in rows])
-    ctx.forward_batch(batch if len(forwarded) == len(rows) else batch.take(forwarded))
+    forwarded = [not row.is_no_op for row in rows]
+    ctx.forward_batch(batch if all(forwarded) else batch.take(np.flatnonzero(forwarded)))

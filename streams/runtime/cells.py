@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn, decode_headers
+from state.columns import FEW_ROWS, BinaryColumn, decode_headers, rows_where
 from streams.errors import ValueNotPicklableError
 from streams.model.record import Headers
 from streams.operators.columnar import NULL_KEY, EncodedValues, KeyColumn
@@ -42,13 +42,11 @@ class CellReader:
         """The keys of canonical bytes (`streams.runtime.keys`); rows whose key cannot be read are noted."""
         if self._topics is not None or not (self._headers is None or reads_alone(serde)):
             return KeyColumn.of(self._read_keys(serde, column.to_pylist(), failed))
-        keys = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        codes: npt.NDArray[np.int32] = keys.indices.fill_null(NULL_KEY).to_numpy()
-        data = keys.dictionary.to_pylist()
+        codes, data = _distinct(column)
         wrong: dict[int, Exception] = {}
         objects = self._read_alone(serde, data, wrong)
         for code, error in wrong.items():
-            failed.update(dict.fromkeys(np.flatnonzero(codes == code).tolist(), error))
+            failed.update(dict.fromkeys(rows_where(codes == code).tolist(), error))
         # A key read as None (JSON's null) is a null key.
         nulls = [code for code, key in enumerate(objects) if key is None]
         if nulls:
@@ -70,7 +68,7 @@ class CellReader:
         if normal is None:
             return self._read(serde, column.to_pylist(), failed)
         nulls: dict[int, None] = {}
-        others = np.flatnonzero(~normal)
+        others = rows_where(~normal)
         for start in range(0, len(others), _PART):
             rows = others[start : start + _PART]
             wrong: dict[int, Exception] = {}
@@ -80,7 +78,7 @@ class CellReader:
                 failed.setdefault(int(rows[at]), error)
         return EncodedValues(column, serde, self._topic, nulls, normal)
 
-    def _read_alone(self, serde: Serde, cells: list[bytes | None], failed: dict[int, Exception]) -> list[Any]:
+    def _read_alone(self, serde: Serde, cells: Sequence[bytes | None], failed: dict[int, Exception]) -> list[Any]:
         """The objects of cells that need no headers."""
         return _each(lambda: read_all(serde, self._topic, cells, None), serde.deserialize, self._topic, cells, failed)
 
@@ -98,6 +96,19 @@ class CellReader:
                 _one(serde.deserialize, topic, cell, () if self._headers is None else self._headers[row], row, failed)
             )
         return objects
+
+
+def _distinct(column: BinaryColumn | pa.DictionaryArray) -> tuple[npt.NDArray[np.int32], list[bytes]]:
+    """The code of each cell, `NULL_KEY` for null, and the distinct cells that the codes name."""
+    if isinstance(column, pa.DictionaryArray):
+        keys = column
+    elif len(column) <= FEW_ROWS:
+        cells, numbers = column.to_pylist(), dict[bytes, int]()
+        codes = [NULL_KEY if cell is None else numbers.setdefault(cell, len(numbers)) for cell in cells]
+        return np.array(codes, np.int32), list(numbers)
+    else:
+        keys = column.dictionary_encode()
+    return keys.indices.fill_null(NULL_KEY).to_numpy(), keys.dictionary.to_pylist()
 
 
 def _each(

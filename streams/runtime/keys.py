@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from state.columns import BinaryColumn, RecordColumns, binary_column, decode_headers, replaced
+from state.columns import BinaryColumn, RecordColumns, binary_column, decode_headers, replaced, rows_where
 from streams.model.record import Headers
 from streams.runtime.node import may_be_the_records_fault
 from streams.serdes.base import Serde
@@ -33,7 +32,7 @@ def canonical_keys(serde: Serde, columns: RecordColumns) -> BinaryColumn:
     if always_canonical(serde):
         return keys
     normal = normal_cells(serde, keys)
-    rows = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False) if normal is None else ~normal)
+    rows = rows_where(keys.is_valid().to_numpy(zero_copy_only=False) if normal is None else ~normal)
     if not len(rows):
         return keys
     at = pa.array(rows)

@@ -433,9 +433,8 @@ def changing_nodes(processors: Mapping[str, AnyProcessor], children: Callable[[s
     """
     found = set[str]()
     for name, one in reversed(list(processors.items())):
-        passes_on = not (isinstance(one, Operator) and one.makes_results)
-        changes = not (isinstance(one, Operator) and one.leaves_values)
-        if changes or (passes_on and not found.isdisjoint(children(name))):
+        makes, leaves = (one.makes_results, one.leaves_values) if isinstance(one, Operator) else (False, False)
+        if not leaves or (not makes and not found.isdisjoint(children(name))):
             found.add(name)
     return frozenset(found)
 
@@ -629,14 +628,13 @@ class NodeContext:
             return
         self.count_forwarded(len(batch))
         self.hand_on()
-        if batch.nodes is not None:
-            batch = replace(batch, nodes=None)
-        if self.numbering is not None:
-            batch = replace(batch, order=self.numbering(batch.order))
+        order = batch.order if self.numbering is None else self.numbering(batch.order)
         if self._run.numbered:
             start = self._run.position
             self._run.position += len(batch)
-            batch = replace(batch, order=np.arange(start, self._run.position))
+            order = np.arange(start, self._run.position)
+        if order is not batch.order or batch.nodes is not None:
+            batch = batch.at(order)
         if child is not None:
             self._inboxes[child].add(batch)
             return
@@ -787,15 +785,16 @@ class NodeRunner:
         self.received = 0
         self._run = run
         self._process = processor.process
-        self.process_batch: Callable[[ColumnarBatch], None] = (
-            processor.process_batch
-            if isinstance(processor, Operator)
-            else partial(context.attempt_each, process=processor.process)
-        )
+        self.process_batch: Callable[[ColumnarBatch], None]
         """Processes records of all nodes that the operator leads."""
-        self.takes_records = not isinstance(processor, Operator) or type(processor).process is not Operator.process
+        self.takes_records = True
         """Whether the operator has a way for single records."""
-        context.changes_in_place = isinstance(processor, Operator) and processor.changes_in_place
+        if isinstance(processor, Operator):
+            self.process_batch = processor.process_batch
+            self.takes_records = type(processor).process is not Operator.process
+            context.changes_in_place = processor.changes_in_place  # False for others
+        else:
+            self.process_batch = partial(context.attempt_each, process=processor.process)
 
     def receive(self, record: Record) -> None:
         """Process one record under the processing policy."""

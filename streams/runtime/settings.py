@@ -105,7 +105,8 @@ class Counters(dict[str, int]):
 
     def add_all(self, counts: Mapping[str, int]) -> None:
         for name, count in counts.items():
-            self.add(name, count)
+            if count:
+                self[name] = self.get(name, 0) + count
 
     def since(self, before: Mapping[str, int]) -> Counters:
         """What was counted since these counters were copied."""

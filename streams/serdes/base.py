@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Generic, Protocol, TypeAlias, runtime_checkable
 
 from typing_extensions import TypeVar
 
@@ -126,6 +126,21 @@ def _setting(value: object) -> str:
     if isinstance(value, Enum):
         return repr(value) if type(value.value) in _PLAIN else f"<{type(value).__qualname__}.{value.name}>"
     return repr(value) if type(value) in _PLAIN else f"<{type(value).__qualname__}>"
+
+
+class Itself(Generic[T]):
+    """An object as the key of a cache: equal to nothing else, whether or not it can be hashed."""
+
+    __slots__ = ("one",)
+
+    def __init__(self, one: T) -> None:
+        self.one = one
+
+    def __hash__(self) -> int:
+        return id(self.one)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Itself) and self.one is other.one
 
 
 def shown(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -35,26 +36,33 @@ _WINDOWED = (TimeWindowedSerde, CustomWindowedSerde, SessionWindowedSerde)
 _UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
 
+@lru_cache(1024)
+def _is_a(kind: type, kinds: tuple[type, ...]) -> bool:
+    """`issubclass`, which is slow for protocols, as serdes are."""
+    return issubclass(kind, kinds)
+
+
 def is_exact(serde: Serde) -> bool:
     """Whether each object has one form of bytes only, so that bytes once read need not be written again.
 
     JSON, for example, is not exact: the same object may be written with or without spaces.
     """
-    return isinstance(serde, _EXACT)
+    return _is_a(type(serde), _EXACT)
 
 
 def always_canonical(serde: Serde) -> bool:
     """Whether all bytes that a serde reads are the ones that it writes for what it has read: it has no two notations."""
-    if isinstance(serde, _WINDOWED):
-        return always_canonical(serde.inner)
-    return isinstance(serde, _CANONICAL) or (
-        isinstance(serde, TupleSerde) and all(map(always_canonical, serde.entries))
+    kind = type(serde)
+    if _is_a(kind, _WINDOWED):
+        return always_canonical(cast(Any, serde).inner)
+    return _is_a(kind, _CANONICAL) or (
+        _is_a(kind, (TupleSerde,)) and all(map(always_canonical, cast(TupleSerde, serde).entries))
     )
 
 
 def reads_alone(serde: Serde) -> bool:
     """Whether a serde reads the same bytes, and writes the same object, in the same way under all headers."""
-    return isinstance(serde, (*_EXACT, JsonSerde))
+    return _is_a(type(serde), (*_EXACT, JsonSerde))
 
 
 def normal_cells(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | None:
@@ -62,8 +70,8 @@ def normal_cells(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | N
 
     Null cells are. None: the serde has no way to find out that is faster than reading.
     """
-    if is_plain_json(serde) or isinstance(serde, JsonKeySerde):
-        normal = normal_json(cells, isinstance(serde, JsonKeySerde))
+    if is_plain_json(serde) or _is_a(type(serde), (JsonKeySerde,)):
+        normal = normal_json(cells, not is_plain_json(serde))
         normal |= cells.is_null().to_numpy(zero_copy_only=False)
         return normal
     if type(serde) is StringSerde:

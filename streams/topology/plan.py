@@ -84,12 +84,52 @@ class SubTopology:
 
     def children(self, name: str) -> tuple[str, ...]:
         """Names of the nodes that a node forwards to, in the order in which they run."""
-        return tuple(node.name for node in self.nodes.values() if name in node.parents)
+        return self._below[name][0]
 
     def takers_of_dropped(self, name: str) -> tuple[str, ...]:
         """Names of a node's children that receive only the records that the node drops."""
-        below = (self.nodes[child] for child in self.children(name))
-        return tuple(node.name for node in below if isinstance(node, ProcessorNode) and node.takes_dropped)
+        return self._below[name][1]
+
+    @cached_property
+    def _below(self) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+        found = {}
+        for name in self.nodes:
+            below = [node for node in self.nodes.values() if name in node.parents]
+            dropped = (one.name for one in below if isinstance(one, ProcessorNode) and one.takes_dropped)
+            found[name] = tuple(node.name for node in below), tuple(dropped)
+        return found
+
+    @cached_property
+    def ranks(self) -> dict[tuple[str, str], int]:
+        """`Unit.ranks` of all units."""
+        return {edge: rank for unit in self.units for edge, rank in unit.ranks.items()}
+
+    @cached_property
+    def timed_as(self) -> dict[str, str]:
+        """Node -> the one that its CPU time is counted for."""
+        return {name: names[0] for unit in self.units for names in unit.timed for name in names}
+
+    @cached_property
+    def entered(self) -> tuple[str, ...]:
+        """The nodes that rows enter at, in the order of the entries."""
+        return tuple(dict.fromkeys(entry.node for entry in self.entries))
+
+    @cached_property
+    def watched(self) -> tuple[tuple[str, ...], ...]:
+        """For each unit the stores of tables that some of its nodes look up as of each record, and others of it update."""
+        found = []
+        for unit in self.units:
+            nodes = [node for name in unit.nodes if isinstance(node := self.nodes[name], ProcessorNode)]
+            looked_up = {store for node in nodes for store in node.spec.looks_up}
+            updated = (store for node in nodes if node.spec.shows_updates for store in node.stores)
+            found.append(tuple(store for store in updated if store in looked_up))
+        return tuple(found)
+
+    @cached_property
+    def sees_stream_time(self) -> bool:
+        """Whether a node of the task asks for stream time at each record."""
+        nodes = (node for name, node in self.nodes.items() if name not in self.head)
+        return any(isinstance(one, ProcessorNode) and (one.spec.sees_stream_time or one.wrapper) for one in nodes)
 
     @property
     def processors(self) -> tuple[ProcessorNode, ...]:

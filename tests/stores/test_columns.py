@@ -144,7 +144,7 @@ FEW_ROWS = st.sampled_from([0, 2, 8])
 @settings(max_examples=150, deadline=None)
 @given(OPERATIONS, FEW_ROWS)
 def test_a_step_of_columns_is_the_step_of_its_rows(operations, few):
-    with mock.patch("state.tables.buffer._FEW_ROWS", few):
+    with mock.patch("state.tables.buffer.FEW_ROWS", few):
         same_steps(MemoryTable(), BufferMemory(), MemoryTable(), operations)
 
 
@@ -152,7 +152,7 @@ def test_a_step_of_columns_is_the_step_of_its_rows(operations, few):
 @given(OPERATIONS, FEW_ROWS, st.sampled_from([None, 0, 600, 3000]))
 @pytest.mark.parametrize("kind", [kind for kind in TABLES if kind != "memory"])
 def test_the_same_on_disk_with_spills(kind, operations, few, limit):
-    with mock.patch("state.tables.buffer._FEW_ROWS", few), tempfile.TemporaryDirectory() as folder:
+    with mock.patch("state.tables.buffer.FEW_ROWS", few), tempfile.TemporaryDirectory() as folder:
         table = TABLES[kind](Path(folder) / "db")
         try:
             same_steps(table, BufferMemory(limit, Path(folder)), MemoryTable(), operations)
@@ -233,7 +233,7 @@ def changelog_of(task):
 @given(st.lists(st.tuples(ROWS, st.sampled_from(["columns", "rows", "apply", "expire"])), max_size=6), ROWS, FEW_ROWS)
 @pytest.mark.parametrize("name", SPECS)
 def test_a_store_of_columns_is_the_store_of_its_rows(name, steps, asked, few):
-    with mock.patch("state.tables.buffer._FEW_ROWS", few):
+    with mock.patch("state.tables.buffer.FEW_ROWS", few):
         same_stores(SPECS[name], steps, asked)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from state.columns import rows_where
 from streams.errors import TopologyError
 from streams.model.ownership import snapshot
 from streams.model.record import (
@@ -178,8 +179,8 @@ def pairs_without_windows(batch: ColumnarBatch) -> WindowPairs:
     """Each record that has a key and a value."""
     no_key = batch.keys.codes == NULL_KEY
     no_value = null_values(batch.values) & ~no_key
-    rows = np.flatnonzero(~(no_key | no_value))
-    dropped = {"null_key": np.flatnonzero(no_key), "null_value": np.flatnonzero(no_value)}
+    rows = rows_where(~(no_key | no_value))
+    dropped = {"null_key": rows_where(no_key), "null_value": rows_where(no_value)}
     return WindowPairs(rows, np.full(len(rows), -1, np.int64), dropped, NO_TIME)
 
 
@@ -190,7 +191,7 @@ def window_pairs(batch: ColumnarBatch, windows: Windows, stream_time: int) -> Wi
         Exception: A user's class of windows has failed.
     """
     has_key = batch.keys.codes != NULL_KEY
-    rows = np.flatnonzero(has_key)
+    rows = rows_where(has_key)
     timestamps = batch.timestamps[rows]
     if type(windows) is TimeWindows:
         assigned, late = assign(timestamps, windows, stream_time), np.empty(0, np.int64)
@@ -198,7 +199,7 @@ def window_pairs(batch: ColumnarBatch, windows: Windows, stream_time: int) -> Wi
             late = np.repeat(np.arange(len(rows)), _counts(timestamps, windows) - _per_row(assigned.rows, len(rows)))
     else:
         assigned, late = _assign_each(timestamps.tolist(), windows, stream_time)
-    dropped = {"null_key": np.flatnonzero(~has_key), "late": rows[late]}
+    dropped = {"null_key": rows_where(~has_key), "late": rows[late]}
     return WindowPairs(rows[assigned.rows], assigned.starts, dropped, assigned.stream_time)
 
 
@@ -299,7 +300,7 @@ class FoldedAggregate(Operator):
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Aggregate the records of the group."""
         nodes = range(len(self._group))
-        batches = [batch] if batch.nodes is None else [batch.take(np.flatnonzero(batch.nodes == one)) for one in nodes]
+        batches = [batch] if batch.nodes is None else [batch.take(rows_where(batch.nodes == one)) for one in nodes]
         _Fold([_Records(one, mine, one.pairs(mine)) for one, mine in zip(self._group, batches, strict=True)]).run()
 
     def process(self, record: Record) -> None:
@@ -525,7 +526,7 @@ class WindowAggregateOnClose(WindowAggregate):
     def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, CachedRow]], failed: Collection[int]) -> None:
         """Emit the windows that the records have closed. A window that is closed gets no more records, so this can be done last."""
         assert self.open_windows is not None, "results come on close"
-        rows = np.flatnonzero(batch.keys.codes != NULL_KEY)
+        rows = rows_where(batch.keys.codes != NULL_KEY)
         ends = np.maximum.accumulate(np.maximum(batch.timestamps[rows], self._before)) - self._close_delay_ms
         done = ~np.isin(rows, list(failed))
         closing = self.open_windows.due(Closing(rows[done], ends[done]))
@@ -637,13 +638,20 @@ class _Fold:
     def __init__(self, parts: Sequence[_Records]) -> None:
         self._parts = parts
         self._store = parts[0].operator.store
-        order = np.concatenate([one.batch.order[one.pairs.rows] for one in parts])
-        self._sequence = np.argsort(order, kind="stable")
-        which = np.repeat(np.arange(len(parts)), [len(one.pairs.rows) for one in parts])
-        self._which = which[self._sequence].tolist()
-        self._rows = np.concatenate([one.pairs.rows for one in parts])[self._sequence].tolist()
-        self._timestamps = np.concatenate([one.batch.timestamps[one.pairs.rows] for one in parts])[self._sequence]
+        # The records of one operator are in their order.
+        self._sequence: Int64s | None = None
+        if len(parts) > 1:
+            order = np.concatenate([one.batch.order[one.pairs.rows] for one in parts])
+            self._sequence = np.argsort(order, kind="stable")
+        counts = [len(one.pairs.rows) for one in parts]
+        self._which = self._in_order([np.full(count, number) for number, count in enumerate(counts)]).tolist()
+        self._rows = self._in_order([one.pairs.rows for one in parts]).tolist()
+        self._timestamps = self._in_order([one.batch.timestamps[one.pairs.rows] for one in parts])
         self._groups, self._entries = self._look_up()
+
+    def _in_order(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """A column of each part, as one in the order of the calls."""
+        return columns[0] if self._sequence is None else np.concatenate(columns)[self._sequence]
 
     def run(self) -> None:
         """Calls the functions, and leaves the results pending; without a cache, writes and forwards every update."""
@@ -657,8 +665,8 @@ class _Fold:
         if isinstance(values, EveryUpdate):
             self._emit_every(values)
         else:
-            self._keep(np.flatnonzero(done), values, self._times(done, np.array(begun, np.int64)))
-        failed = {self._rows[at] for at in np.flatnonzero(~done).tolist()}
+            self._keep(rows_where(done), values, self._times(done, np.array(begun, np.int64)))
+        failed = {self._rows[at] for at in rows_where(~done).tolist()}
         opened = [(self._rows[at], self._entries[groups[at]]) for at in begun if done[at]]
         for operator, batch, _ in self._parts:
             operator.end(batch, opened, failed)
@@ -752,14 +760,13 @@ class _Fold:
 
     def _look_up(self) -> tuple[Groups, list[CachedRow]]:
         """The groups of the calls, and the row of each in the store."""
-        codes, number_of = [np.empty(0, np.int32)], dict[bytes, int]()
+        codes, number_of = [], dict[bytes, int]()
         for _, batch, pairs in self._parts:
             mine, numbers = numbered(self._store.codec.keys(batch.keys), batch.keys.take(pairs.rows))
             codes.append(
                 np.array([number_of.setdefault(key, len(number_of)) for key in mine] or [0], np.int32)[numbers]
             )
-        starts = np.concatenate([one.pairs.starts for one in self._parts])
-        groups = group(np.concatenate(codes)[self._sequence], starts[self._sequence])
+        groups = group(self._in_order(codes), self._in_order([one.pairs.starts for one in self._parts]))
         data = list(number_of)
         places = zip((data[code] for code in groups.codes.tolist()), groups.starts.tolist(), strict=True)
         return groups, self._store.entries(list(places))
@@ -791,7 +798,7 @@ class _Fold:
         times = np.array([one.timestamp for one in self._entries], np.int64)
         since = np.zeros(len(times), np.int64)
         times[groups[begun]], since[groups[begun]] = NO_TIME, begun  # the last assignment to an index wins
-        counted = np.flatnonzero(done & (np.arange(len(done)) >= since[groups]))
+        counted = rows_where(done & (np.arange(len(done)) >= since[groups]))
         np.maximum.at(times, groups[counted], self._timestamps[counted])
         found: list[int] = times.tolist()
         return found
@@ -801,7 +808,7 @@ class _Fold:
         groups = self._groups.of_rows[done]
         first, last = np.full(len(values), -1), np.full(len(values), -1)
         first[groups[::-1]], last[groups] = done[::-1], done
-        called = np.flatnonzero(last >= 0)
+        called = rows_where(last >= 0)
         for number in called[np.argsort(first[called])].tolist():
             entry, at = self._entries[number], int(last[number])
             entry.set(values[number], times[number])
@@ -817,7 +824,7 @@ class _Fold:
         starts, updates = self._groups.starts[self._groups.of_rows[at]], list(values.updates.values())
         results = []
         for number, (operator, batch, _) in enumerate(self._parts):
-            mine = np.flatnonzero(which == number)
+            mine = rows_where(which == number)
             results.append(operator.results(batch, rows[mine], starts[mine], [updates[one] for one in mine.tolist()]))
         whole = of_group(results)
         nodes = np.zeros(len(whole), np.int64) if whole.nodes is None else whole.nodes

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn
+from state.columns import BinaryColumn, rows_where
 from streams.errors import RecordError, StreamsError
 from streams.model.aggregates import BUILT_IN, Aggregate, Chosen
 from streams.model.expressions import Expression
@@ -67,7 +67,7 @@ def columns_of(
     found: list[FieldColumn | None] = []
     for aggregate in aggregates:
         if values.without_fields.any() and (wrong := _error_without_fields(aggregate)) is not None:
-            failed.update(dict.fromkeys(np.flatnonzero(needed & values.without_fields).tolist(), wrong))
+            failed.update(dict.fromkeys(rows_where(needed & values.without_fields).tolist(), wrong))
             needed &= ~values.without_fields
         errors: dict[int, Exception] = {}
         column = _column(aggregate, values, frame, needed, errors)
@@ -96,7 +96,7 @@ def _checked(aggregate: Aggregate, column: FieldColumn, needed: Bools, errors: d
     if not suspicious.any():
         return column
     left_out = suspicious & ~needed
-    for row in np.flatnonzero(suspicious & needed).tolist():
+    for row in rows_where(suspicious & needed).tolist():
         try:
             aggregate.checked(cell(column, row))
         except RecordError as error:
@@ -279,7 +279,7 @@ class PickedFields:
 
     def records(self) -> ColumnarBatch:
         """The rows to aggregate. The value of one with an error is the error."""
-        rows, columns = np.flatnonzero(self.taken), self.columns
+        rows, columns = rows_where(self.taken), self.columns
         read = ([None if column is None else cell(column, row) for column in columns] for row in rows.tolist())
         values = [self.errors.get(row) or value for row, value in zip(rows.tolist(), read, strict=True)]
         return self._batch.take(rows).with_values(values)
@@ -343,7 +343,7 @@ class ColumnAggregate(FoldedAggregate):
         failed: dict[int, Exception] = {}
         columns = columns_of(self.fields.aggregates.values(), rows.values, taken, failed)
         taken[list(failed)] = False
-        at = np.flatnonzero(taken)
+        at = rows_where(taken)
         pairs = self._assigned(batch.timestamps[at])
         self.ctx.drop_many(pairs.late, "late")
         at = at[pairs.rows]
@@ -472,7 +472,7 @@ class ColumnAggregate(FoldedAggregate):
         places = np.arange(len(at))
         firsts, lasts = (np.full(len(entries), -1, np.int64) for _ in range(2))
         firsts[groups[::-1]], lasts[groups] = places[::-1], places  # the last assignment to an index wins
-        there = np.flatnonzero(lasts >= 0)
+        there = rows_where(lasts >= 0)
         for number in there[np.argsort(firsts[there])].tolist():
             entry, row, accumulators = entries[number], int(at[lasts[number]]), after[number]
             assert entry is not None, "its rows have failed otherwise"
@@ -531,7 +531,7 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
 
     def pairs(self, batch: ColumnarBatch) -> WindowPairs:
         self._picked, self._wrong = {}, {}
-        keyed = np.flatnonzero(batch.keys.codes != NULL_KEY)
+        keyed = rows_where(batch.keys.codes != NULL_KEY)
         for row, value in zip(keyed.tolist(), each_value(batch.values, keyed), strict=True):
             try:
                 self._picked[row] = self.fields.picked(value)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from state.columns import rows_where
 from state.numba_kernels import kernel
 from streams.model.windows import TimeWindows
 from streams.operators.columnar import ValueColumn
@@ -181,7 +182,7 @@ class Groups(NamedTuple):
 
     def part(self, first: int, end: int) -> tuple[Int64s, Groups]:
         """The groups [first, end): the indices of their rows, and the groups renumbered."""
-        rows = np.flatnonzero((self.of_rows >= first) & (self.of_rows < end))
+        rows = rows_where((self.of_rows >= first) & (self.of_rows < end))
         return rows, Groups(self.of_rows[rows] - first, self.codes[first:end], self.starts[first:end])
 
 

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from state.columns import rows_where
 from streams.model.ownership import only_reads
 from streams.model.record import MAX_TIME, NO_TIME
 from streams.operators.columnar import ColumnarBatch, Int64s
@@ -221,7 +222,7 @@ class _JoinAllStep(StoredStep):
             asking[pairs.rows] = True
         columns = [self._rows_by_record(pairs, stores, asking) for stores, pairs in found]
         rows, values, times = list[int](), list[Any](), list[int]()
-        for row in np.flatnonzero(asking).tolist():
+        for row in rows_where(asking).tolist():
             time, key = int(self.timestamps[row]), self.batch.keys[row]
             # From the record's own stream on; then from the first one on.
             around = [[(time, self.batch.values[row])], *(column[row] for column in columns)]
@@ -257,7 +258,7 @@ class _JoinAllStep(StoredStep):
 
     def _rows_by_record(self, pairs: Pairs, stores: Int64s, asking: Bools) -> dict[int, list[Row]]:
         """The partners' times and values of the records that have partners in all stores."""
-        wanted = np.flatnonzero(asking[pairs.rows])
+        wanted = rows_where(asking[pairs.rows])
         pairs = Pairs(pairs.rows[wanted], pairs.partners[wanted], pairs.times[wanted], pairs.stored, pairs.places)
         rows = zip(pairs.times.tolist(), self.values_from(pairs, stores[pairs.rows]), strict=True)
         records, counts = np.unique(pairs.rows, return_counts=True)

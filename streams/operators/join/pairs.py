@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import BinaryColumn, one_column
+from state.columns import BinaryColumn, one_column, rows_where
 from state.numba_kernels import kernel
 from state.sorting import is_identity
 from streams.errors import RecordError
@@ -392,7 +392,7 @@ def runs(*columns: npt.NDArray[Any]) -> list[tuple[int, int]]:
     changes = np.zeros(len(columns[0]) - 1, np.bool_)
     for column in columns:
         changes |= column[1:] != column[:-1]
-    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(columns[0])]
+    bounds = [0, *(rows_where(changes) + 1).tolist(), len(columns[0])]
     return list(pairwise(bounds))
 
 
@@ -527,7 +527,7 @@ class StoredStep:
         written, places = list[BinaryColumn](), np.full(len(chosen), -1, np.int64)
         alike = all(codec.writes_as(self.codecs[0]) for codec in self.codecs)
         for node, codec in enumerate(self.codecs[:1] if alike else self.codecs):
-            rows = np.flatnonzero(chosen & (alike | (self.records.nodes == node)))
+            rows = rows_where(chosen & (alike | (self.records.nodes == node)))
             places[rows] = sum(map(len, written)) + np.arange(len(rows))
             values = self.batch.values
             written.append(codec.values(values if len(rows) == len(chosen) else take_values(values, rows)))
@@ -538,7 +538,7 @@ class StoredStep:
 
     def rows_of(self, chosen: Bools, node: int, keys: StoreKeys) -> tuple[pa.BinaryArray, Int64s, pa.BinaryArray]:
         """The rows to put into the store of a node for some records: keys, times, values."""
-        rows = np.flatnonzero(chosen & self.stored)
+        rows = rows_where(chosen & self.stored)
         if self.alone:
             rows = rows[self.column.take(pa.array(rows)).is_valid().to_numpy(zero_copy_only=False)]
         values = self.column.take(pa.array(rows))
@@ -551,7 +551,7 @@ class StoredStep:
         if self.refused:
             # In a self-join, only one of the record's two sides may have failed.
             return
-        rows = np.flatnonzero(dropped)
+        rows = rows_where(dropped)
         reasons = np.where(self.records.complete[rows], 0, np.where(self.batch.keys.codes[rows] == NULL_KEY, 1, 2))
         for start, end in runs(reasons, sides[rows]):
             yield rows[start:end], ("late", "null_key", "null_value")[reasons[start]]
@@ -627,9 +627,9 @@ class Partners:
     def find(self, kept: Bools, nodes: Int64s, reach: Reach) -> Pairs:
         """The pairs."""
         looking = self._groups(reach.stores)
-        asking = np.flatnonzero(reach.asking)
+        asking = rows_where(reach.asking)
         groups, times, stored = self._fetched(looking, asking, reach)
-        by_time = np.flatnonzero(kept & (self._timestamps >= np.array([one.oldest_ms for one in self._stores])[nodes]))
+        by_time = rows_where(kept & (self._timestamps >= np.array([one.oldest_ms for one in self._stores])[nodes]))
         by_time = by_time[np.argsort(self._timestamps[by_time], kind="stable")]
         new, starts = grouped(self._groups(nodes), by_time, self._count)
         ends = np.cumsum(np.bincount(groups + 1, minlength=self._count + 1))

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from state.columns import rows_where
 from streams.model.record import LEFT, MAX_TIME, NO_TIME, RIGHT, Record
 from streams.operators.columnar import (
     NULL_KEY,
@@ -188,7 +189,7 @@ class PairStep(StoredStep):
     def alone_without_key(self) -> Int64s:
         """The records of outer sides with a value, but no key, which give their result at once."""
         outer = self.records.by_node([self.join.is_outer(side) for side in range(2)])
-        return np.flatnonzero((self.batch.keys.codes == NULL_KEY) & self.records.has_value & (outer != 0))
+        return rows_where((self.batch.keys.codes == NULL_KEY) & self.records.has_value & (outer != 0))
 
     def _alone(self, rows: Int64s) -> ColumnarBatch:
         """The results of records that give theirs at once, without a partner."""
@@ -540,7 +541,7 @@ class _SelfJoinStep(PairStep):
         codecs, alone = [operator.store.codec] * 2, len(records) == 2
         super().__init__(operator.ctx, operator.join, codecs, records, time, is_open, stored, alone)
         both = is_open[0::2] & is_open[1::2]
-        self._meets_itself = np.flatnonzero(both & self._in_its_own_reach()) * 2 + 1
+        self._meets_itself = rows_where(both & self._in_its_own_reach()) * 2 + 1
 
     def run(self) -> None:
         """Compute everything, then write, then forward."""
@@ -565,7 +566,7 @@ class _SelfJoinStep(PairStep):
 
     def partners_of(self, pairs: Pairs) -> list[Any]:
         found = super().partners_of(pairs)
-        themselves = np.flatnonzero(pairs.partners == pairs.rows)
+        themselves = rows_where(pairs.partners == pairs.rows)
         for at, value in zip(themselves.tolist(), self.arguments(pairs.rows[themselves]), strict=True):
             found[at] = value
         return found

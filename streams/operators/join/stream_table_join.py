@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from state.columns import one_column
+from state.columns import one_column, rows_where
 from streams.errors import RecordError
 from streams.model.ownership import only_reads
 from streams.model.record import LEFT, Record, ValueAndTimestamp
@@ -61,12 +61,12 @@ class StreamTableJoin(Operator):
         """`process_batch`, with these keys looked up."""
         null_value = null_values(batch.values)
         null_key = ~null_value & (keys.codes == NULL_KEY)
-        known = np.flatnonzero(~(null_value | null_key))
+        known = rows_where(~(null_value | null_key))
         rows = self._lookup(keys.take(known), batch.order[known], batch.timestamps[known])
         # By record, the row that it has met.
         met = np.full(len(batch), -1, np.int64)
-        met[known[rows.there]] = np.flatnonzero(rows.there)
-        joined = np.flatnonzero(~null_value if self.left else met >= 0)
+        met[known[rows.there]] = rows_where(rows.there)
+        joined = rows_where(~null_value if self.left else met >= 0)
         results = batch if len(joined) == len(batch) else batch.take(joined)
         missing = {
             "no_row": len(known) - int(np.count_nonzero(rows.there)),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from state.columns import rows_where
 from streams.model.ownership import only_reads
 from streams.model.record import Record
 from streams.operators.columnar import NULL_KEY, Changes, ColumnarBatch, Int64s, null_values, take_values
@@ -96,7 +97,7 @@ class TableTableJoin(Operator):
         if self.versioned:
             batch = latest_only(self.ctx, batch)
         null_key = batch.keys.codes == NULL_KEY
-        updates = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
+        updates = batch.take(rows_where(~null_key)) if null_key.any() else batch
         found = self._lookup(updates.keys, updates.order)
         drop_rows(self.ctx, batch, {"null_key": null_key})
         self.ctx.count_looked_up(len(updates), {"no_row": _rows_without_another(updates, found)})
@@ -108,7 +109,7 @@ class TableTableJoin(Operator):
                 joins |= ~null_values(changes.old)
         if self._deletes_unseen and not joins.all():
             joins = joins | null_values(Changes.of(updates.values).new)
-        self._forward_joined(updates, found, np.flatnonzero(joins))
+        self._forward_joined(updates, found, rows_where(joins))
 
     def _forward_joined(self, updates: ColumnarBatch, found: FoundRows, rows: Int64s) -> None:
         """Join some of the updates with the other table's rows, and forward the results."""
@@ -143,7 +144,7 @@ class TableTableJoin(Operator):
 
 def _rows_without_another(updates: ColumnarBatch, found: FoundRows) -> int:
     """The number of updates, deletions left out, for which the other table has no row."""
-    alone = np.flatnonzero(~found.there)
+    alone = rows_where(~found.there)
     return int(np.count_nonzero(~null_values(take_values(Changes.of(updates.values).new, alone)))) if len(alone) else 0
 
 

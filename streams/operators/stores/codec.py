@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, cast
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import BinaryColumn, cell_sizes, numbers_at, sliced
+from state.columns import FEW_ROWS, BinaryColumn, binary_column, cell_sizes, numbers_at, sliced
 from state.exact_json import read as read_json
 from state.kafka.topics import NO_LIMIT
 from state.stores.byte_stores import SessionRows, WindowRows
@@ -18,11 +19,11 @@ from state.tables.table import RangeRows
 from streams.errors import OversizedRowError
 from streams.model.record import NO_TIME, ValueAndTimestamp
 from streams.operators.columnar import EncodedValues, KeyColumn, WrittenValues, value_column
-from streams.serdes.base import Serde, cannot_keep, comes_back, kept
+from streams.serdes.base import Itself, Serde, cannot_keep, comes_back, kept
 from streams.serdes.columns import read_all, write_all
 from streams.serdes.json import is_plain_json
 from streams.serdes.json_text import all_kept
-from streams.serdes.order import Span, check_bound, key_order
+from streams.serdes.order import KeyOrder, Span, check_bound, key_order
 
 
 class KeyValueBytes(Protocol):
@@ -132,6 +133,28 @@ _TIMESTAMP = 8
 """Bytes of the timestamp at the beginning of a local value of a timestamped store."""
 
 
+def _stamped(value: bytes | None, timestamp: int) -> bytes | None:
+    return None if value is None else timestamp.to_bytes(_TIMESTAMP, "big") + value
+
+
+class _KeptSerdes(NamedTuple):
+    """What the serdes of a store become. A task makes its stores' codecs again for each step, and the serdes stay the same."""
+
+    keys: Serde
+    values: Serde
+    shares: bool
+    check: Callable[[Any], object] | None
+    order: KeyOrder
+
+
+@lru_cache(1024)
+def _kept_serdes(key_serde: Itself[Serde], value_serde: Itself[Serde]) -> _KeptSerdes:
+    values = kept(value_serde.one)
+    shares = comes_back(values)
+    check = getattr(values, "check", None) if shares else None
+    return _KeptSerdes(kept(key_serde.one), values, shares, check, key_order(key_serde.one))
+
+
 class Codec:
     """Serdes of one store, bound to its name for messages.
 
@@ -144,13 +167,12 @@ class Codec:
     def __init__(self, topic: str, key_serde: Serde, value_serde: Serde, room: int = NO_LIMIT) -> None:
         self.topic = topic
         self._room = room
-        self._key_serde, self._bound_serde = kept(key_serde), key_serde
-        self._value_serde = kept(value_serde)
-        self._shares = comes_back(self._value_serde)
-        self._check: Callable[[Any], object] | None = (
-            getattr(self._value_serde, "check", None) if self._shares else None
-        )
-        self.order = key_order(key_serde)
+        serdes = _kept_serdes(Itself(key_serde), Itself(value_serde))
+        self._key_serde, self._bound_serde = serdes.keys, key_serde
+        self._value_serde = serdes.values
+        self._shares = serdes.shares
+        self._check = serdes.check
+        self.order = serdes.order
         # Most records of a step repeat a few text keys. Only text: 1, 1.0 and True are equal but different keys.
         self._text_keys: dict[str, bytes] = {}
 
@@ -280,8 +302,7 @@ class Codec:
 
     def timestamped(self, value: Any, timestamp: int) -> bytes | None:
         """The local value: `timestamp(8) ∥ value`, or None."""
-        data = self.value(value)
-        return None if data is None else timestamp.to_bytes(8, "big") + data
+        return _stamped(self.value(value), timestamp)
 
     def old_value(self, stored: bytes | None) -> Any:
         """The value in a local value, without its timestamp; None for none."""
@@ -312,6 +333,9 @@ class Codec:
             OversizedRowError: A row does not fit the changelog.
             OverflowError: A timestamp is below zero.
         """
+        if len(timestamps) <= FEW_ROWS:
+            rows = zip(keys.to_pylist(), values.to_pylist(), timestamps.tolist(), strict=True)
+            return binary_column([self.fitting(key, _stamped(value, timestamp)) for key, value, timestamp in rows])
         self._check_sizes(keys, values, bytes(_TIMESTAMP))
         if len(timestamps) and int(timestamps.min()) < 0:
             raise OverflowError("a timestamp below zero cannot be stored")

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn, binary_column
+from state.columns import BinaryColumn, binary_column, rows_where
 from state.sorting import is_identity
 from streams.model.record import NO_TIME, Change, Headers, HeldRecord, Record, ValueAndTimestamp
 from streams.operators.columnar import (
@@ -138,7 +138,7 @@ class TableUpdates:
     def before_each(self) -> FoundRows:
         """The table's row just before each update."""
         by_place = self._by_place
-        same = np.flatnonzero(self._numbers[by_place[1:]] == self._numbers[by_place[:-1]])
+        same = rows_where(self._numbers[by_place[1:]] == self._numbers[by_place[:-1]])
         before = np.full(len(self.batch), -1)
         before[by_place[same + 1]] = by_place[same]
         return self._found(before, partial(stored_rows, self._store, list(self._number_of), self._numbers))
@@ -148,7 +148,7 @@ class TableUpdates:
         own = at >= 0
         if own.all():
             return self._seen(at)
-        others = stored(np.flatnonzero(~own))
+        others = stored(rows_where(~own))
         return woven(own, self._seen(at[own]), others) if own.any() else others
 
     def _rows_before(
@@ -264,7 +264,7 @@ def _unread(values: EncodedValues, rows: Int64s) -> EncodedValues | None:
 def woven(first: npt.NDArray[np.bool_], rows: FoundRows, others: FoundRows) -> FoundRows:
     """The rows of two look-ups as those of one, in which `first` tells which of them each row comes from."""
     place = np.empty(len(first), np.int64)
-    place[np.concatenate([np.flatnonzero(first), np.flatnonzero(~first)])] = np.arange(len(first))
+    place[np.concatenate([rows_where(first), rows_where(~first)])] = np.arange(len(first))
 
     def read() -> list[Any]:
         values = [*rows.values, *others.values]
@@ -445,7 +445,7 @@ class TableMaterializer:
         try:
             rows = updates.rows(last)
             deletes = null_values(batch.values)
-            read = np.flatnonzero(deletes | self._send_old)
+            read = rows_where(deletes | self._send_old)
             stored = updates.stored(last[read])
             olds = store.codec.old_values(stored) if self._send_old else None
         except Exception:

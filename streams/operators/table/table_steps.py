@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic
 
 import numpy as np
 
+from state.columns import rows_where
 from streams.errors import TopologyError
 from streams.model.ownership import lending, only_reads
 from streams.model.record import RIGHT, Change, Record
@@ -54,7 +55,7 @@ class TableSource(TableOperator):
             self.ctx.attempt_each(batch, self.process)
             return
         null_key = batch.keys.codes == NULL_KEY
-        updated = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
+        updated = batch.take(rows_where(~null_key)) if null_key.any() else batch
         _, (updates, update) = compute_all(self.ctx, updated, self._updates)
         self._table.show(updates)
         drop_rows(self.ctx, batch, {"null_key": null_key})

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn, RecordColumns
+from state.columns import BinaryColumn, RecordColumns, number_column
 from streams.model.ownership import snapshot
 from streams.operators.columnar import ColumnarBatch
 from streams.runtime.cells import CellReader
@@ -256,9 +256,9 @@ def _raw_rows(piece: Piece, timestamps: npt.NDArray[np.int64], seq: int) -> pa.R
     """Rows with Kafka's bytes, unchanged but for the notation of keys."""
     columns = piece.columns
     arrays: dict[str, pa.Array] = {
-        "offset": pa.array(columns.offsets),
-        "seq": pa.array(np.full(len(columns), seq, np.int32)),
-        "timestamp": pa.array(timestamps),
+        "offset": number_column(columns.offsets),
+        "seq": number_column(np.full(len(columns), seq, np.int32)),
+        "timestamp": number_column(timestamps),
         "key": piece.keys,
         "value": columns.values,
     }

@@ -66,13 +66,14 @@ class TimestampReader:
         limit = self._latest
         if not len(timestamps):
             return timestamps
-        if timestamps.min() < 0 or timestamps.max() > limit:
+        largest = int(timestamps.max())
+        if largest > limit or timestamps.min() < 0:
             sane = np.where(timestamps > limit, NO_TIME, timestamps)
             seen = np.maximum.accumulate(np.maximum(sane, before))
             for row in np.flatnonzero(sane < 0).tolist():
                 sane[row] = self.one(rows, row, None, None, int(seen[row]))
-            timestamps = sane
-        self._times[place] = max(before, int(timestamps.max()))
+            timestamps, largest = sane, int(sane.max())
+        self._times[place] = max(before, largest)
         return timestamps
 
     @property

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn
+from state.columns import BinaryColumn, rows_where
 from state.numba_kernels import kernel
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, FieldValues
 from streams.operators.columnar import ColumnarBatch, Int64s, in_step_order
@@ -39,7 +39,7 @@ def merge_order(parts: Int32s, offsets: Int64s, seqs: Int32s, timestamps: Int64s
     if not _is_sorted(parts, offsets, seqs):
         by_part = np.lexsort((seqs, offsets, parts)).astype(np.int64, copy=False)
     sorted_parts = parts[by_part]
-    bounds = np.flatnonzero(np.diff(sorted_parts)) + 1
+    bounds = rows_where(np.diff(sorted_parts)) + 1
     if not len(bounds):
         return by_part
     starts = np.concatenate(([0], bounds)).astype(np.int64)
@@ -173,6 +173,8 @@ def merged(batches: Sequence[RowBatch]) -> tuple[list[int], npt.NDArray[np.int64
     """Merge order over the concatenated rows of the batches."""
     if not batches:
         return [], np.empty(0, np.int64)
+    if len(batches) == 1:
+        return [0], np.arange(batches[0].rows.num_rows)
     places = sorted({_place(batch) for batch in batches})
     ranks = {place: rank for rank, place in enumerate(places)}
     # Batches come in any order; sorted by partition and first offset, so that sorted rows need not be sorted again.
@@ -214,7 +216,7 @@ class StepRows:
         self._shift = run.shift
         self._sub = sub
         self._run = run
-        self._ends = np.cumsum([batch.rows.num_rows for batch in self._batches], dtype=np.int64)
+        self._ends = np.array([*accumulate(batch.rows.num_rows for batch in self._batches)], np.int64)
         self._order = order
         self._task_rows: dict[int, SourceRows] = {}
         self._unreadable: dict[int, tuple[TaskInput, ColumnarBatch, int, Exception]] = {}
@@ -232,7 +234,7 @@ class StepRows:
         if not self._unreadable or self._run.settings.deserialization != "fail":
             return batches
         end = min(self._unreadable)
-        return [batch.take(np.flatnonzero(batch.order < end)) for batch in batches]
+        return [batch.take(rows_where(batch.order < end)) for batch in batches]
 
     def __len__(self) -> int:
         return len(self._order)
@@ -259,7 +261,7 @@ class StepRows:
         parts = np.repeat([numbers[place] for place in places], counts)[self._order]
         offsets = np.concatenate([batch.rows.column("offset").to_numpy() for batch in self._batches])[self._order]
         changes = (parts[1:] != parts[:-1]) | (offsets[1:] != offsets[:-1])
-        return np.append(np.flatnonzero(changes), len(self._order) - 1)
+        return np.append(rows_where(changes), len(self._order) - 1)
 
     def refuse_unreadable(self) -> None:
         """Apply the deserialisation policy to the records that could not be read, in the order of the step."""
@@ -283,7 +285,7 @@ class StepRows:
 
     def _placed(self, batch: ColumnarBatch) -> ColumnarBatch:
         """A batch that knows its source records. Those kept here do not: in a circle, rows would wait for the collector."""
-        return replace(batch, place=self.place)
+        return batch.at(batch.order, batch.nodes, self.place)
 
     def _of(self, entry: TaskInput) -> ColumnarBatch:
         if entry.transport != "columns":
@@ -298,7 +300,7 @@ class StepRows:
             return EMPTY
         rows = [self._batches[index].rows for index in mine]
         order, at = self._positions(mine)
-        timestamps = np.concatenate([one.column("timestamp").to_numpy() for one in rows])[at]
+        timestamps = _taken(_in_one([one.column("timestamp").to_numpy() for one in rows]), at)
         cells = _column(rows, "headers", at).to_pylist() if any("headers" in one.schema.names for one in rows) else None
         failed: dict[int, Exception] = {}
         reader = CellReader(self._topics(entry, mine, at), cells)
@@ -307,13 +309,15 @@ class StepRows:
         batch = ColumnarBatch(keys, values, timestamps, order, cells)
         return self._readable(batch, entry, failed) if failed else batch
 
-    def _topics(self, entry: TaskInput, mine: Sequence[int], at: Int64s) -> str | list[str]:
+    def _topics(self, entry: TaskInput, mine: Sequence[int], at: Int64s | None) -> str | list[str]:
         """The topic of the rows, or of each one."""
+        if len(mine) == 1:
+            return self._batches[mine[0]].topic
         topics = [self._batches[index].topic for index in mine]
         if len(set(topics)) <= 1 or entry.transport == "columns":
             return topics[0]
         counts = [self._batches[index].rows.num_rows for index in mine]
-        each: list[str] = np.repeat(np.array(topics, object), counts)[at].tolist()
+        each: list[str] = _taken(np.repeat(np.array(topics, object), counts), at).tolist()
         return each
 
     def _values(
@@ -321,12 +325,13 @@ class StepRows:
         entry: TaskInput,
         reader: CellReader,
         rows: Sequence[pa.RecordBatch],
-        at: Int64s,
+        at: Int64s | None,
         failed: dict[int, Exception],
     ) -> Sequence[Any]:
         if entry.transport == "columns":
             sharing = (one for one in self._sub.entries if one.rows_of == entry.rows_of)
-            return field_values(rows, dict.fromkeys(path for one in sharing for path in one.fields), at)
+            order = np.arange(sum(one.num_rows for one in rows)) if at is None else at
+            return field_values(rows, dict.fromkeys(path for one in sharing for path in one.fields), order)
         cells = _column(rows, "value", at)
         if entry.source is None:
             return [None if cell is None else load_value(cell) for cell in cells.to_pylist()]
@@ -334,11 +339,11 @@ class StepRows:
         assert isinstance(source, SourceNode), "see TaskInput"
         return reader.values(source.value_serde, cells, failed, _takes_encoded(self._sub.nodes[entry.node]))
 
-    def _positions(self, indices: Sequence[int]) -> tuple[Int64s, Int64s]:
-        """The positions in the step of the rows of some batches, rising, and which row is at each."""
+    def _positions(self, indices: Sequence[int]) -> tuple[Int64s, Int64s | None]:
+        """The positions in the step of the rows of some batches, rising, and which row is at each; None: they are in order."""
         step = np.arange(len(self._order)) << self._shift
         if len(indices) == len(self._batches):
-            return step, self._order
+            return step, None if len(indices) == 1 else self._order
         position = np.empty(len(self._order), np.int64)
         position[self._order] = step
         starts = self._ends - [batch.rows.num_rows for batch in self._batches]
@@ -376,23 +381,35 @@ def _takes_encoded(node: Node) -> bool:
     return isinstance(node, SinkNode) or (isinstance(node, ProcessorNode) and node.spec.takes_encoded)
 
 
-def _column(rows: Sequence[pa.RecordBatch], name: str, at: Int64s) -> BinaryColumn:
+def _taken(cells: npt.NDArray[Any], at: Int64s | None) -> npt.NDArray[Any]:
+    return cells if at is None else cells[at]
+
+
+def _in_one(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _column(rows: Sequence[pa.RecordBatch], name: str, at: Int64s | None) -> BinaryColumn:
     """A column of all batches, in order; null where a batch lacks the column."""
     parts = [
         _plain(one.column(name)) if name in one.schema.names else pa.nulls(one.num_rows, pa.binary()) for one in rows
     ]
-    return pa.concat_arrays(parts).take(pa.array(at))
+    whole = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+    return whole if at is None else whole.take(pa.array(at))
 
 
 def _plain(column: pa.Array) -> pa.Array:
     return column.cast(pa.binary()) if pa.types.is_dictionary(column.type) else column
 
 
-def _keys(rows: Sequence[pa.RecordBatch], at: Int64s) -> pa.DictionaryArray:
+def _keys(rows: Sequence[pa.RecordBatch], at: Int64s | None) -> BinaryColumn | pa.DictionaryArray:
     """The keys of all batches, in order."""
     columns = [one.column("key") for one in rows]
+    if at is None and len(columns) == 1:
+        return columns[0]
     chunks = [one if pa.types.is_dictionary(one.type) else one.dictionary_encode() for one in columns]
-    return pa.concat_arrays(pa.chunked_array(chunks).unify_dictionaries().chunks).take(pa.array(at))
+    whole = pa.concat_arrays(pa.chunked_array(chunks).unify_dictionaries().chunks)
+    return whole if at is None else whole.take(pa.array(at))
 
 
 # --- The values of a columns entry.

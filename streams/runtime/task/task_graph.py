@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.process.user_stores import typed_store_of
-from streams.operators.processor import PunctuationType
+from streams.operators.processor import BaseProcessor, PunctuationType
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stream_time import NO_LIMIT
 from streams.runtime.node import (
@@ -85,6 +85,11 @@ class UnitRunner:
         for table in tables:
             table.watched = True
 
+    @property
+    def has_work(self) -> bool:
+        """Whether records wait for any of its nodes."""
+        return any(map(self._inboxes.__getitem__, self._nodes))
+
     def process(self, punctuations: StreamTimePunctuations | None) -> None:
         """Processes all records that wait for the nodes, and makes the calls that stream time makes due."""
         self._process(punctuations)
@@ -100,8 +105,10 @@ class UnitRunner:
                 if isinstance(sink := self._nodes[names[0]], SinkRunner):
                     if self._inboxes[names[0]]:
                         sink.receive_batch(self._inboxes[names[0]].take())
-                else:
+                elif punctuations is not None or any(self._inboxes[name] for name in names):
                     self._process_group(names, punctuations)
+                else:
+                    self._hand_on(names)
                 self._run.lap(names[0])
 
     def _parts(self, punctuations: StreamTimePunctuations | None) -> Iterator[None]:
@@ -128,8 +135,11 @@ class UnitRunner:
 
     def hand_on(self) -> None:
         """Moves what the nodes have forwarded to the inboxes of others."""
-        for node in self._nodes.values():
-            if isinstance(node, NodeRunner):
+        self._hand_on(self._nodes)
+
+    def _hand_on(self, names: Iterable[str]) -> None:
+        for name in names:
+            if isinstance(node := self._nodes[name], NodeRunner):
                 node.context.hand_on()
 
     def _depth_first(self, names: Collection[str], punctuations: StreamTimePunctuations | None) -> None:
@@ -148,9 +158,7 @@ class UnitRunner:
                 receivers[which](record)
         if due is not None:
             due.rest()
-        for name in names:
-            if isinstance(node := self._nodes[name], NodeRunner):
-                node.context.hand_on()
+        self._hand_on(names)
 
 
 def _part(read: Callable[[], ColumnarBatch], rows: Int64s) -> ColumnarBatch:
@@ -181,19 +189,18 @@ class TaskGraph:
         self._inboxes = {name: Inbox() for name in (*self._nodes, *self._sinks)}
         self._units: list[UnitRunner] = []
         self._unit_of: dict[str, UnitRunner] = {}
-        self._timed_as: dict[str, str] = {}
         self._connect()
         for runner in self._nodes.values():
             runner.processor.init(runner.context)
         self._punctuations.close()
         run.shift = len(self._punctuations.of_stream_time).bit_length()
-        for unit, running in zip(sub.units, self._units, strict=True):
+        for unit, running, watched in zip(sub.units, self._units, sub.watched, strict=True):
             self._lead(unit.groups)
-            running.start(self._tables(unit))
+            running.start(self._tables(watched))
 
     def _connect(self) -> None:
         runners: dict[str, NodeRunner | SinkRunner] = {**self._nodes, **self._sinks}
-        ranks = {edge: rank for unit in self._sub.units for edge, rank in unit.ranks.items()}
+        ranks = self._sub.ranks
         changing = changing_nodes({name: node.processor for name, node in self._nodes.items()}, self._sub.children)
         for unit in self._sub.units:
             nodes = {name: runners[name] for name in unit.nodes}
@@ -205,22 +212,18 @@ class TaskGraph:
             made = UnitRunner(unit, nodes, children, self._inboxes, ranks, changing, self._run)
             self._units.append(made)
             self._unit_of |= dict.fromkeys(unit.nodes, made)
-            for names in unit.timed:
-                self._timed_as |= dict.fromkeys(names, names[0])
 
     def _lead(self, groups: Sequence[Sequence[str]]) -> None:
         """Lets the first operator of each group process the records of all."""
         for names in groups:
             node = self._sub.nodes[names[0]]
-            if isinstance(node, ProcessorNode) and node.spec.joint and node.wrapper is None:
+            if isinstance(node, ProcessorNode) and node.wrapper is None and node.spec.joint:
                 operators: list[Any] = [self._nodes[name].processor for name in names]
                 operators[0].lead(operators)
 
-    def _tables(self, unit: Unit) -> list[TypedTimestampedKeyValueStore]:
-        """The stores of tables that others of the unit look up."""
-        nodes = [node for name in unit.nodes if isinstance(node := self._sub.nodes[name], ProcessorNode)]
-        looked_up = {store for node in nodes for store in node.spec.looks_up}
-        names = [store for node in nodes if node.spec.shows_updates for store in node.stores if store in looked_up]
+    def _tables(self, names: Sequence[str]) -> Sequence[TypedTimestampedKeyValueStore]:
+        if not names:
+            return ()
         stores = (typed_store_of(self._run.stores[name]) for name in names)
         return [store for store in stores if isinstance(store, TypedTimestampedKeyValueStore)]
 
@@ -230,12 +233,12 @@ class TaskGraph:
         if not len(rows):
             return
         # Nobody else asks for the time at each row.
-        asked = self._sees_stream_time or self._punctuations.of_stream_time
+        asked = self._sub.sees_stream_time or self._punctuations.of_stream_time
         times = rows.times(run.stream_time) if asked else None
-        entered = list(dict.fromkeys(entry.node for entry in self._sub.entries))
+        entered = self._sub.entered
         for name, batch in zip(entered, rows.of_nodes(entered), strict=True):
             self._inboxes[name].add(batch, lambda name=name: rows.of_nodes([name])[0])  # type: ignore[misc]
-        run.times = None if times is None or not self._sees_stream_time else times.tolist()
+        run.times = None if times is None or not self._sub.sees_stream_time else times.tolist()
         run.begin_laps()
         with run.dead_letters_in_order():
             self._drain(None if times is None else self._due(rows, times))
@@ -243,11 +246,6 @@ class TaskGraph:
         for inbox in self._inboxes.values():
             inbox.read = None  # it holds all rows of the step
         run.times, run.stream_time = None, max(run.stream_time, rows.latest)
-
-    @property
-    def _sees_stream_time(self) -> bool:
-        nodes = (self._sub.nodes[name] for name in self._nodes)
-        return any(isinstance(one, ProcessorNode) and (one.spec.sees_stream_time or one.wrapper) for one in nodes)
 
     def _due(self, rows: StepRows, times: Int64s) -> StreamTimePunctuations | None:
         scheduled = self._punctuations.of_stream_time
@@ -267,7 +265,8 @@ class TaskGraph:
     def _drain(self, due: StreamTimePunctuations | None = None) -> None:
         if due is not None or any(self._inboxes.values()):
             for unit in self._units:
-                unit.process(due)
+                if due is not None or unit.has_work:
+                    unit.process(due)
 
     def _results_of(self, name: str, action: Callable[[], object]) -> None:
         """A pass with results of one node that come from no record."""
@@ -277,7 +276,7 @@ class TaskGraph:
         node.context.attempt(action)
         run.numbered = False
         self._unit_of[name].hand_on()
-        run.lap(self._timed_as[name])
+        run.lap(self._sub.timed_as[name])
         self._drain()
 
     def punctuate(self, kind: PunctuationType, time: int) -> None:
@@ -291,6 +290,8 @@ class TaskGraph:
         self._run.flushing = True
         limits: dict[str, int] = {}
         for name, runner in self._nodes.items():
+            if not idle_ms and type(runner.processor).flush is BaseProcessor.flush:
+                continue
             with self._run.dead_letters_in_order():
                 if idle_ms:
                     self._advance(name, idle_ms, limits)
