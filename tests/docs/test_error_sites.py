@@ -59,6 +59,7 @@ RAISED_IN = {
     "CursorExpiredError": (
         "streams/serve/copies",
         "streams/serve/feed/changes",
+        "streams/serve/reading",
     ),
     "DamagedCheckpointError": ("streams/checkpoint/files",),
     "DataFolderError": (
