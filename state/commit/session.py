@@ -214,9 +214,8 @@ class TaskSession:
 
     def continue_behind(self, found: MarkerCopy | None) -> None:
         """Takes the last marker for the one that further steps continue behind, once that is decided."""
-        points = self._logs.points(self.last)
         self._copy, self.last = found, None if found is None else found.marker
-        points.reach("after_decide")
+        self._logs.points(self.last).reach("after_decide")
 
     @contextmanager
     def opened(self, patient: bool = True) -> Iterator[None]:

@@ -13,7 +13,7 @@ from streams.cli.options import ApplicationOptions, AsJson, with_embedded_broker
 from streams.cli.output import print_json
 from streams.cli.target import TopologyTarget
 from streams.config import Layer, StreamsConfig, config_of
-from streams.config.loading import explained, markdown, origins, schema, toml
+from streams.config.loading import explained, markdown, origins, schema, toml, warn_of_open_files
 
 DEFAULT_ID = "app"
 
@@ -52,6 +52,7 @@ def config(
         return
     default_id = DEFAULT_ID if target is None else TopologyTarget.parse(target).application_id()
     layers = with_embedded_broker(application.layers(default_id), needs_cluster=False)
+    warn_of_open_files(layers)
     effective = config_of(layers)
     if explain or as_json:
         show_settings(effective, layers, as_json=as_json)

@@ -23,7 +23,7 @@ from streams.broker.cluster import ClusterRecord
 from streams.broker.secure import parse_java_properties
 from streams.cli.command import OptionGroup, argument, option
 from streams.cli.target import TopologyTarget
-from streams.config import Layer, StreamsConfig, config_layers, config_of
+from streams.config import Layer, StreamsConfig, config_layers, config_of, warn_of_open_files
 from streams.config.settings import to_milliseconds
 from streams.errors import ConfigError
 from streams.model.iso import moment
@@ -180,7 +180,9 @@ class ApplicationOptions(OptionGroup):
         Raises:
             ConfigError: A setting is wrong, or no cluster is given and no embedded broker is running.
         """
-        return config_of(with_embedded_broker(self.layers(default_id, options), needs_cluster=needs_cluster))
+        layers = self.layers(default_id, options)
+        warn_of_open_files(layers)
+        return config_of(with_embedded_broker(layers, needs_cluster=needs_cluster))
 
     def of(self, target: str, options: Mapping[str, Any] | None = None) -> tuple[Topology, StreamsConfig]:
         """The topology of a target, and the settings of its application, whose cluster has answered."""

@@ -17,7 +17,7 @@ from streams.cli.command import OptionGroup, PlainCommand, command, expose, opti
 from streams.cli.config import show_settings
 from streams.cli.options import ApplicationOptions, Target, with_embedded_broker
 from streams.cli.target import Build, TopologyTarget, register
-from streams.config import ErrorPolicy, Mode, StreamsConfig, config_of
+from streams.config import ErrorPolicy, Mode, StreamsConfig, config_of, warn_of_open_files
 from streams.logs.output import LogFormat, LogLevel, LogSettings, set_up_command
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ def run(
         show_settings(config, layers, as_json=as_json)
         return
     set_up_logs(config)
+    warn_of_open_files(layers)
     if verbose:
         config = config.model_copy(update={"spark": {"spark.log.level": "WARN", **config.spark}})
     check_addresses(config)

@@ -1,6 +1,6 @@
 """Settings of an application: definitions (`settings`), sources (`loading`) and documentation (`reference`)."""
 
-from streams.config.loading import Layer, config_layers, config_of, load_config
+from streams.config.loading import Layer, config_layers, config_of, load_config, warn_of_open_files
 from streams.config.settings import MESSAGE_MAX_BYTES, ErrorPolicy, Execution, Mode, StreamsConfig
 
 __all__ = [
@@ -13,4 +13,5 @@ __all__ = [
     "config_layers",
     "config_of",
     "load_config",
+    "warn_of_open_files",
 ]

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -42,10 +42,12 @@ class Layer:
     Attributes:
         origin: A description of the place.
         values: Settings by name, not validated yet.
+        open_file: A file with secrets that other users can read.
     """
 
     origin: str
     values: Mapping[str, Any]
+    open_file: Path | None = None
 
 
 def load_config(
@@ -56,7 +58,9 @@ def load_config(
     Raises:
         ConfigError: A setting is unknown, invalid or missing; the message names each.
     """
-    return config_of(config_layers(file, options, defaults))
+    layers = config_layers(file, options, defaults)
+    warn_of_open_files(layers)
+    return config_of(layers)
 
 
 def config_from(
@@ -87,7 +91,7 @@ def config_layers(
     given = {name: value for name, value in (options or {}).items() if value is not None}
     return [
         Layer("default", defaults or {}),
-        *([] if file is None else [Layer(str(file), _from_file(file))]),
+        *([] if file is None else [_from_file(file)]),
         Layer("environment", _from_environment()),
         Layer("command line", given),
     ]
@@ -121,12 +125,17 @@ def _wrong(found: ErrorDetails) -> str:
     return f"  {name}: {found['msg'].removeprefix('Value error, ')}"
 
 
-def _from_file(file: Path) -> dict[str, Any]:
+def warn_of_open_files(layers: Iterable[Layer]) -> None:
+    """Warns of files with secrets that other users can read."""
+    for file in (layer.open_file for layer in layers if layer.open_file is not None):
+        log.warning("%s has secrets that other users can read: chmod 600 %s", file, file)
+
+
+def _from_file(file: Path) -> Layer:
     try:
         found: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-        if file.stat().st_mode & 0o077 and any(secret_values(_flat(found))):
-            log.warning("%s has secrets that other users can read: chmod 600 %s", file, file)
-        return found
+        is_open = file.stat().st_mode & 0o077 and any(secret_values(_flat(found)))
+        return Layer(str(file), found, file if is_open else None)
     except FileNotFoundError:
         nearby = (path.name for path in file.absolute().parent.glob("*.toml"))
         raise ConfigError(f"settings file {file} does not exist.{did_you_mean(file.name, nearby)}") from None

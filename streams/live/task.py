@@ -34,7 +34,6 @@ from streams.runtime.settings import Counters
 from streams.source.offsets import SourceOffsets
 from streams.source.partition_times import asks_for_partition_time, known_times, time_at
 from streams.source.topics import SourceTopics, Ticks
-from streams.topology.plan import without_shuffle
 
 NO_BATCH = -1
 """The micro-batch in the markers of live steps."""
@@ -117,7 +116,7 @@ class LiveTask:
         shared: tuple[int, int] | None = None,
         producer: SharedProducer | None = None,
     ) -> None:
-        self.job = job = replace(job, sub=without_shuffle(job.sub))
+        self.job = job = replace(job, sub=job.sub.without_shuffle)
         self.session = TaskSession(access.step, clock, producer)
         self.access = access
         self.task = access.step.identity.task

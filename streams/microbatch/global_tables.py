@@ -164,8 +164,8 @@ def _folder(job: QueryJob, ends: Mapping[str, TopicOffsets]) -> Path:
 def _copy_of(job: QueryJob, folder: Path) -> _Copy:
     key = (os.getpid(), folder)
     found = _open.pop(key, None)
-    # Another job has other settings and perhaps other functions, so it gets a copy of its own.
-    if found is not None and (found.gone or found.job is not job):
+    # Another job has other settings and perhaps other functions, so it gets a copy of its own. Live tasks share theirs.
+    if found is not None and (found.gone or found.job.sub is not job.sub or found.job.settings is not job.settings):
         found.close()
         found = None
     if found is None:

@@ -91,6 +91,17 @@ class SubTopology:
         return self._below[name][1]
 
     @cached_property
+    def without_shuffle(self) -> SubTopology:
+        """The same sub-topology for a task that reads its own partitions: its operators run there, but for those on columns.
+
+        Between a head and a task in one process, each value would be pickled and unpickled, and each key written and read. Names,
+        stores and the hash stay, so that steps of both kinds continue each other.
+        """
+        on_columns = frozenset(step.node for step in self.columns.steps)
+        entries = inputs_without_shuffle(self.nodes, on_columns, self.columns, self.entries, self.leads_to_state)
+        return replace(self, head=on_columns, entries=entries, units=units(self.nodes, on_columns, entries))
+
+    @cached_property
     def _below(self) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
         found = {}
         for name in self.nodes:
@@ -368,17 +379,6 @@ def _head(nodes: dict[str, Node]) -> frozenset[str]:
                 if changing or not node.spec.repeatable:
                     unrepeatable.add(node.name)
     return frozenset(head)
-
-
-def without_shuffle(sub: SubTopology) -> SubTopology:
-    """The same sub-topology for a task that reads its own partitions: its operators run there, but for those on columns.
-
-    Between a head and a task in one process, each value would be pickled and unpickled, and each key written and read. Names,
-    stores and the hash stay, so that steps of both kinds continue each other.
-    """
-    on_columns = frozenset(step.node for step in sub.columns.steps)
-    entries = inputs_without_shuffle(sub.nodes, on_columns, sub.columns, sub.entries, sub.leads_to_state)
-    return replace(sub, head=on_columns, entries=entries, units=units(sub.nodes, on_columns, entries))
 
 
 # --- The identity of state

@@ -26,6 +26,7 @@ from streams import BytesSerde, Consumed, JsonSerde, Materialized, Produced, Str
 from streams.errors import KeyPlacementError, NewPartitionsError
 from streams.live.partitions import SILENT_S, OwnPartition
 from streams.live.task import POLL_S, LiveTask
+from streams.microbatch import global_tables
 from streams.microbatch.job import QueryJob
 from streams.microbatch.step import TaskAccess
 from streams.runtime.settings import TaskSettings
@@ -177,6 +178,22 @@ def test_records_wait_for_a_partition_that_is_known_to_have_older_ones() -> None
         world.readers["left"].due = 1
         world.step(task)
     assert world.out() == [b"r1", b"l", b"r2", b"l2"]
+
+
+def test_the_tasks_of_a_process_share_its_copy_of_global_tables(tmp_path: Path) -> None:
+    """One that each task opened anew for itself would be closed and opened with every step, and lose what it has counted."""
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(BytesSerde(), BytesSerde())).join(
+        builder.global_table("names", Consumed(BytesSerde(), BytesSerde())),
+        lambda key, value: value,
+        lambda value, name: name,
+    ).to("out", Produced(BytesSerde(), BytesSerde()))
+    world = World(builder.build(), partitions=2)
+    world.job = replace(world.job, state_dir=tmp_path)
+    jobs = [world.task(number).job for number in range(2)]
+    ends = {"names": TopicOffsets("an id", (0,))}
+    copies = [global_tables._copy_of(job, global_tables._folder(job, ends)) for job in jobs]
+    assert copies[0] is copies[1]
 
 
 def test_a_task_continues_behind_its_last_commit() -> None:

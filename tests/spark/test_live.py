@@ -34,6 +34,7 @@ from streams.source.pauses import read_pauses
 from streams.spark import live as live_query
 from streams.spark import runner
 from streams.spark.kafka_streams import ApplicationState, KafkaStreams
+from streams.spark.live import LiveGate
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent, last_per_key
 from tests.spark.test_checkpoints import adopt, rescale
@@ -220,7 +221,10 @@ def test_an_application_that_starts_while_it_is_paused_continues_after_its_resum
     harness.send(source, map(record, range(50, 100)))
     with running(harness, topology, execution=Execution.LIVE) as app:
         # The slots have nothing to do, and say nothing.
-        until(lambda: app._application._live is not None and app._application._live._connections, "slots that wait")
+        gates = app._application._gates
+        until(
+            lambda: any(gate._driver.begun for gate in gates.values() if isinstance(gate, LiveGate)), "slots that wait"
+        )
         assert found(harness, target) == expected(50)
         app.resume()
         until(partial(is_found, harness, target, 100), "results after the resume")

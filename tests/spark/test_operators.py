@@ -343,7 +343,7 @@ def test_available_now(harness: Harness, tmp_path: Path, monkeypatch: pytest.Mon
     assert all(sub.lag == 0 for sub in progress.subs.values())
     stages.send(100)
     # A task of either stage dies on the way: nothing is counted twice behind it.
-    monkeypatch.setenv("STREAMS_FAULT", "after_commit@0:2")
+    monkeypatch.setenv("STREAMS_FAULT", "after_commit@0")
     monkeypatch.setenv("STREAMS_FAULT_ONCE", str(tmp_path / "killed"))
     harness.run(stages.topology, max_records_per_trigger=60)
     assert (tmp_path / "killed").exists()

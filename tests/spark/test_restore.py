@@ -20,7 +20,7 @@ from state.restore.directory import StateDirectory
 from state.stores.dump import read_task_store, state_digest
 from state.tables.open_tables import open_table
 from streams import JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows
-from streams.application.restore import restore_tasks, stateful_subs, stored_tasks
+from streams.application.restore import restore_tasks, stateful_subs, stored_tasks, with_own_topics
 from streams.cli.main import app
 from streams.topology.topology import Topology
 from tests.spark import apps
@@ -178,8 +178,14 @@ def streams(harness: Harness, monkeypatch: pytest.MonkeyPatch):
     return invoke
 
 
+def counting(harness: Harness) -> Topology:
+    """The program as it runs live, with a repartition topic."""
+    return with_own_topics(apps.counts(), harness.config())
+
+
 def database_of(harness: Harness, task: int) -> Path:
-    return next(harness.config().state_dir.glob(f"*/*/{task}/db"))
+    (sub,) = stateful_subs(counting(harness), harness.application_id)
+    return StateDirectory(harness.config().state_dir).task(harness.application_id, sub.name, task).path / "db"
 
 
 def spoil_a_row(harness: Harness, key: bytes) -> None:
@@ -211,8 +217,8 @@ def test_restore_and_state_on_the_command_line(
     assert told["total"]["records"] >= told["total"]["rows"] == len(counted)
     assert {(store["store"], store["task"]) for store in told["stores"]} == {("counts", 0), ("counts", 1)}
     assert "restoring counts task" in result.stderr
-    live = digests(harness.config().state_dir, apps.counts(), harness.application_id)
-    assert digests(tmp_path / "rebuilt", apps.counts(), harness.application_id) == live
+    live = digests(harness.config().state_dir, counting(harness), harness.application_id)
+    assert digests(tmp_path / "rebuilt", counting(harness), harness.application_id) == live
 
     refused = streams("restore", "--into", tmp_path / "rebuilt")
     assert (refused.exit_code, "is not an empty folder" in refused.output) == (1, True)
