@@ -60,7 +60,7 @@ def give(application: Application, name: str, command: Callable[[], object]) -> 
 
 def _planned(application: Application) -> Planned:
     kafka: Any = application.cluster.kafka
-    return plan_application(application.setup.topology, application.setup.config, kafka, kafka)
+    return plan_application(application.setup.topology, application.settings, kafka, kafka)
 
 
 def lose_checkpoint(application: Application, random: Random) -> None:
@@ -148,7 +148,7 @@ def _is_moved(application: Application, random: Random, name: str, made: Callabl
 def _rescaler(application: Application, tasks: int) -> Rescaler:
     setup, kafka = application.setup, application.cluster.kafka
     made: Any = SimulatedRescale
-    found: Rescaler = made(setup.config, kafka, application.files, NobodyListens()).rescaler(
+    found: Rescaler = made(application.settings, kafka, application.files, NobodyListens()).rescaler(
         setup.topology, tasks, UsersChoices(frozenset(setup.topology.stores) & {"numbers"})
     )
     return found
@@ -192,7 +192,7 @@ def _live_positions(application: Application) -> dict[TopicPartition, int]:
 
 def _move(application: Application, to: dict[TopicPartition, int]) -> None:
     kafka: Any = application.cluster.kafka
-    start = start_positions(application.setup.config, kafka, kafka, Wanted(offsets=to))
+    start = start_positions(application.settings, kafka, kafka, Wanted(offsets=to))
     tasks = {name: kafka.partition_count(commits_topic(APPLICATION, name)) for name in start}
     for one in plan_moves(APPLICATION, kafka, application.files, tasks, start):
         carry_out(one, application.files, application.cluster.say)
