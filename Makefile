@@ -115,7 +115,7 @@ docs-check: jars ## Back up, damage and restore an application as docs/operate/p
 .PHONY: drills
 drills: jars ## Hold every fault drill in both executions and write the pages of results (takes up to two hours)
 	$(BIN)/streams drill run all --report docs/drills.md
-	$(BIN)/streams drill run all --execution live --report docs/drills-live.md
+	$(BIN)/streams drill run all --execution micro-batch --report docs/drills-micro-batches.md
 
 .PHONY: chaos
 chaos: jars ## Random blows under load, verified; SEED= repeats a run, MINUTES= is how long blows fall

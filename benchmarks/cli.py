@@ -65,6 +65,7 @@ def run(
     size: Annotated[str, typer.Option(help="smoke, small or full.")] = "small",
     records: Annotated[int | None, typer.Option(help="Another number of records than the size's.")] = None,
     rate: Annotated[int | None, typer.Option(help="Another number of records a second of a paced load.")] = None,
+    partitions: Annotated[int | None, typer.Option(help="Another number of partitions of a paced load.")] = None,
     times: Times = 1,
     threads: Annotated[int, typer.Option(help="Threads of a peer.")] = 2,
     guarantee: Annotated[str, typer.Option(help="exactly-once or at-least-once; default: the peer's own.")] = "",
@@ -81,10 +82,14 @@ def run(
     with session(keep) as (cluster, folder):
         for workload in _workloads(workloads):
             sized = workload if records is None else workload.varied(sizes={**workload.sizes, size: records})
-            if rate is not None:
+            if rate is not None or partitions is not None:
                 if not isinstance(sized, Latency):
-                    raise typer.BadParameter(f"--rate is for a paced load, and {workload.name} is not")
-                sized = sized.varied(rates={**sized.rates, size: rate})
+                    raise typer.BadParameter(
+                        f"--rate and --partitions are for a paced load, and {workload.name} is not"
+                    )
+                sized = sized.varied(
+                    rates={**sized.rates, size: rate or sized.rates[size]}, partitions=partitions or sized.partitions
+                )
             found = measured(Loaded(cluster, sized, options, folder), chosen, times, label, _notes.print)
             _kept(found, save=size != "smoke" if save is None else save, shown=not as_json)
             results += found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from statistics import median
 from types import TracebackType
 
 import psutil
@@ -27,6 +28,8 @@ class TreeUsage:
         peak_pss: Bytes by kind of process in the moment with the largest sum of proportional set sizes: a page that several
             processes share counts once.
         peak_rss_bytes: The largest sum of resident set sizes: a shared page counts in each process.
+        series: With each sample of the memory: the time (`time.monotonic`), the sum of proportional set sizes in bytes, the number
+            of file descriptors.
     """
 
     def __init__(self, without: set[int], root: int | None = None) -> None:
@@ -40,6 +43,7 @@ class TreeUsage:
         self._memory_at = 0.0
         self.peak_pss: dict[str, int] = {}
         self.peak_rss_bytes = 0
+        self.series: list[tuple[float, int, int]] = []
 
     def __enter__(self) -> TreeUsage:
         self.sample()
@@ -69,22 +73,38 @@ class TreeUsage:
             **{f"peak_pss_mb_{kind}": size // 2**20 for kind, size in sorted(self.peak_pss.items())},
         }
 
+    def growth(self, begin: float, end: float) -> dict[str, float]:
+        """How memory (MiB) and file descriptors grew within a time (`time.monotonic`): medians of its first and last quarter."""
+        quarter = (end - begin) / 4
+        first = [one for one in self.series if begin <= one[0] < begin + quarter]
+        last = [one for one in self.series if end - quarter <= one[0] < end]
+        if not first or not last:
+            return {}
+        return {
+            "pss_mb_first_quarter": int(median(one[1] for one in first)) // 2**20,
+            "pss_mb_last_quarter": int(median(one[1] for one in last)) // 2**20,
+            "descriptors_first_quarter": int(median(one[2] for one in first)),
+            "descriptors_last_quarter": int(median(one[2] for one in last)),
+        }
+
     def sample(self) -> None:
         """Takes one sample."""
         with self._lock:
             with_memory = time.monotonic() >= self._memory_at + MEMORY_SAMPLE_S
             pss: Counter[str] = Counter()
-            rss = 0
+            rss = descriptors = 0
             for process in self._processes():
                 try:
                     kind = self._sample_cpu(process)
                     if with_memory:
                         rss += process.memory_info().rss
                         pss[kind] += _pss_bytes(process.pid)
+                        descriptors += process.num_fds()
                 except (psutil.NoSuchProcess, psutil.ZombieProcess):
                     continue
             if with_memory:
                 self._memory_at = time.monotonic()
+                self.series.append((self._memory_at, pss.total(), descriptors))
             self.peak_pss = max(self.peak_pss, dict(pss), key=lambda kinds: sum(kinds.values()))
             self.peak_rss_bytes = max(self.peak_rss_bytes, rss)
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import psutil
+
 from benchmarks.generators.load import load
 from benchmarks.harness.cluster import Cluster
 from benchmarks.harness.monitor import Monitor
@@ -132,6 +134,11 @@ class Bench:
             if not self.closes and monitor.last.outputs == seen:
                 break
         return verdict
+
+    def broker_cpu_s(self) -> float:
+        """CPU seconds of the benchmark's own broker so far; the load and the reader of the results have their part in it."""
+        times = [psutil.Process(pid).cpu_times() for pid in self._broker_pids()]
+        return float(sum(one.user + one.system for one in times))
 
     def _broker_pids(self) -> set[int]:
         broker = self.cluster.broker

@@ -63,10 +63,11 @@ def latency(bench: Bench) -> Measured:
                 run.pacer.start()
                 begin = _measured_from(run)
                 sleep_until(run, begin)
-                cpu, started = usage.cpu_by_name(), time.perf_counter()
+                cpu, broker_s, started = usage.cpu_by_name(), bench.broker_cpu_s(), time.perf_counter()
                 count = run.workload.sizes[bench.size]
                 sleep_until(run, begin + count)
-                seconds = time.perf_counter() - started
+                seconds, ended = time.perf_counter() - started, time.monotonic()
+                broker_us = (bench.broker_cpu_s() - broker_s) / count * 1e6
                 used = {kind: value - cpu.get(kind, 0.0) for kind, value in usage.cpu_by_name().items()}
                 verdict = run.finish(monitor)
                 found = run.latencies(begin, begin + count)
@@ -79,7 +80,13 @@ def latency(bench: Bench) -> Measured:
         first_result_s=None if first_at is None else first_at - monitor.started,
         steady=True,
         verdict=verdict,
-        figures={**_percentiles(found), **usage.memory_mb(), "generator_late_ms": round(run.pacer.latest_ms, 1)},
+        figures={
+            **_percentiles(found),
+            **usage.memory_mb(),
+            **usage.growth(ended - seconds, ended),
+            "broker_cpu_us": round(broker_us, 2),
+            "generator_late_ms": round(run.pacer.latest_ms, 1),
+        },
     )
 
 

@@ -21,7 +21,7 @@ from benchmarks.harness.restore import restore
 from benchmarks.harness.result import Run
 from benchmarks.harness.system import NotSupportedError, ProcessSystem, System, SystemFailedError
 from benchmarks.verify.output import OutputError
-from benchmarks.workloads.base import PARTITIONS, RunConfig, Workload
+from benchmarks.workloads.base import RunConfig, Workload
 from state.errors import StreamsError
 from topologies.records import shown
 
@@ -82,10 +82,10 @@ class Loaded:
         """Creates the input topics and fills them: the number of records."""
         number = next(_numbers)
         self._inputs = self._named((role for role in self.workload.inputs if role not in self._probed), number)
-        self.cluster.create(self._inputs.values(), PARTITIONS)
+        self.cluster.create(self._inputs.values(), self.workload.partitions)
         with shown(f"loading {self.workload.name}", self.workload.sizes[self.options.size]) as advance:
             batches = self._noting_time(self.workload.batches(self.options.size))
-            self._counts = load(self.cluster.client, self._inputs, PARTITIONS, batches, advance)
+            self._counts = load(self.cluster.client, self._inputs, self.workload.partitions, batches, advance)
         return sum(self._counts.values())
 
     def delete(self) -> None:
@@ -124,13 +124,13 @@ class Loaded:
         number = next(_numbers)
         application_id = f"{self.workload.name}-{peer.name}-{number}"
         own = self._named([*self.workload.outputs, *self._probed], number)
-        self.cluster.create(own.values(), PARTITIONS)
+        self.cluster.create(own.values(), self.workload.partitions)
         return RunConfig(
             workload=self.workload.name,
             application_id=application_id,
             bootstrap_servers=self.cluster.servers,
             topics={**self._inputs, **own},
-            partitions=PARTITIONS,
+            partitions=self.workload.partitions,
             threads=self.options.threads,
             guarantee=self.options.guarantee or peer.guarantee,
             state_dir=str(self.folder / application_id / "state"),

@@ -81,6 +81,7 @@ class Workload(ABC):
         title: What is computed, in a few words.
         inputs: The roles of the input topics.
         outputs: The roles of the output topics.
+        partitions: Of each input and output topic.
         procedure: How it is run and measured: `drain`, `restore`, `latency` or `recovery`.
         grows: Whether its input grows while a system runs, so that each run needs an input of its own.
         sizes: The number of records by name of the size (of the role that is measured first).
@@ -92,6 +93,7 @@ class Workload(ABC):
     title: str
     inputs: Sequence[str] = ("events",)
     outputs: Sequence[str] = ("out",)
+    partitions: int = PARTITIONS
     procedure: str = "drain"
     grows: bool = False
     sizes: Mapping[str, int]

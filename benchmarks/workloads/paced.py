@@ -11,7 +11,7 @@ from benchmarks.generators.paced import Paced
 from benchmarks.generators.records import START_MS, Batch
 from benchmarks.verify.compare import Verdict, compare, table_of
 from benchmarks.verify.windows import hopping
-from benchmarks.workloads.base import Output, RunConfig, windowed_key
+from benchmarks.workloads.base import PARTITIONS, Output, RunConfig, windowed_key
 from benchmarks.workloads.windows import Windows, windows_of
 from streams import StreamsBuilder, Topology, agg
 
@@ -30,7 +30,8 @@ class Latency(Windows):
     """Readings that are there at the start, so that the system has something to do."""
 
     def parameters_of(self, size: str) -> Mapping[str, Any]:
-        return {**self.parameters, "rate": self.rates[size]}
+        other = {} if self.partitions == PARTITIONS else {"partitions": self.partitions}
+        return {**self.parameters, "rate": self.rates[size], **other}
 
     def batches(self, size: str) -> Iterator[Batch]:
         yield self.before(size).batch("events", 0, self.first)

@@ -18,7 +18,7 @@ from streams.cli.command import application as group
 from streams.cli.options import ApplicationOptions, AsJson, reachable
 from streams.cli.output import print_json, print_table
 from streams.cli.target import TopologyTarget
-from streams.config import Execution
+from streams.config import Execution, StreamsConfig
 from streams.drills.cases import DRILLS
 from streams.drills.drill import Drill
 from streams.drills.program import OwnProgram
@@ -57,8 +57,11 @@ def run(
     application: ApplicationOptions,
     seed: Annotated[int, option("The seed of the input and of random faults.")] = 1,
     execution: Annotated[
-        Execution, option("How the application runs; `live` leaves out the drills that need micro-batches.")
-    ] = Execution.MICRO_BATCH,
+        Execution,
+        option(
+            "How the application runs: `auto` is live except in drills about micro-batches, which `live` leaves out."
+        ),
+    ] = StreamsConfig.model_fields["execution"].default,
     minutes: Annotated[float | None, option("How long the random faults of D30 fall.", min=0.1)] = None,
     report: Annotated[
         Path | None,
@@ -77,8 +80,9 @@ def run(
     Exit code 3: a known defect of the broker has spoiled every attempt of a
     drill, so it proves nothing; use another seed.
     """
+    left_out = execution is Execution.LIVE
+    chosen = [one for one in _chosen(drills, topology is not None) if not (left_out and one.not_live)]
     live = execution is not Execution.MICRO_BATCH
-    chosen = [one for one in _chosen(drills, topology is not None) if not (live and one.not_live)]
     if minutes is not None:
         chosen = [replace(one, conditions=replace(one.conditions, soak_s=minutes * 60)) for one in chosen]
     console = Console(stderr=True, soft_wrap=True)

@@ -55,7 +55,7 @@ class Drill:
         needs: What it needs of the machine, beyond Java; shown in the list.
         quick: Whether it belongs to the quick set.
         any_program: Whether it can be held with a user's program.
-        not_live: Why it is only held in micro-batches; empty: it is held in live execution, too.
+        not_live: Why it is always held in micro-batches; empty: it is held in live execution, too.
         settles: Whether the verifier compares all results. False: the fault is such that they cannot be complete, and the
             drill itself compares what must hold.
     """

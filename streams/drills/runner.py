@@ -74,14 +74,14 @@ class DrillResult:
 
 
 def run_drill(
-    drill: Drill, subject: Subject, say: Say, *, seed: int = 1, folder: Path | None = None, live: bool = False
+    drill: Drill, subject: Subject, say: Say, *, seed: int = 1, folder: Path | None = None, live: bool = True
 ) -> DrillResult:
-    """Holds one drill. Its folder is deleted if it passes or is skipped."""
+    """Holds one drill, live unless it needs micro-batches. Its folder is deleted if it passes or is skipped."""
     began = time.monotonic()
     result = DrillResult(drill)
     for attempt in range(ATTEMPTS):
         place = Path(tempfile.mkdtemp(prefix=f"streams-drill-{drill.id}-", dir=folder))
-        result = _attempt(drill, subject, seed + attempt, place, say, live)
+        result = _attempt(drill, subject, seed + attempt, place, say, live and not drill.not_live)
         if result.outcome in (Outcome.PASSED, Outcome.SKIPPED):
             shutil.rmtree(place, ignore_errors=True)
             result.folder = None
@@ -127,8 +127,12 @@ _HEAD = """\
 
 `streams drill list` prints the drills, `streams drill run D03` holds one of them, `streams drill run quick` the quick ones,
 and `make drills` all of them, in both executions. This page is made by `streams drill run all --report docs/drills.md`: a run of
-fewer drills leaves the rows of the others as they are. With `--execution live`, the application runs live, and the results are on
-[a page of their own](drills-live.md).
+fewer drills leaves the rows of the others as they are. The application runs live, which is the default, except in the few drills
+about micro-batches. With `--execution micro-batch`, all drills run in micro-batches, and the results are on
+[a page of their own](drills-micro-batches.md).
+
+Lake sinks and sources outside Kafka always run in micro-batches, and so does what has more tasks than partitions. In the drills on
+them (D35, D41, D42, D44, D46), the rest of the application runs live.
 
 Each drill starts a broker of its own (or a cluster of three), a continuous flow of input, read_committed readers that run all
 the time, and the application as a real process: a stream-stream join, windows that emit on close, counts, and a second stage
@@ -158,22 +162,19 @@ changelogs. `streams drill list` shows which drills take any program.
 
 
 _SEEN = "## What was seen"
-_NOT_HELD, _NOT_LIVE = "not held", "only in micro-batches"
-_LIVE_HEAD = """\
-# Fault drills in live execution
+_NOT_HELD = "not held"
+_MICRO_BATCHES_HEAD = """\
+# Fault drills in micro-batches
 
-The [fault drills](drills.md), with the application in [live execution](live.md). This page is made by
-`streams drill run all --execution live --report docs/drills-live.md`.
-
-Lake sinks and sources outside Kafka always run in micro-batches, and so does what has more tasks than partitions. In the drills on
-them (D35, D41, D42, D44, D46), the rest of the application runs live (`execution=auto`).
+The [fault drills](drills.md), with the application in micro-batches. This page is made by
+`streams drill run all --execution micro-batch --report docs/drills-micro-batches.md`.
 
 ## Results
 
 """
 
 
-def page(results: Sequence[DrillResult], drills: Sequence[Drill], live: bool = False, before: str = "") -> str:
+def page(results: Sequence[DrillResult], drills: Sequence[Drill], live: bool = True, before: str = "") -> str:
     """The page for the results of a run; drills that were not held in it keep what the page has said of them (`before`)."""
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     by_id = {one.drill.id: one for one in results}
@@ -181,10 +182,10 @@ def page(results: Sequence[DrillResult], drills: Sequence[Drill], live: bool = F
     said = {
         drill.id: _outcome(drill, by_id.get(drill.id), live, told.get(drill.id, (_NOT_HELD, "-"))) for drill in drills
     }
-    held = [outcome for outcome, _ in said.values() if not outcome.startswith((_NOT_HELD, _NOT_LIVE))]
+    held = [outcome for outcome, _ in said.values() if not outcome.startswith(_NOT_HELD)]
     passed = sum(outcome.startswith(Outcome.PASSED.value) for outcome in held)
     rows = [f"| {_title(drill)} | {drill.injects} | {drill.holds} | {' | '.join(said[drill.id])} |" for drill in drills]
-    head = f"{_LIVE_HEAD if live else _HEAD}{passed} of {len(held)} drills that were held passed ({machine})."
+    head = f"{_HEAD if live else _MICRO_BATCHES_HEAD}{passed} of {len(held)} drills that were held passed ({machine})."
     table = ["| drill | injects | must hold | result | recovery |", "|---|---|---|---|---|", *rows]
     details = [line for drill in drills for line in seen.get(drill.id, ())]
     return "\n".join([head, "", *table, "", _SEEN, *details]) + "\n"
@@ -196,12 +197,11 @@ def _title(drill: Drill) -> str:
 
 def _outcome(drill: Drill, result: DrillResult | None, live: bool, told: tuple[str, str]) -> tuple[str, str]:
     """The cells for the outcome and the recovery."""
-    if live and drill.not_live:
-        return f"{_NOT_LIVE}: {drill.not_live}", "-"
     if result is None:
         return told
     wrong = f": {_cell(result.wrong[0])}" if result.wrong else ""
-    return result.outcome.value + wrong, _seconds(result.recovery_s)
+    where = f" (in micro-batches: {drill.not_live})" if live and drill.not_live else ""
+    return f"{result.outcome.value}{where}{wrong}", _seconds(result.recovery_s)
 
 
 def _told(page: str) -> dict[str, tuple[str, str]]:

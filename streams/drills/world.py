@@ -65,7 +65,7 @@ class World:
         conditions: Conditions,
         seed: int = 1,
         say: Callable[[str], None] = lambda text: None,
-        live: bool = False,
+        live: bool = True,
     ) -> None:
         self.folder, self.subject, self.conditions, self.seed, self.say = folder, subject, conditions, seed, say
         self.live = live

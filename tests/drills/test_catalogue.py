@@ -175,16 +175,17 @@ def test_a_page_keeps_what_it_says_of_drills_that_were_not_held_again() -> None:
     drills = [micro, kept, again, never]
     before = page(
         [
+            DrillResult(micro),
             DrillResult(kept, evidence=["seen | before"], recoveries=[("a kill", 2.04)]),
             DrillResult(again, Outcome.FAILED, evidence=["seen before"], wrong=["too late"]),
         ],
         drills,
         live=True,
     )
-    assert "1 of 2 drills that were held passed" in before
+    assert "2 of 3 drills that were held passed" in before
     text = page([DrillResult(again, evidence=["seen now"])], drills, live=True, before=before)
-    assert "2 of 2 drills that were held passed" in text
-    assert "| D96 a drill | a fault | all | only in micro-batches: it has no files | - |" in text
+    assert "3 of 3 drills that were held passed" in text
+    assert "| D96 a drill | a fault | all | passed (in micro-batches: it has no files) | - |" in text
     assert "| D97 a drill | a fault | all | passed | 2.0 s |" in text
     assert "| D98 a drill | a fault | all | passed | - |" in text
     assert "| D99 a drill | a fault | all | not held | - |" in text

@@ -34,9 +34,13 @@ class RestoreProgress(Progress):
             print("RESTORED", json.dumps({"seconds": sum(seconds) / min(self._threads, len(seconds))}), flush=True)
 
 
+LEASE_S = "lease_s"
+"""A setting of the benchmark, not of the engine: how long a lease is, s. A soak has many of them."""
+
+
 def settings_of(config: RunConfig) -> StreamsConfig:
     """The engine's settings for a run: its defaults, apart from places and what `--set` says."""
-    given = dict(config.settings)
+    given = {name: value for name, value in config.settings.items() if name != LEASE_S}
     spark = {name: given.pop(name) for name in list(given) if name.startswith("spark.")}
     options: dict[str, Any] = {
         "application_id": config.application_id,
@@ -57,10 +61,11 @@ def main() -> None:
     # As `streams run` does it: Java starts while the program is imported.
     with session_ahead(settings.application_id, settings.spark, settings.checkpoint_dir):
         from benchmarks.workloads.catalogue import WORKLOADS
-        from streams.spark.runner import StreamsApplication
+        from streams.spark import runner
 
+        runner.LEASE_S = float(config.settings.get(LEASE_S, runner.LEASE_S))
         topology = WORKLOADS[config.workload].topology(config)
-        StreamsApplication(topology, settings, RestoreProgress(config.application_id, config.threads)).run()
+        runner.StreamsApplication(topology, settings, RestoreProgress(config.application_id, config.threads)).run()
 
 
 if __name__ == "__main__":
