@@ -17,7 +17,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
-from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -36,6 +35,7 @@ from streams.errors import (
 from streams.metrics.serving import CopyFigures, ServingMetrics
 from streams.serdes.json_shown import shown_json
 from streams.serdes.json_text import loads
+from streams.serve import paths  # noqa: F401  (what `any_text` is)
 from streams.serve.connections import ConnectionLimits, connection_class
 from streams.serve.feed.changes import Changes, known_places
 from streams.serve.feed.events import Event, encoded, events
@@ -720,13 +720,6 @@ _LAST = {"Connection": "close"}
 """For requests whose rest nobody reads."""
 
 
-class _AnyText(PathConvertor):
-    """The rest of a path, also with slashes and newlines."""
-
-    regex = "(?s:.*)"
-
-
-register_url_convertor("any_text", _AnyText())
 _AT = "at"
 """The parameter with the micro-batch from which another process looks for one that all copies hold."""
 _LOADED = "loaded"

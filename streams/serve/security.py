@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote, urlsplit
 from state.secrets import mask, remember
 from streams.config.settings import SHORTEST_TOKEN, Address
 from streams.errors import ConfigError
+from streams.serve.secret_file import SecretFile
 from streams.serve.signed import LEEWAY_S, Claimed, NotValidError, SignedTokens, check_private
 
 audit = logging.getLogger("streams.serve.audit")
@@ -71,7 +72,7 @@ class Security:
     """How callers are recognised.
 
     Attributes:
-        token_file: Lines with a token and its scope, `SECRET read`; None: there are no such tokens.
+        token_file: Lines with a token and its scope, `SECRET read`, read again when they change; None: there are no such tokens.
         jwt_key_file: The key that JWTs are signed with (`SignedTokens`); None: no JWTs.
         jwt_audience: The audience that a JWT must name; None: none.
         tls_ca: The authority whose certificates clients need to connect at all; None: they need none.
@@ -127,7 +128,8 @@ class Guard:
         self, security: Security, rate: float | None = None, clock_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._open = not security.present
-        self._tokens = {} if security.token_file is None else _tokens(security.token_file)
+        token_file = security.token_file
+        self._tokens = None if token_file is None else SecretFile(token_file, "--token-file", _tokens, clock_s)
         self._signed = _signed_tokens(security)
         self._by_certificate = security.tls_ca is not None
         # NaN compares with nothing.
@@ -193,9 +195,10 @@ class Guard:
 
     def _with_token(self, token: str, network: str) -> Caller:
         """Who has a token. One that is known is not counted, so whoever guesses keeps nobody out behind the same address."""
-        found = self._tokens.get(_digest(token))
-        if found is not None:
-            return found
+        if self._tokens is not None:
+            self._tokens.look()
+            if (found := self._tokens.content.get(_digest(token))) is not None:
+                return found
         if self._signed is not None and (claimed := self._signed.known(token)) is not None:
             return _claimed(claimed)
         _wait(self._wrong.wait_s(network, 0), "too many wrong tokens came from this address")

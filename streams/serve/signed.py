@@ -21,6 +21,7 @@ import orjson
 
 from state.secrets import remember
 from streams.errors import ConfigError
+from streams.serve.secret_file import SecretFile
 
 if TYPE_CHECKING:
     import jwt
@@ -32,8 +33,6 @@ LEEWAY_S = 30.0
 MOST_LEEWAY_S = 300.0
 _SHORTEST_SECRET = 32
 _RSA_BITS = 2048
-_LOOK_S = 1.0
-"""How often the file is looked at."""
 _MOST_KNOWN = 10_000
 _FOR_EVER_S = 2**53
 _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----")
@@ -100,11 +99,8 @@ class SignedTokens:
             raise ConfigError("--jwt-key needs PyJWT, which is not installed: pip install 'streams-on-spark[serve]'")
         if not 0 <= leeway_s <= MOST_LEEWAY_S:
             raise ConfigError(f"--jwt-leeway is 0 to {MOST_LEEWAY_S:g} seconds, not {leeway_s:g}")
-        self._path, self._audience, self._issuer, self._leeway_s = path, audience, issuer, leeway_s
-        self._clock_s = clock_s
-        self._stamp = _stamp(path)
-        self._looked_s = clock_s()
-        self._keys = keys_of(path)
+        self._audience, self._issuer, self._leeway_s = audience, issuer, leeway_s
+        self._keys = SecretFile(path, "--jwt-key", keys_of, clock_s)
         self._known: OrderedDict[bytes, Claimed] = OrderedDict()
         """Tokens that were valid, by their digests: a signature costs as much as a read."""
 
@@ -135,7 +131,7 @@ class SignedTokens:
 
         try:
             header = jwt.get_unverified_header(token)
-            fit = _fitting(self._keys, header)
+            fit = _fitting(self._keys.content, header)
             for key in fit:
                 try:
                     return self._decoded(token, key)
@@ -170,22 +166,9 @@ class SignedTokens:
         return claims
 
     def _look(self) -> None:
-        """Reads the file again if it is another one."""
-        now_s = self._clock_s()
-        if now_s - self._looked_s < _LOOK_S:
-            return
-        self._looked_s = now_s
-        try:
-            stamp = _stamp(self._path)
-            if stamp == self._stamp:
-                return
-            self._keys = keys_of(self._path)
-            self._stamp = stamp
+        """Forgets which tokens were valid if there are other keys."""
+        if self._keys.look():
             self._known.clear()
-            log.info("the keys of JWTs were read again: %s", self._path)
-        except ConfigError as error:
-            # Perhaps half of it is written: the keys from before count, and it is looked at again.
-            log.error("the keys of JWTs stay what they were: %s", error)
 
 
 def keys_of(path: Path) -> list[SigningKey]:
@@ -328,14 +311,6 @@ def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
 def _said(error: jwt.PyJWTError) -> str:
     text = str(error)
     return text[:1].lower() + text[1:]
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    try:
-        found = path.stat()
-    except OSError as error:
-        raise ConfigError(f"--jwt-key {path} cannot be read: {error.strerror}") from error
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _digest(token: str) -> bytes:

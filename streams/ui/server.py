@@ -123,7 +123,7 @@ FILES = {
     "icon.svg": "image/svg+xml",
 }
 """The files of the page with their types; the first one is `index.html`."""
-STORE_PATHS = ("/{store}/keys/{key:path}", "/{store}/range", "/{store}/windows")
+STORE_PATHS = ("/{store}/keys/{key:any_text}", "/{store}/range", "/{store}/windows")
 """The reads of stores that are passed on."""
 _STORE_PARAMETERS = frozenset(
     ("from", "to", "prefix", "reverse", "limit", "cursor", "key", "keys", "window_from", "window_to", "latest", "as_of")
@@ -206,6 +206,8 @@ def web_application(pages: Pages, token: str, hosts: tuple[str, ...]) -> Starlet
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
     from starlette.routing import Route
+
+    from streams.serve import paths  # noqa: F401  (what `any_text` is)
 
     def figure(name: str) -> Route:
         return Route(f"{API}/{name}", lambda request: _answer(pages.answers[name]))

@@ -67,6 +67,20 @@ def test_a_large_commit_is_several_events_and_can_be_continued_in_between(driver
     assert sorted(seen) == [(name, 1) for name in NAMES]
 
 
+def test_an_event_has_no_more_than_so_many_bytes_unless_one_row_has(driver, monkeypatch):
+    monkeypatch.setattr("streams.serve.feed.changes.MOST_BYTES", 3 * len('"k001"1'))
+    changes, seen = changes_of(driver), []
+    click(driver, [(name, 1000) for name in NAMES])
+    while parts := list(changes.next()):
+        assert 1 <= len(parts[0].rows) <= 3
+        seen += flat(parts[:1])
+        changes = changes_of(driver, after=parts[0].id)
+    assert sorted(seen) == [(name, 1) for name in NAMES]
+    monkeypatch.setattr("streams.serve.feed.changes.MOST_BYTES", 1)
+    click(driver, [(name, 2000) for name in NAMES[:3]])
+    assert [len(change.rows) for change in changes.next()] == [1, 1, 1]
+
+
 def test_rows_come_first_and_then_what_has_changed_since(driver):
     click(driver, [(name, 1000) for name in NAMES])
     changes = changes_of(driver)

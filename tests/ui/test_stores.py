@@ -71,6 +71,8 @@ def test_stores_are_read_by_key_prefix_and_page(api: Any) -> None:
         assert keys == [name for name in sorted(NAMES) if name.startswith("k01")]
         status, none = get(f"{url}stores/counts/keys/not%20there%2F%C3%A4")
         assert (status, none["message"]) == (404, "'counts' has no row of key 'not there/ä'")
+        status, none = get(f"{url}stores/counts/keys/two%0Alines")
+        assert (status, none["error"]) == (404, "NoRow")
 
 
 def test_only_reads_are_passed_on(api: Any) -> None:

@@ -26,9 +26,8 @@ from streams.serve.copies import View
 from streams.serve.reading import Point, ReadStore
 from streams.serve.scans import Scan
 
-MOST_ROWS = 1000
-"""The most rows of an event: a larger commit is several events."""
-
+MOST_ROWS, MOST_BYTES = 1000, 4 * 1024 * 1024
+"""The most rows of an event, and bytes of their keys and values: a larger commit is several events. One row may be larger."""
 HOUR_MS = 3_600_000
 _PLACE = re.compile(r"(?<!\d)(\d{1,9})=(\d{1,19})@([0-9a-f]*)\.(\d{1,19})(?!\d)", re.ASCII)
 
@@ -177,13 +176,16 @@ class Changes:
             # What was seen comes from another process, whose copy was ahead of this one.
             return
         rows: list[StoreRow] = []
+        size = 0
         for columns in self._source.read(self._topic, task, start.offset, end.offset):
             for offset, row in self._rows(columns):
-                if len(rows) == MOST_ROWS:
+                wanted, more = self._wanted(row.key), len(row.key) + len(row.value or b"")
+                if rows and (len(rows) == MOST_ROWS or (wanted and size + more > MOST_BYTES)):
                     self._places[task] = end._replace(offset=offset)
                     yield Change(tuple(rows), point, self.id)
-                    rows = []
-                if self._wanted(row.key):
+                    rows, size = [], 0
+                if wanted:
+                    size += more
                     rows.append(self.store.reader.shown(row, task))
         self._places[task] = end
         if rows:
