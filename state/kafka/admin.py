@@ -569,7 +569,7 @@ _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 
 
-class Retry:
+class TransientRetry:
     """Repeats requests that failed for a transient reason, with increasing pauses.
 
     Args:

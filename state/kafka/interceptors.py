@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from state.errors import KafkaClientError
-from state.kafka.librdkafka import ON_NEW_CALLBACK, Library
+from state.kafka.librdkafka import ON_NEW_CALLBACK, RdKafkaLibrary
 from state.numba_functions import cfunc, types
 from state.numba_kernels import as_pointer, call, carray
 
@@ -38,7 +38,7 @@ class Interceptor:
 
     def __init__(
         self,
-        library: Library,
+        library: RdKafkaLibrary,
         conf: int,
         name: bytes,
         event: str,
@@ -94,7 +94,7 @@ class AcknowledgedOffsets:
         conf: The client's `rd_kafka_conf_t`, before the client is created.
     """
 
-    def __init__(self, library: Library, conf: int) -> None:
+    def __init__(self, library: RdKafkaLibrary, conf: int) -> None:
         self._offsets = np.full(_FIRST_SLOTS, _NONE, np.int64)
         self._slots: dict[tuple[str, int], int] = {}
         self._interceptor = Interceptor(
@@ -163,7 +163,7 @@ class TimeZero:
         conf: The client's `rd_kafka_conf_t`, before the client is created.
     """
 
-    def __init__(self, library: Library, conf: int) -> None:
+    def __init__(self, library: RdKafkaLibrary, conf: int) -> None:
         self._about = np.array([library.address("message_timestamp"), 0], np.int64)
         self._interceptor = Interceptor(library, conf, b"streams time zero", "on_send", on_send, self._about)
 

@@ -130,7 +130,7 @@ _SIGNATURES: Signatures = {
 }
 
 
-class Library(CLibrary):
+class RdKafkaLibrary(CLibrary):
     """librdkafka's functions, named without their `rd_kafka_` prefix.
 
     Raises:
@@ -193,19 +193,19 @@ def _candidates() -> Iterator[Path]:
 
 
 @functools.lru_cache(maxsize=1)
-def find_library() -> Library | None:
+def find_library() -> RdKafkaLibrary | None:
     """The library of the installed confluent-kafka; None if it cannot be used."""
     if os.environ.get(DISABLE_VARIABLE, "1") == "0":
         return None
     for path in _candidates():
         try:
-            return Library(path)
+            return RdKafkaLibrary(path)
         except (OSError, AttributeError):
             continue
     return None
 
 
-def library() -> Library:
+def library() -> RdKafkaLibrary:
     """The library; only valid if `bulk_available()`."""
     found = find_library()
     if found is None:

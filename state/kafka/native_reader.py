@@ -34,7 +34,7 @@ from state.columns import (
 from state.kafka.config import DEFAULT_PREFETCH_BYTES, ClientConfig, consumer_config
 from state.kafka.error_mapping import read_error
 from state.kafka.librdkafka import CONSUMER, ERROR_CALLBACK, NO_CONSUMER_CLOSE, Message, library
-from state.kafka.range_reader import Head, RangeReader
+from state.kafka.range_reader import FetchedHead, RangeReader
 from state.numba_kernels import as_pointer, call, carray, copy_bytes, kernel
 
 # Words of rd_kafka_message_t (9 x 8 bytes).
@@ -276,14 +276,14 @@ class BulkReader(RangeReader):
         self._capacities[which] = max(doubled, needed, _FIRST_CAPACITIES[KEYS])
         self._sizes[which] = max(self._sizes[which], needed)
 
-    def _head(self) -> Head | None:
+    def _head(self) -> FetchedHead | None:
         if self._first == self._last:
             return None
         message = Message.from_address(int(self._messages[self._first]))
         if message.err == 0:
-            return Head(message.offset, None)
+            return FetchedHead(message.offset, None)
         text = None if not message.payload else ctypes.string_at(message.payload, message.len).decode(errors="replace")
-        return Head(message.offset, self._library.failure(message.err, text))
+        return FetchedHead(message.offset, self._library.failure(message.err, text))
 
     def _drop_head(self) -> None:
         destroy(self._messages, self._first, self._first + 1, self._functions)

@@ -38,7 +38,7 @@ _NO_END = 2**62
 _SILENT_S = 10.0
 
 
-class Head(NamedTuple):
+class FetchedHead(NamedTuple):
     """The first entry of the fetched queue: a record (`failure` None) or an event of the partition."""
 
     offset: int
@@ -177,7 +177,7 @@ class RangeReader(abc.ABC):
         self._open()
         self.closed = False
 
-    def _serve_head(self, head: Head, end: int) -> None:
+    def _serve_head(self, head: FetchedHead, end: int) -> None:
         """Handle a head that `_take` left: a record at or beyond `end`, or an event."""
         if head.failure is None:
             self._position = end
@@ -215,7 +215,7 @@ class RangeReader(abc.ABC):
         """Take the records below `end` from the head of the queue; None if the head is not such a record."""
 
     @abc.abstractmethod
-    def _head(self) -> Head | None:
+    def _head(self) -> FetchedHead | None:
         """The first entry of the queue; None if it is empty."""
 
     @abc.abstractmethod
@@ -302,12 +302,12 @@ class OrdinaryReader(RangeReader):
             _header_column(run),
         )
 
-    def _head(self) -> Head | None:
+    def _head(self) -> FetchedHead | None:
         if self._next == len(self._messages):
             return None
         message = self._messages[self._next]
         error = message.error()
-        return Head(message.offset() or 0, None if error is None else failure_of(error))
+        return FetchedHead(message.offset() or 0, None if error is None else failure_of(error))
 
     def _drop_head(self) -> None:
         self._next += 1

@@ -152,7 +152,7 @@ LINKED = ".local"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RowDifference:
     """One key that has not the same value in both.
 
     Attributes:
@@ -184,7 +184,7 @@ class VerifiedStore:
     rows: int = 0
     distrust: str = ""
     differences: int = 0
-    first: tuple[Difference, ...] = ()
+    first: tuple[RowDifference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +302,7 @@ def _compare(spec: StoreSpec, local: TaskStore, whole: TaskStore, log: _Log, sho
         return VerifiedStore(spec.name, rows.count)
     last = log.last_offsets([key for key, _, _ in first])
     settled = [one for one in first if last.get(one[0], -1) < log.end]
-    described = tuple(Difference(*one, last.get(one[0])) for one in settled[:shown])
+    described = tuple(RowDifference(*one, last.get(one[0])) for one in settled[:shown])
     return VerifiedStore(spec.name, rows.count, differences=len(settled) + more, first=described)
 
 

@@ -31,7 +31,7 @@ from state.stores.byte_stores import BOUNDED, FORGOTTEN, TOMBSTONE, VALUE
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.segments import Segments
 from state.stores.spec import StoreKind, StoreSpec
-from state.tables.buffer import EntryColumns
+from state.tables.buffer import WriteColumns
 
 Int64s = npt.NDArray[np.int64]
 
@@ -85,7 +85,7 @@ class LocalRows:
         return len(self.keys)
 
 
-def changelog_batches(spec: StoreSpec, writes: Iterable[EntryColumns]) -> Iterator[ChangelogBatch]:
+def changelog_batches(spec: StoreSpec, writes: Iterable[WriteColumns]) -> Iterator[ChangelogBatch]:
     """Changelog records for a store's writes (local keys and values), part by part."""
     skip = 10 if spec.kind.segmented else 2
     for keys, values, timestamps in writes:

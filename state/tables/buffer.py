@@ -69,7 +69,7 @@ def overlay(newer: Iterator[RowChange], older: Iterator[RowChange], reverse: boo
 _OBJECT_ROWS = 1_000
 
 
-class EntryColumns(NamedTuple):
+class WriteColumns(NamedTuple):
     """Writes of a step, columns of equal length.
 
     Attributes:
@@ -95,7 +95,7 @@ class Block:
         order: The rows in key order.
     """
 
-    def __init__(self, columns: EntryColumns, order: Int64s) -> None:
+    def __init__(self, columns: WriteColumns, order: Int64s) -> None:
         self.columns = columns
         self.order = order
         self._found_cells: BinaryCells | None = None
@@ -107,13 +107,13 @@ class Block:
         return self._found_cells
 
     @classmethod
-    def of_writes(cls, columns: EntryColumns) -> Block:
+    def of_writes(cls, columns: WriteColumns) -> Block:
         """The block of writes in their order, where keys may occur several times."""
         cells = BinaryCells(columns.keys)
         return cls._of_ordered(columns, cells, sorting.sort_rows(cells.addresses, len(columns.keys), MEMCMP))
 
     @classmethod
-    def _of_ordered(cls, columns: EntryColumns, cells: BinaryCells, order: Int64s) -> Block:
+    def _of_ordered(cls, columns: WriteColumns, cells: BinaryCells, order: Int64s) -> Block:
         lasts, firsts = sorting.distinct(cells.addresses, order, MEMCMP)
         if len(lasts) == len(order):
             return cls(columns, order)
@@ -124,12 +124,12 @@ class Block:
         rows = np.empty_like(places)
         rows[places] = lasts
         taken = pa.array(rows)
-        kept = EntryColumns(columns.keys.take(taken), columns.values.take(taken), columns.timestamps[rows])
+        kept = WriteColumns(columns.keys.take(taken), columns.values.take(taken), columns.timestamps[rows])
         return cls(kept, places)
 
     def followed_by(self, newer: Block) -> Block:
         """This block with the writes of a newer one."""
-        both = EntryColumns(
+        both = WriteColumns(
             pa.concat_arrays([self.columns.keys, newer.columns.keys]),
             pa.concat_arrays([self.columns.values, newer.columns.values]),
             np.concatenate([self.columns.timestamps, newer.columns.timestamps]),
@@ -214,7 +214,7 @@ def without_deleted(rows: RangeRows) -> RangeRows:
     return RangeRows(rows.ranges[kept.to_numpy(zero_copy_only=False)], rows.keys.filter(kept), rows.values.filter(kept))
 
 
-def encode_entries(columns: EntryColumns) -> pa.BinaryArray:
+def encode_entries(columns: WriteColumns) -> pa.BinaryArray:
     """Timestamp(8), and for a value 0x01 ∥ value: how a scratch database stores writes."""
     marked = joined(pa.scalar(b"\x01", pa.binary()), columns.values)
     return joined(packed(columns.timestamps), pc.fill_null(marked, NOTHING))
@@ -363,7 +363,7 @@ class WriteBuffer:
                 self.put(*row)
             return
         self._pack()
-        block = Block.of_writes(EntryColumns(keys, values, timestamps))
+        block = Block.of_writes(WriteColumns(keys, values, timestamps))
         self._memory.used += block.nbytes
         self._add(block)
         if self._memory.used > self._memory.limit:
@@ -492,7 +492,7 @@ class WriteBuffer:
             rows = overlay_columns(newer, rows)
         return without_deleted(rows)
 
-    def written(self) -> Iterator[EntryColumns]:
+    def written(self) -> Iterator[WriteColumns]:
         """The last write of every key: in the order of the first writes; in key order and in parts once the step has spilled."""
         if self._spilled:
             yield from self._spilled_parts()
@@ -548,7 +548,7 @@ class WriteBuffer:
         """Makes a block of the single writes."""
         entries = self._entries
         if entries:
-            columns = EntryColumns(
+            columns = WriteColumns(
                 binary_column(list(entries)),
                 binary_column([value for value, _ in entries.values()]),
                 np.array([timestamp for _, timestamp in entries.values()], np.int64),
@@ -593,13 +593,13 @@ class WriteBuffer:
         data = self._scratch().get(key) if self._spilled else None
         return (False, None) if data is None else (True, decode_value(data))
 
-    def _spilled_parts(self) -> Iterator[EntryColumns]:
+    def _spilled_parts(self) -> Iterator[WriteColumns]:
         """All writes in key order, in parts of bounded size."""
         scratch = self._scratch()
         self.move_to(scratch)
         keys, entries = scratch.scan_part(self._prefix, self._end, _PART_ROWS, _PART_BYTES)
         while len(keys):
-            yield EntryColumns(keys, decode_values(entries), decode_timestamps(entries))
+            yield WriteColumns(keys, decode_values(entries), decode_timestamps(entries))
             keys, entries = scratch.scan_part(keys[-1].as_py() + b"\x00", self._end, _PART_ROWS, _PART_BYTES)
 
     def _scratch(self) -> DiskTable:

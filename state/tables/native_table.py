@@ -62,7 +62,7 @@ _CELL_BYTES = 256
 _RANGE_ROWS = 2
 
 
-class ColumnReader:
+class DatabaseColumns:
     """Reads an open database by columns."""
 
     def __init__(self, library: Library, database: int, read_options: int) -> None:
@@ -356,7 +356,7 @@ class _Reads:
         self._library = library
         self._database = database
         self._rows = RowReader(library, database, read_options, location)
-        self._columns = ColumnReader(library, database, read_options)
+        self._columns = DatabaseColumns(library, database, read_options)
 
     def get(self, key: bytes) -> bytes | None:
         return self._rows.get(key)

@@ -27,7 +27,7 @@ from streams.topology.plan import Plan
 from streams.topology.topology import Topology
 
 
-class Log(Protocol):
+class LetterLog(Protocol):
     """The requests to Kafka by which dead letters are read and replayed."""
 
     def log_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
@@ -203,7 +203,7 @@ class Choice:
         return all(true for given, true in wanted if given is not None)
 
 
-def letters_of(log: Log, place: TopicPartition, start: int = 0, end: int | None = None) -> Iterator[Letter]:
+def letters_of(log: LetterLog, place: TopicPartition, start: int = 0, end: int | None = None) -> Iterator[Letter]:
     first = max(start, log.begin_offset(place))
     last = log.log_ends([place])[place][0] if end is None else end
     while first < last:
@@ -231,7 +231,7 @@ def _letters(place: TopicPartition, columns: RecordColumns) -> Iterator[Letter]:
         yield Letter(place, offset, timestamp, key, value, tuple(decode_headers(cell)))
 
 
-def places_of(log: Log, topic: str) -> list[TopicPartition]:
+def places_of(log: LetterLog, topic: str) -> list[TopicPartition]:
     """The partitions of a topic.
 
     Raises:
@@ -297,7 +297,7 @@ def _joined(ranges: Iterable[tuple[int, int]], offsets: Sequence[int]) -> Iterat
         yield first, last
 
 
-def read_replayed(log: Log, topic: str, fenced: bool = False) -> Replayed:
+def read_replayed(log: LetterLog, topic: str, fenced: bool = False) -> Replayed:
     """The letters of a topic that have been replayed so far."""
     there = log.describe_topics([topic, replays_topic(topic)])
     if topic not in there:
@@ -358,7 +358,7 @@ class ReplayPlan:
         return sum(map(len, self.chosen.values()))
 
 
-def plan_replay(log: Log, topic: str, choice: Choice, to: str | None = None, again: bool = False) -> ReplayPlan:
+def plan_replay(log: LetterLog, topic: str, choice: Choice, to: str | None = None, again: bool = False) -> ReplayPlan:
     """Reads all letters and decides which of them to send where.
 
     Those whose records would be counted twice are left out, unless they shall be sent `again`.
@@ -386,7 +386,7 @@ def plan_replay(log: Log, topic: str, choice: Choice, to: str | None = None, aga
     return plan
 
 
-def _check_targets(log: Log, plan: ReplayPlan) -> None:
+def _check_targets(log: LetterLog, plan: ReplayPlan) -> None:
     gone = sorted(plan.targets.keys() - log.describe_topics(sorted(plan.targets)).keys())
     if gone:
         raise ConfigError(
@@ -405,7 +405,7 @@ def _check_targets(log: Log, plan: ReplayPlan) -> None:
 
 
 def replay(
-    kafka: Log, plan: ReplayPlan, now_ms: Callable[[], int], to: str | None = None, together: int = TOGETHER
+    kafka: LetterLog, plan: ReplayPlan, now_ms: Callable[[], int], to: str | None = None, together: int = TOGETHER
 ) -> int:
     """Sends the letters of a plan that have not been replayed meanwhile, and returns their number.
 
@@ -422,7 +422,7 @@ def replay(
 
 @dataclass(frozen=True)
 class _Transaction:
-    kafka: Log
+    kafka: LetterLog
     plan: ReplayPlan
     place: TopicPartition
     now_ms: int
@@ -540,7 +540,7 @@ class Until:
         return late or beyond or (self.replayed and not replayed)
 
 
-def plan_purge(log: Log, topic: str, until: Until) -> PurgePlan:
+def plan_purge(log: LetterLog, topic: str, until: Until) -> PurgePlan:
     """Decides what to delete.
 
     Raises:

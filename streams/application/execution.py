@@ -26,7 +26,7 @@ from streams.topology.ways import why_not_live
 
 
 @dataclass(frozen=True)
-class Ways:
+class Executions:
     """How each sub-topology runs.
 
     Attributes:
@@ -50,7 +50,7 @@ def ways_of(
     others: bool,
     refused: Mapping[str, str],
     running: bool = False,
-) -> Ways:
+) -> Executions:
     """How the sub-topologies of an application run.
 
     Args:
@@ -67,7 +67,7 @@ def ways_of(
     """
     subs, execution = application.subs, application.config.execution
     if not may_run_live(application.config):
-        return Ways(micro_batch=subs)
+        return Executions(micro_batch=subs)
     obstacles = {one.sub.name: why for one in subs if (why := obstacle(one, partitions)) is not None} | dict(refused)
     if processes < 2 and (others or (0 < len(obstacles) < len(subs))):
         # A slot has its process for itself, and a query without one would wait for ever.
@@ -83,7 +83,7 @@ def ways_of(
         # Micro-batches run one sub-topology after the other, each to its end; live, all run at once and end together.
         together = f"in a run over what is there, all do, and {min(obstacles)} needs them"
         obstacles = {one.sub.name: obstacles.get(one.sub.name, together) for one in subs}
-    return Ways(
+    return Executions(
         tuple(one for one in subs if one.sub.name not in obstacles),
         tuple(one for one in subs if one.sub.name in obstacles),
         obstacles,

@@ -67,9 +67,9 @@ from streams.source.log import LiveLog, now_ms
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.pauses import Pauses, read_pauses
 from streams.source.planner import BatchPlanner
-from streams.source.sampling import Positions, ReadRecords, Record
+from streams.source.sampling import Positions, ReadRecords, Sampled
 from streams.source.topics import SourceTopics
-from streams.topology.diff import REFUSED, Severity, compare_plan, unreadable_topics
+from streams.topology.diff import REFUSED, StateEffect, compare_plan, unreadable_topics
 from streams.topology.graph import InternalTopic
 from streams.topology.manifest import plan_manifest
 from streams.topology.plan import Plan
@@ -157,7 +157,7 @@ def check_structure(plan: Plan, kept: Mapping[str, Any]) -> None:
 def warn_of_rows_left(plan: Plan, kept: Mapping[str, Any]) -> None:
     """Names the changes with which the program may start although they need something to be done."""
     for change in compare_plan(kept, plan):
-        if change.severity is not Severity.SAFE and not change.refused:
+        if change.severity is not StateEffect.SAFE and not change.refused:
             _log.warning("%s: %s: %s %s.", plan.application_id, change.where, change.what, change.says)
 
 
@@ -337,7 +337,7 @@ class Preflight:
         return first
 
     def _planner(self, prepared: PreparedSub) -> BatchPlanner:
-        def read(at: Positions, end: Positions) -> Mapping[TopicPartition, Sequence[Record]]:
+        def read(at: Positions, end: Positions) -> Mapping[TopicPartition, Sequence[Sampled]]:
             with closing(RecordSampler(self.application.config.client)) as sampler:
                 return sampler.sample(at, end)
 

@@ -20,8 +20,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from streams.broker.class_archive import record
 from streams.broker.cluster import FILE_NAME, BrokerStatus, ClusterRecord, NodeRecord, NodeStatus, RequestedCluster
 from streams.broker.node import DEFAULT_JVM_OPTIONS, JavaSettings, NodeFolder, class_archive, reap
-from streams.broker.processes import HOST, Guard, file_lock, is_listening
-from streams.broker.secure import ADMIN, Security, write_clients
+from streams.broker.processes import HOST, Watchdog, file_lock, is_listening
+from streams.broker.secure import ADMIN, ClusterSecrets, write_clients
 from streams.errors import BrokerStartError, DataFolderError, PortInUseError, StreamsError
 
 _POLL_S = 0.1
@@ -79,7 +79,7 @@ class EmbeddedBroker:
         self._die_with_parent = die_with_parent
         self._start_timeout_s = start_timeout_s
         self._users = tuple(users)
-        self._guard: Guard | None = None
+        self._guard: Watchdog | None = None
         self._folders: dict[int, NodeFolder] = {}
 
     def __enter__(self) -> EmbeddedBroker:
@@ -101,7 +101,7 @@ class EmbeddedBroker:
         cluster = self._cluster()
         if not cluster.secured:
             return {"bootstrap.servers": cluster.bootstrap_servers}
-        client = Security.of(self.data_dir).written_client(user)
+        client = ClusterSecrets.of(self.data_dir).written_client(user)
         if client is None:
             raise DataFolderError(
                 f"the cluster in {self.data_dir} has no user {user!r}: streams broker start --user {user}"
@@ -163,7 +163,7 @@ class EmbeddedBroker:
             )
             for node in cluster.nodes
         )
-        files = Security.of(self.data_dir).files() if cluster.secured else ()
+        files = ClusterSecrets.of(self.data_dir).files() if cluster.secured else ()
         return BrokerStatus(
             self.data_dir,
             cluster.bootstrap_servers,
@@ -210,7 +210,7 @@ class EmbeddedBroker:
     def _run(self, cluster: ClusterRecord, node_id: int | None = None) -> None:
         launched: list[NodeRecord] = []
         if cluster.secured:
-            Security.of(self.data_dir).make()
+            ClusterSecrets.of(self.data_dir).make()
         try:
             for node in _chosen(cluster, node_id):
                 if not node.is_running():
@@ -222,18 +222,22 @@ class EmbeddedBroker:
             client = self._admin_client(cluster)
             _await_ready(replace(cluster, nodes=running), folders, time.monotonic() + self._start_timeout_s, client)
             if cluster.secured:
-                write_clients(Security.of(self.data_dir), cluster.bootstrap_servers, self._users)
+                write_clients(ClusterSecrets.of(self.data_dir), cluster.bootstrap_servers, self._users)
         except BaseException:
             self._end(cluster, signal.SIGKILL, _KILL_TIMEOUT_S, tuple(launched))
             raise
 
     def _admin_client(self, cluster: ClusterRecord) -> dict[str, str]:
         servers = cluster.bootstrap_servers
-        return Security.of(self.data_dir).client(ADMIN, servers) if cluster.secured else {"bootstrap.servers": servers}
+        return (
+            ClusterSecrets.of(self.data_dir).client(ADMIN, servers)
+            if cluster.secured
+            else {"bootstrap.servers": servers}
+        )
 
     def _launch(self, cluster: ClusterRecord, node: NodeRecord) -> ClusterRecord:
         if self._die_with_parent and self._guard is None:
-            self._guard = Guard()
+            self._guard = Watchdog()
         process = self._folder(node).launch(cluster, node, self._java)
         if self._guard is not None:
             self._guard.watch(process.pid)
@@ -271,8 +275,8 @@ class EmbeddedBroker:
         """Removes only the broker's files: the folder is the user's and may contain other files."""
         for folder in self.data_dir.glob("node-*"):
             shutil.rmtree(folder)
-        if Security.of(self.data_dir).certificates.authority.exists():
-            shutil.rmtree(Security.of(self.data_dir).folder)
+        if ClusterSecrets.of(self.data_dir).certificates.authority.exists():
+            shutil.rmtree(ClusterSecrets.of(self.data_dir).folder)
         (self.data_dir / FILE_NAME).unlink(missing_ok=True)
 
     def _remove_lock(self) -> None:

@@ -27,7 +27,7 @@ from streams.broker.class_archive import archive_in, options_for
 from streams.broker.cluster import ClusterRecord, NodeRecord
 from streams.broker.jars import class_path, find_java, jar_dir
 from streams.broker.processes import HOST, ProcessId, started_at
-from streams.broker.secure import Security, first_users
+from streams.broker.secure import ClusterSecrets, first_users
 from streams.errors import BrokerStartError
 
 _LONG_MAX = str(2**63 - 1)
@@ -185,7 +185,7 @@ class NodeFolder:
         make_private(self.path)
         log4j = self.path / "log4j2.properties"
         log4j.write_text(log4j_configuration(self._server_log))
-        security = Security.of(self.path.parent) if cluster.secured else None
+        security = ClusterSecrets.of(self.path.parent) if cluster.secured else None
         secure = security.server_properties(node.port, node.controller_port, HOST) if security is not None else {}
         write_private(self._settings, render(server_properties(cluster, node, self.log_dir, secure)).encode())
         command = [
@@ -211,7 +211,7 @@ class NodeFolder:
         _children[process.pid] = process
         return ProcessId(process.pid, started_at(process.pid) or "ended at once")
 
-    def _format(self, command: Sequence[str], cluster_id: str, security: Security | None) -> None:
+    def _format(self, command: Sequence[str], cluster_id: str, security: ClusterSecrets | None) -> None:
         arguments = ("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._settings))
         with first_users(security) as users:
             done = subprocess.run(

@@ -127,7 +127,7 @@ _WATCHDOG = Path(__file__).with_name("watchdog.py")
 _END_TIMEOUT_S = 10.0
 
 
-class Guard:
+class Watchdog:
     """A small process (`watchdog.py`) that outlives this one just long enough to end the watched brokers."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class Guard:
             bufsize=0,
         )
 
-    def __enter__(self) -> Guard:
+    def __enter__(self) -> Watchdog:
         return self
 
     def __exit__(

@@ -178,13 +178,13 @@ _SECRET_BYTES = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Security:
+class ClusterSecrets:
     """The secrets of a cluster, in a folder that only its owner can read."""
 
     folder: Path
 
     @classmethod
-    def of(cls, data_dir: Path) -> Security:
+    def of(cls, data_dir: Path) -> ClusterSecrets:
         """The security of the cluster in a data folder, whether made or not."""
         return cls(data_dir.absolute() / _FOLDER)
 
@@ -274,7 +274,7 @@ class Security:
 
 
 @contextmanager
-def first_users(security: Security | None) -> Iterator[tuple[str, ...]]:
+def first_users(security: ClusterSecrets | None) -> Iterator[tuple[str, ...]]:
     """The arguments with which a node's storage is formatted, besides the usual ones: a file that exists within the context.
 
     A file, because an argument of a command would show the passwords to every user of the machine.
@@ -293,7 +293,7 @@ def first_users(security: Security | None) -> Iterator[tuple[str, ...]]:
 _REQUEST_S = 30.0
 
 
-def write_clients(security: Security, bootstrap_servers: str, users: tuple[str, ...]) -> list[Path]:
+def write_clients(security: ClusterSecrets, bootstrap_servers: str, users: tuple[str, ...]) -> list[Path]:
     """Writes the client properties files of the admin, of new users, and of known ones whose cluster has another address now."""
     admin = security.client(ADMIN, bootstrap_servers)
     security.write_client(ADMIN, admin)

@@ -16,7 +16,7 @@ from streams.cli.target import TopologyTarget
 from streams.errors import ConfigError
 
 
-class Format(str, Enum):
+class RightsFormat(str, Enum):
     """Formats of rights."""
 
     TABLE = "table"
@@ -34,7 +34,9 @@ def acls(
         option("Who shall have the rights, such as User:alice. Default: sasl.username.", metavar="TYPE:NAME"),
     ] = None,
     operate: Annotated[bool, option("Also what reset, dlq and replica need, for those who operate it.")] = False,
-    form: Annotated[Format, option("A table, commands of kafka-acls, or JSON.", "--format", "-f")] = Format.TABLE,
+    form: Annotated[
+        RightsFormat, option("A table, commands of kafka-acls, or JSON.", "--format", "-f")
+    ] = RightsFormat.TABLE,
     grant: Annotated[
         bool, option("Grant them to --principal, with the given connection: that of somebody who may.")
     ] = False,
@@ -57,9 +59,9 @@ def acls(
         typer.echo(f"{principal} has the rights of {needed.application_id} ({count} ACLs).")
         return
     shown = principal or principal_of(config.kafka)
-    if form is Format.JSON:
+    if form is RightsFormat.JSON:
         print_json({"principal": shown, "rights": [_as_dict(right) for right in rights]})
-    elif form is Format.COMMANDS:
+    elif form is RightsFormat.COMMANDS:
         for right in rights:
             typer.echo(kafka_acls(right, shown, config.bootstrap_servers))
     else:

@@ -18,7 +18,7 @@ from streams.config.loading import explained, markdown, origins, schema, toml, w
 DEFAULT_ID = "app"
 
 
-class Format(str, Enum):
+class SettingsFormat(str, Enum):
     """Formats of the list of settings."""
 
     TOML = "toml"
@@ -34,9 +34,9 @@ def config(
     *,
     application: ApplicationOptions,
     form: Annotated[
-        Format,
+        SettingsFormat,
         option("A TOML file to begin with, its JSON schema for editors, or the reference page.", "--format", "-f"),
-    ] = Format.TOML,
+    ] = SettingsFormat.TOML,
     explain: Annotated[bool, option("Only the values in force, and where each comes from.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -44,10 +44,10 @@ def config(
 
     Settings from a file, the environment or an option have their values; the others are commented out. Secrets are masked.
     """
-    if form is Format.MARKDOWN:
+    if form is SettingsFormat.MARKDOWN:
         typer.echo(markdown(), nl=False)
         return
-    if form is Format.SCHEMA:
+    if form is SettingsFormat.SCHEMA:
         print_json(schema())
         return
     default_id = DEFAULT_ID if target is None else TopologyTarget.parse(target).application_id()

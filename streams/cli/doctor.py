@@ -145,7 +145,7 @@ class JavaRequests:
 
 
 @dataclass(frozen=True)
-class Choice(OptionGroup):
+class TransactionChoice(OptionGroup):
     """Options that choose transactions, and what happens to these."""
 
     topic: Annotated[
@@ -174,7 +174,7 @@ def transactions(
     target: Annotated[str | None, argument("The topology of an application; or --topic.", metavar="[TARGET]")] = None,
     *,
     application: ApplicationOptions,
-    choice: Choice,
+    choice: TransactionChoice,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:

@@ -248,12 +248,12 @@ def page_of_stores(
     from streams.serve.routing import Router
     from streams.serve.security import Guard, Security
     from streams.ui.running import page_address, page_from_kafka
-    from streams.ui.server import StoreNode
+    from streams.ui.server import PageStores
 
     assert config.ui_address is not None, "the option --ui is the setting ui"
     # The page's thread has connections of its own.
     api = Api(server.served, Guard(Security()), limits, router=Router(server.nodes, tls))
-    stores = StoreNode.within(api.application(), config.ui_stores_token)
+    stores = PageStores.within(api.application(), config.ui_stores_token)
     with page_from_kafka(config, config.ui_address, topology, target, stores) as page:
         typer.echo(f"page: {page_address(page.address)}")
         yield

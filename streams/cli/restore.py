@@ -14,7 +14,7 @@ import typer
 from rich.filesize import decimal
 
 from state.restore.snapshots import NO_SNAPSHOTS
-from state.restore.verify import Difference, RebuiltTask, VerifiedStore, VerifiedTask
+from state.restore.verify import RebuiltTask, RowDifference, VerifiedStore, VerifiedTask
 from state.tables.files import make_private, write_private
 from streams.application.restore import StoredTask, restore_tasks, stored_tasks, verify_tasks
 from streams.cli.command import command, option
@@ -245,7 +245,7 @@ def _verdict(store: VerifiedStore) -> str:
     return f"{store.differences:,} keys differ" if store.differences else "equal"
 
 
-def _line(task: VerifiedTask, store: VerifiedStore, one: Difference) -> str:
+def _line(task: VerifiedTask, store: VerifiedStore, one: RowDifference) -> str:
     where = "no changelog record" if one.offset is None else f"last changelog record at offset {one.offset}"
     return (
         f"{store.store} task {task.place.task}, key {visible_bytes(one.key)}: local {_shown(one.local)}, "
@@ -259,7 +259,7 @@ def _shown(value: bytes | None) -> str:
     return f"{visible_bytes(value[:_SHOWN_BYTES])}{'…' if len(value) > _SHOWN_BYTES else ''}"
 
 
-def _difference(one: Difference) -> dict[str, Any]:
+def _difference(one: RowDifference) -> dict[str, Any]:
     return {
         "key": visible_bytes(one.key),
         "local": None if one.local is None else visible_bytes(one.local),

@@ -43,7 +43,7 @@ _SHOWN_ROWS = 50
 
 
 @dataclass(frozen=True)
-class Place:
+class TaskFolder:
     """A task's folder, and the sub-topology whose stores it contains."""
 
     sub: SubTopology
@@ -99,7 +99,7 @@ def state(
 @contextmanager
 def _places(
     topology: Topology, config: StreamsConfig, store: str | None, task: int | None, from_changelog: bool
-) -> Iterator[list[Place]]:
+) -> Iterator[list[TaskFolder]]:
     """The existing task folders to read.
 
     Raises:
@@ -116,7 +116,7 @@ def _places(
         stateful = stateful_subs(topology, config.application_id, names)
         subs = {sub.name: sub for sub in stateful if store is None or store in sub.stores}
         places = [
-            Place(subs[directory.sub_topology], directory)
+            TaskFolder(subs[directory.sub_topology], directory)
             for directory in directories
             if directory.sub_topology in subs and task in (None, directory.task)
         ]
@@ -147,7 +147,7 @@ def _restore(topology: Topology, config: StreamsConfig, root: Path, store: str |
         list(restore_tasks(wanted, config, root, progress, keep=lambda name: store in (None, name), parallel=2))
 
 
-def _opened(places: Iterable[Place], store: str | None = None) -> Iterator[tuple[Place, TaskStore]]:
+def _opened(places: Iterable[TaskFolder], store: str | None = None) -> Iterator[tuple[TaskFolder, TaskStore]]:
     """The places, each with its open stores; only the ones that have a certain store, if one is named."""
     for place in places:
         with read_task_store(place.directory.path, [node.spec for node in place.sub.stores.values()]) as opened:
@@ -156,19 +156,21 @@ def _opened(places: Iterable[Place], store: str | None = None) -> Iterator[tuple
 
 
 def _rows(
-    places: Iterable[Place], store: str, reader: StoreReader, keys: frozenset[bytes] | None
+    places: Iterable[TaskFolder], store: str, reader: StoreReader, keys: frozenset[bytes] | None
 ) -> Iterator[StoreRow]:
     for place, opened in _opened(places, store):
         yield from reader.rows(opened, place.directory.task, keys)
 
 
-def _counts(places: Iterable[Place], store: str, reader: StoreReader, keys: frozenset[bytes] | None) -> Iterator[int]:
+def _counts(
+    places: Iterable[TaskFolder], store: str, reader: StoreReader, keys: frozenset[bytes] | None
+) -> Iterator[int]:
     for place, opened in _opened(places, store):
         found = opened.rows(store) if keys is None else reader.rows(opened, place.directory.task, keys)
         yield sum(1 for _ in found)
 
 
-def _sizes(places: Iterable[Place]) -> Iterator[dict[str, Any]]:
+def _sizes(places: Iterable[TaskFolder]) -> Iterator[dict[str, Any]]:
     """Rows and bytes of each store in each task; bytes are those of keys and values."""
     for place, opened in _opened(places):
         position = opened.position

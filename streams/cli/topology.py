@@ -17,14 +17,14 @@ from streams.cli.output import print_finding, print_json
 from streams.cli.target import load_topology
 from streams.config import Execution, StreamsConfig
 from streams.errors import ConfigError
-from streams.topology.diff import REFUSED, Severity, TopologyChange, compare, worst
+from streams.topology.diff import REFUSED, StateEffect, TopologyChange, compare, worst
 from streams.topology.lint import Level, lint
 from streams.topology.manifest import manifest_json
 from streams.topology.plan import with_added_topics
 from streams.wording import counted
 
 _COLOURS = {Level.PROBLEM: "red", Level.NOTE: "yellow"}
-_SEVERITY_COLOURS = {Severity.SAFE: "green", Severity.NEEDS_MIGRATION: "yellow", Severity.LOSES_STATE: "red"}
+_SEVERITY_COLOURS = {StateEffect.SAFE: "green", StateEffect.NEEDS_MIGRATION: "yellow", StateEffect.LOSES_STATE: "red"}
 
 
 @command
@@ -50,7 +50,7 @@ def check(target: Target, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-class Format(str, Enum):
+class DescriptionFormat(str, Enum):
     """Formats of a description."""
 
     TEXT = "text"
@@ -63,13 +63,13 @@ class Format(str, Enum):
 def describe(
     target: Target,
     form: Annotated[
-        Format,
+        DescriptionFormat,
         option(
             "Kafka Streams' text, a Mermaid chart, JSON for `streams diff`, or the way in which each operator processes "
             "records: on columns, together, one by one.",
             *("--format", "-f"),
         ),
-    ] = Format.TEXT,
+    ] = DescriptionFormat.TEXT,
     as_json: AsJson = False,
     execution: Annotated[
         Execution,
@@ -84,11 +84,15 @@ def describe(
     topology = load_topology(target)
     if execution is not Execution.MICRO_BATCH:
         topology = with_added_topics(topology, {})
-    if as_json or form is Format.JSON:
+    if as_json or form is DescriptionFormat.JSON:
         typer.echo(manifest_json(topology))
         return
-    texts = {Format.TEXT: topology.describe, Format.MERMAID: topology.mermaid, Format.WAYS: topology.explain}
-    typer.echo(texts[form](), nl=form is not Format.WAYS)
+    texts = {
+        DescriptionFormat.TEXT: topology.describe,
+        DescriptionFormat.MERMAID: topology.mermaid,
+        DescriptionFormat.WAYS: topology.explain,
+    }
+    typer.echo(texts[form](), nl=form is not DescriptionFormat.WAYS)
 
 
 @command
@@ -117,11 +121,11 @@ def diff(
         )
     else:
         _print_changes(changes, verdict)
-    if verdict is not Severity.SAFE:
+    if verdict is not StateEffect.SAFE:
         raise typer.Exit(NOT_SAFE)
 
 
-def _print_changes(changes: Sequence[TopologyChange], verdict: Severity) -> None:
+def _print_changes(changes: Sequence[TopologyChange], verdict: StateEffect) -> None:
     for change in changes:
         # What a refusal means is the same for all changes, and comes once, at the end.
         text = f"{change.where}: {change.what} {change.says.removesuffix(f'. {REFUSED}')}."

@@ -36,7 +36,7 @@ INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
 _POLL_S = 0.01
 
 
-class Action(Enum):
+class ProxyAction(Enum):
     """What happens to a request."""
 
     HOLD = "hold"
@@ -68,7 +68,7 @@ class Rule:
     """
 
     api_key: int
-    action: Action
+    action: ProxyAction
     contains: bytes = b""
     but_not: bytes = b""
     times: int = 1
@@ -175,7 +175,9 @@ class Proxy:
             self._thread.join()
         self._loop.close()
 
-    def on(self, api_key: int, action: Action, contains: bytes = b"", times: int = 1, but_not: bytes = b"") -> Rule:
+    def on(
+        self, api_key: int, action: ProxyAction, contains: bytes = b"", times: int = 1, but_not: bytes = b""
+    ) -> Rule:
         """Adds a rule; the first one that takes a request counts."""
         rule = Rule(api_key, action, contains, but_not, times)
         self._rules.append(rule)
@@ -240,13 +242,13 @@ class Proxy:
             if rule is not None:
                 watched[frame[4:8]] = rule
                 sender = writer.get_extra_info("peername")[1]
-                if rule.action is Action.DROP:
+                if rule.action is ProxyAction.DROP:
                     watched.clear()
                     rule.struck(sender)
                     return
-                if rule.action in (Action.HOLD, Action.HANG_UP):
+                if rule.action in (ProxyAction.HOLD, ProxyAction.HANG_UP):
                     rule.struck(sender)
-                    if rule.action is Action.HANG_UP:
+                    if rule.action is ProxyAction.HANG_UP:
                         writer.close()
                     await self._released(rule)
             to_broker.write(struct.pack(">i", len(frame)) + frame)
@@ -263,9 +265,9 @@ class Proxy:
                 if rule is not None:
                     rule.replies.append(frame)
                     rule.answered.set()
-                    if rule.action not in (Action.HOLD, Action.HANG_UP):
+                    if rule.action not in (ProxyAction.HOLD, ProxyAction.HANG_UP):
                         rule.struck(sender)
-                    if rule.action is Action.LOSE_REPLY:
+                    if rule.action is ProxyAction.LOSE_REPLY:
                         await self._released(rule)
                         return
                 writer.write(struct.pack(">i", len(frame)) + frame)

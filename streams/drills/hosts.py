@@ -24,7 +24,7 @@ import psutil
 from state.restore.directory import StateDirectory, TaskDirectory
 from state.stores.position import read_meta
 from state.tables.open_tables import open_linked
-from streams.broker.processes import HOST, Guard, free_ports
+from streams.broker.processes import HOST, Watchdog, free_ports
 from streams.drills.drill import DrillFailed, NotPossibleHere
 from streams.drills.processes import CommandProcess, Supervised, own_environment, python_workers, runs, wait_until
 from streams.spark.java import archive_options
@@ -125,7 +125,7 @@ class LoopbackHost:
         disk: Its disk, as seen from outside.
     """
 
-    def __init__(self, name: str, address: str, world: Path, guard: Guard) -> None:
+    def __init__(self, name: str, address: str, world: Path, guard: Watchdog) -> None:
         self.name, self.address = name, address
         self.disk = world / DISKS / name
         self._world, self._guard = world, guard
@@ -293,7 +293,7 @@ class SparkCluster:
         broker: The address for the broker.
     """
 
-    def __init__(self, folder: Path, guard: Guard, isolated: bool) -> None:
+    def __init__(self, folder: Path, guard: Watchdog, isolated: bool) -> None:
         self.isolated = isolated
         self._folder, self._guard = folder, guard
         kind, prefix = (NamespaceHost, f"{PREFIX}1") if isolated else (LoopbackHost, "127.0.0.1")
@@ -431,7 +431,7 @@ def spark_cluster(folder: Path) -> Iterator[SparkCluster]:
         isolated = not why_not()
         if isolated:
             stack.enter_context(own_network())
-        cluster = SparkCluster(folder, stack.enter_context(Guard()), isolated)
+        cluster = SparkCluster(folder, stack.enter_context(Watchdog()), isolated)
         stack.callback(cluster.end)
         cluster.start()
         yield cluster

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from state.restore.directory import StateDirectory
-from streams.broker.processes import Guard
+from streams.broker.processes import Watchdog
 from streams.drills.drill import DrillFailed
 
 START_TIMEOUT_S = 400.0
@@ -246,7 +246,7 @@ class Supervised:
     """
 
     def __init__(
-        self, servers: str, folder: Path, target: str, application_id: str, options: Sequence[str], guard: Guard
+        self, servers: str, folder: Path, target: str, application_id: str, options: Sequence[str], guard: Watchdog
     ) -> None:
         self._guard = guard
         self.servers, self._folder = servers, folder

@@ -21,8 +21,8 @@ from state.kafka.partitioner import partition_for_key
 from streams import EmitStrategy, Grouped, JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows
 from streams.application.restore import stored_tasks
 from streams.config import StreamsConfig
-from streams.drills.subject import Flow, Place, store_rows, wrong_commits, wrong_restore
-from streams.drills.topics import SOON_ELSEWHERE, Follower, Read, read_committed
+from streams.drills.subject import Flow, Site, store_rows, wrong_commits, wrong_restore
+from streams.drills.topics import SOON_ELSEWHERE, OutsideReader, Read, read_committed
 from streams.topology.topology import Topology
 
 ORDERS, PAYMENTS = "orders", "payments"
@@ -89,7 +89,7 @@ Results = Mapping[str, Counter[tuple[object, ...]]]
 """By output topic: each result with its expected number, which is one."""
 
 
-class Event(NamedTuple):
+class InputEvent(NamedTuple):
     """An order or a payment."""
 
     key: str
@@ -97,7 +97,7 @@ class Event(NamedTuple):
     time: int
 
 
-def expected(orders: Iterable[Event], payments: Iterable[Event]) -> Results:
+def expected(orders: Iterable[InputEvent], payments: Iterable[InputEvent]) -> Results:
     """All results of the given inputs, none of which is late."""
     orders = sorted(orders, key=lambda order: order.time)
     pairs = list(_pairs(orders, payments))
@@ -120,8 +120,8 @@ def task_of(key: str) -> int:
     return partition_for_key(key.encode(), PARTITIONS)
 
 
-def _pairs(orders: Iterable[Event], payments: Iterable[Event]) -> Iterator[tuple[str, str, str]]:
-    by_key: dict[tuple[str, int], list[Event]] = defaultdict(list)
+def _pairs(orders: Iterable[InputEvent], payments: Iterable[InputEvent]) -> Iterator[tuple[str, str, str]]:
+    by_key: dict[tuple[str, int], list[InputEvent]] = defaultdict(list)
     for payment in payments:
         by_key[payment.key, payment.time // NEAR_MS].append(payment)
     for order in orders:
@@ -227,17 +227,17 @@ class Load(Flow):
 # The verification: results exactly once, also for a continuous reader; commits without gaps; state = model = restore.
 
 
-def inputs(servers: str) -> list[list[Event]]:
+def inputs(servers: str) -> list[list[InputEvent]]:
     """The good records of the input, by topic."""
     return [
         [event for one in read_committed(servers, topic) if (event := as_event(one)) is not None] for topic in INPUTS
     ]
 
 
-def as_event(record: Read) -> Event | None:
+def as_event(record: Read) -> InputEvent | None:
     """A record as an order or a payment; None: poison, or from the future, so that it has no results."""
     try:
-        event = Event((record.key or b"").decode(), orjson.loads(record.value or b"")["id"], record.timestamp)
+        event = InputEvent((record.key or b"").decode(), orjson.loads(record.value or b"")["id"], record.timestamp)
     except (ValueError, TypeError, KeyError):
         return None
     return None if record.timestamp > time.time() * 1000 + _DAY_MS else event
@@ -306,12 +306,12 @@ class OwnProgram:
         """The flow of orders and payments."""
         return Load(servers, seed, begin_ms)
 
-    def complete(self, place: Place, readers: Mapping[str, Follower]) -> Callable[[], bool]:
+    def complete(self, place: Site, readers: Mapping[str, OutsideReader]) -> Callable[[], bool]:
         """Counts results: the input gives a known number in each topic."""
         total = {topic: results.total() for topic, results in wanted_results(place.servers).items()}
         return lambda: all(len(readers[topic].records) >= count for topic, count in total.items())
 
-    def wrong(self, place: Place, seen: Mapping[str, Sequence[Read]]) -> list[str]:
+    def wrong(self, place: Site, seen: Mapping[str, Sequence[Read]]) -> list[str]:
         """Compares results with the model, and local stores with the model and their changelogs."""
         servers = place.servers
         config = StreamsConfig(

@@ -18,13 +18,13 @@ from state.stores.dump import DumpRow, dump, read_task_store, state_digest
 from state.stores.position import StorePosition
 from streams.application.restore import StoredTask, restore_tasks
 from streams.config import StreamsConfig
-from streams.drills.topics import Follower, Read, read_committed
+from streams.drills.topics import OutsideReader, Read, read_committed
 
 _FLUSH_S = 120
 
 
 @dataclass(frozen=True)
-class Place:
+class Site:
     """Where an application under test runs.
 
     Attributes:
@@ -108,10 +108,10 @@ class Subject(Protocol):
     def load(self, servers: str, seed: int, begin_ms: int | None = None) -> Flow:
         """The input."""
 
-    def complete(self, place: Place, readers: Mapping[str, Follower]) -> Callable[[], bool]:
+    def complete(self, place: Site, readers: Mapping[str, OutsideReader]) -> Callable[[], bool]:
         """A function that tells whether the readers have seen all results; called once the flow has finished."""
 
-    def wrong(self, place: Place, seen: Mapping[str, Sequence[Read]]) -> list[str]:
+    def wrong(self, place: Site, seen: Mapping[str, Sequence[Read]]) -> list[str]:
         """Compares results, commits and stores with what they must be; empty: all is right."""
 
 

@@ -116,7 +116,7 @@ def _read(client: Mapping[str, str], topic: str, isolation: str, most: int | Non
     return sorted(found, key=lambda r: (r.partition, r.offset))
 
 
-class Follower(threading.Thread):
+class OutsideReader(threading.Thread):
     """A read_committed consumer that reads a topic all the time, as an outside reader would.
 
     After restarts of several brokers librdkafka 2.16 now and then never fetches a partition again, although its leader has

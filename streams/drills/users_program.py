@@ -19,8 +19,8 @@ from streams.application.prepare import Application, plan_application
 from streams.application.restore import stored_tasks
 from streams.config import StreamsConfig
 from streams.drills.drill import Conditions, DrillFailed
-from streams.drills.subject import Flow, Place, store_rows, wrong_commits, wrong_restore
-from streams.drills.topics import Follower, Read, read_committed, read_first
+from streams.drills.subject import Flow, Site, store_rows, wrong_commits, wrong_restore
+from streams.drills.topics import OutsideReader, Read, read_committed, read_first
 from streams.drills.world import START_S, World
 from streams.errors import ConfigError
 from streams.topology.plan import build_plan
@@ -185,7 +185,7 @@ class UsersProgram:
             self._last = last_per_key({name: read_committed(world.servers, name) for name in self.outputs})
             self._rows = self._store_rows(world.place)
 
-    def complete(self, place: Place, readers: Mapping[str, Follower]) -> Callable[[], bool]:
+    def complete(self, place: Site, readers: Mapping[str, OutsideReader]) -> Callable[[], bool]:
         """Compares the last results: once they are those of the undisturbed run, all input is processed."""
 
         def there() -> bool:
@@ -198,7 +198,7 @@ class UsersProgram:
 
         return there
 
-    def wrong(self, place: Place, seen: Mapping[str, Sequence[Read]]) -> list[str]:
+    def wrong(self, place: Site, seen: Mapping[str, Sequence[Read]]) -> list[str]:
         """Compares results and stores with those of the undisturbed run, and the stores with their changelogs."""
         said = []
         for name in self.outputs:
@@ -218,12 +218,12 @@ class UsersProgram:
         said += wrong_commits(place.servers, place.application_id)
         return [*said, *wrong_restore(stored, config, place.folder / "restored")]
 
-    def _config(self, place: Place) -> StreamsConfig:
+    def _config(self, place: Site) -> StreamsConfig:
         return StreamsConfig(
             application_id=place.application_id, bootstrap_servers=place.servers, base_dir=place.base_dir
         )
 
-    def _store_rows(self, place: Place) -> Rows:
+    def _store_rows(self, place: Site) -> Rows:
         if not self.topology.stores:
             return {}
         config = self._config(place)

@@ -23,7 +23,7 @@ from streams.dsl.options import NameLike
 from streams.errors import TopologyError
 from streams.model.table_columns import (
     ColumnType,
-    Origin,
+    RecordPart,
     RowLayout,
     ScalarType,
     TableColumn,
@@ -71,7 +71,7 @@ def layout_of(
     fields = dict(schema) if isinstance(schema, Mapping) else {}
     columns = (
         *_key_columns(method, key_serde, names.key, fields),
-        *([TableColumn(names.timestamp, _TIME, Origin.TIMESTAMP)] if names.timestamp else []),
+        *([TableColumn(names.timestamp, _TIME, RecordPart.TIMESTAMP)] if names.timestamp else []),
         *_value_columns(method, value_serde, schema, fields, names.value),
     )
     found = [column.name for column in columns]
@@ -111,7 +111,10 @@ def _key_columns(
     """The columns of the key and its window; a declared type is taken out of the fields."""
     windowed = hasattr(serde, "serialize_base_key")
     window = (
-        (TableColumn("window_start", _TIME, Origin.WINDOW_START), TableColumn("window_end", _TIME, Origin.WINDOW_END))
+        (
+            TableColumn("window_start", _TIME, RecordPart.WINDOW_START),
+            TableColumn("window_end", _TIME, RecordPart.WINDOW_END),
+        )
         if windowed
         else ()
     )
@@ -125,7 +128,7 @@ def _key_columns(
             f"{method}: the type of the column {name!r} is unknown, since {type(serde).__name__} does not define it. "
             f"Declare it with schema={{{name!r}: str, ...}}, or leave the key out with key=None."
         )
-    return (TableColumn(name, of, Origin.KEY), *window)
+    return (TableColumn(name, of, RecordPart.KEY), *window)
 
 
 def _value_columns(
@@ -136,7 +139,7 @@ def _value_columns(
     kind = serde_type(serde) if schema is None or isinstance(schema, Mapping) else schema
     fields = None if kind is None else fields_of(kind)
     if fields is not None:
-        return tuple(TableColumn(field.name, field.type, Origin.FIELD, field.nullable) for field in fields)
+        return tuple(TableColumn(field.name, field.type, RecordPart.FIELD, field.nullable) for field in fields)
     of: ColumnType | None = None if kind is None else column_type(kind)
     if of is None:
         what = f"{type_name(kind)} has no columns" if kind is not None else "the values' type is unknown"
@@ -144,7 +147,7 @@ def _value_columns(
             f"{method}: {what}. Declare the columns with schema={{'user': str, 'amount': float, ...}} or with a dataclass, "
             f"or give the stream a serde with a type, such as JsonSerde(Order)."
         )
-    return (TableColumn(value, of, Origin.VALUE),)
+    return (TableColumn(value, of, RecordPart.VALUE),)
 
 
 def _field(method: str, name: str, kind: Type) -> TableColumn:
@@ -154,7 +157,7 @@ def _field(method: str, name: str, kind: Type) -> TableColumn:
             f"{method}: the column {name!r} cannot have the type {type_name(kind)}. Columns are str, int, float, bool, bytes, "
             f"datetime, date, Decimal, lists and dictionaries of these, and classes with such fields."
         )
-    return TableColumn(name, of, Origin.FIELD, without_none(kind)[1])
+    return TableColumn(name, of, RecordPart.FIELD, without_none(kind)[1])
 
 
 # --- `to_delta` and `foreach_batch`: the ends of streams and tables outside Kafka.

@@ -491,7 +491,7 @@ class Readiness:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessMemory:
+class RoleMemory:
     """The memory of the processes with one role on a host.
 
     Attributes:
@@ -524,4 +524,4 @@ class ApplicationMetrics:
     started_ms: int
     readiness: Readiness
     sub_topologies: Mapping[str, SubTopologyMetrics] = field(default_factory=dict)
-    processes: tuple[ProcessMemory, ...] = ()
+    processes: tuple[RoleMemory, ...] = ()

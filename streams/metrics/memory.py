@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from streams.metrics.application import ApplicationMetrics, ProcessMemory
+from streams.metrics.application import ApplicationMetrics, RoleMemory
 
 FRESH_S = 5.0
 """How long a measurement serves: asking the kernel for a large Java process takes milliseconds."""
@@ -40,9 +40,9 @@ class MemoryMeter:
 
     own: psutil.Process = field(default_factory=psutil.Process)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _found: tuple[float, tuple[ProcessMemory, ...]] | None = None
+    _found: tuple[float, tuple[RoleMemory, ...]] | None = None
 
-    def here(self) -> tuple[ProcessMemory, ...]:
+    def here(self) -> tuple[RoleMemory, ...]:
         """The memory of this process, of what it has started, and of the Java process that has started it (spark-submit)."""
         with self._lock:
             now = time.monotonic()
@@ -53,7 +53,7 @@ class MemoryMeter:
                 self._found = (now, _by_role((_role(one, self.own), *sizes) for one in tree if (sizes := _sizes(one))))
             return self._found[1]
 
-    def everywhere(self, app: ApplicationMetrics) -> tuple[ProcessMemory, ...]:
+    def everywhere(self, app: ApplicationMetrics) -> tuple[RoleMemory, ...]:
         """The memory of this host's processes, and of the workers on other hosts at their last steps."""
         workers: dict[tuple[str, int], int] = {}
         for sub in app.sub_topologies.values():
@@ -63,18 +63,18 @@ class MemoryMeter:
         return (*self.here(), *_others(workers))
 
 
-def _others(workers: Mapping[tuple[str, int], int]) -> Iterable[ProcessMemory]:
+def _others(workers: Mapping[tuple[str, int], int]) -> Iterable[RoleMemory]:
     for host in sorted({host for host, _ in workers}):
         sizes = [size for (place, _), size in workers.items() if place == host]
-        yield ProcessMemory(host, WORKER, len(sizes), sum(sizes), None)
+        yield RoleMemory(host, WORKER, len(sizes), sum(sizes), None)
 
 
-def _by_role(found: Iterable[tuple[str, int, int | None]]) -> tuple[ProcessMemory, ...]:
+def _by_role(found: Iterable[tuple[str, int, int | None]]) -> tuple[RoleMemory, ...]:
     sums: dict[str, tuple[int, int, int | None]] = {}
     for role, rss, pss in found:
         count, all_rss, all_pss = sums.get(role, (0, 0, 0))
         sums[role] = (count + 1, all_rss + rss, None if pss is None or all_pss is None else all_pss + pss)
-    return tuple(ProcessMemory(host_name(), role, *of) for role, of in sorted(sums.items()))
+    return tuple(RoleMemory(host_name(), role, *of) for role, of in sorted(sums.items()))
 
 
 def _role(process: psutil.Process, own: psutil.Process) -> str:

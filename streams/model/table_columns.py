@@ -349,7 +349,7 @@ def without_none(kind: Any) -> tuple[Any, bool]:
     return kind, False
 
 
-class Origin(Enum):
+class RecordPart(Enum):
     """The part of a record that a column is taken from."""
 
     KEY = "key"
@@ -362,7 +362,7 @@ class Origin(Enum):
 
 _END_OF_9999 = 253_402_300_799_999
 """The end of windows that have none, milliseconds since 1970: what tables and SQL can still show."""
-_OF_THE_KEY = (Origin.KEY, Origin.WINDOW_START, Origin.WINDOW_END)
+_OF_THE_KEY = (RecordPart.KEY, RecordPart.WINDOW_START, RecordPart.WINDOW_END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +378,7 @@ class TableColumn:
 
     name: str
     type: ColumnType
-    origin: Origin
+    origin: RecordPart
     nullable: bool = True
 
     @property
@@ -449,8 +449,8 @@ class RowMaker:
         self._keys, self._rules = layout.keys, layout.rules
         self._columns = {column.name: column for column in layout.columns}
         self._cell_of = [(column.name, _cell_function(column)) for column in layout.columns]
-        self._has_fields = any(column.origin is Origin.FIELD for column in layout.columns)
-        self._key = next((column.name for column in layout.columns if column.origin is Origin.KEY), None)
+        self._has_fields = any(column.origin is RecordPart.FIELD for column in layout.columns)
+        self._key = next((column.name for column in layout.columns if column.origin is RecordPart.KEY), None)
 
     def row(self, record: Record[Any, Any]) -> tuple[list[Cell] | None, dict[str, Cell] | None]:
         """The record's key and row in the internal topic; a row None deletes.
@@ -490,23 +490,23 @@ class RowMaker:
 
 def _cell_function(column: TableColumn) -> Callable[[Record[Any, Any]], Cell]:
     """What makes a column's cell of a record."""
-    if column.origin is not Origin.FIELD:
+    if column.origin is not RecordPart.FIELD:
         return column.cell
     cell = Field(column.name, column.type, column.nullable).cell
     return lambda record: None if record.value is None else cell(record.value)
 
 
-def _part(origin: Origin, record: Record[Any, Any]) -> Any:
-    if origin is Origin.TIMESTAMP:
+def _part(origin: RecordPart, record: Record[Any, Any]) -> Any:
+    if origin is RecordPart.TIMESTAMP:
         return record.timestamp if record.timestamp >= 0 else None
-    if origin is Origin.VALUE:
+    if origin is RecordPart.VALUE:
         return record.value
-    if origin is Origin.KEY:
+    if origin is RecordPart.KEY:
         return record.key.key if isinstance(record.key, Windowed) else record.key
     if not isinstance(record.key, Windowed):
         return None
     window = record.key.window
-    return window.start if origin is Origin.WINDOW_START else min(window.end, _END_OF_9999)
+    return window.start if origin is RecordPart.WINDOW_START else min(window.end, _END_OF_9999)
 
 
 def _sorted(cells: list[Cell]) -> list[Cell]:

@@ -76,7 +76,7 @@ class CallRules:
 
 
 @dataclass(slots=True)
-class Tally:
+class CallTally:
     """Counts of calls, and their total duration in seconds."""
 
     calls: int = 0
@@ -94,7 +94,7 @@ class Calls:
         who: Names function and node, for messages.
     """
 
-    def __init__(self, function: Callable[..., Any], rules: CallRules, tally: Tally, who: str) -> None:
+    def __init__(self, function: Callable[..., Any], rules: CallRules, tally: CallTally, who: str) -> None:
         self._function = function
         self._rules = rules
         self._tally = tally
@@ -410,7 +410,7 @@ class Enrich(RecordOperator):
         self._function.close()
 
     def _outcomes(self, waiting: list[PendingCall]) -> list[Any]:
-        tally = Tally()
+        tally = CallTally()
         try:
             return self._function.run(lambda fn: Calls(fn, self._rules, tally, self._who).outcomes(waiting))
         finally:

@@ -296,7 +296,7 @@ def guard(error: Exception, node: str, run: StepContext) -> None:
     run.handlers.handle("processing", node, run.origin(), error, partly_done)
 
 
-# --- `Inbox`: the batches that wait for a node. `Forwarded`: records that a node forwards one by one, collected to batches.
+# --- `Inbox`: the batches that wait for a node. `ForwardedRecords`: records that a node forwards one by one, collected to batches.
 
 EMPTY = ColumnarBatch(KeyColumn.of([]), [], np.empty(0, np.int64), np.empty(0, np.int64))
 
@@ -354,7 +354,7 @@ class InboxEdge(NamedTuple):
 
 
 @dataclass(slots=True)
-class Forwarded:
+class ForwardedRecords:
     """Records of one node, each for all of its children or for one.
 
     Attributes:
@@ -484,7 +484,7 @@ class NodeContext:
         self._changing: Collection[str] = ()
         self._owning: Collection[str] = ()
         self.results_change = False
-        self._collected = Forwarded(run)
+        self._collected = ForwardedRecords(run)
         self._alone: ColumnarBatch | None = None
         """The record that is processed by itself, whose error a wrapper sees."""
         self.numbering: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]] | None = None
@@ -645,7 +645,7 @@ class NodeContext:
         """Move the records that were forwarded one by one to the children's inboxes."""
         collected = self._collected
         if collected.keys:
-            self._collected = Forwarded(self._run)
+            self._collected = ForwardedRecords(self._run)
             order = np.array(collected.order, np.int64)
             if self.numbering is not None:
                 order = self.numbering(order)
@@ -654,7 +654,7 @@ class NodeContext:
 
     def discard(self) -> None:
         """Forgets the records that were forwarded one by one and not handed on."""
-        self._collected = Forwarded(self._run)
+        self._collected = ForwardedRecords(self._run)
 
     def count_forwarded(self, number: int) -> None:
         self.forwarded += number

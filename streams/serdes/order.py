@@ -48,7 +48,7 @@ _UNSORTED = (
 )
 
 
-class Span(NamedTuple):
+class KeySpan(NamedTuple):
     """Rows that lie together in a store.
 
     Attributes:
@@ -86,19 +86,19 @@ class KeyOrder:
             return rank
         return _other_sign(rank) if not self.floating or rank[0] & _SIGN else self._inverted(rank)
 
-    def spans(self, lower: bytes | None, upper: bytes | None, reverse: bool = False) -> list[Span]:
+    def spans(self, lower: bytes | None, upper: bytes | None, reverse: bool = False) -> list[KeySpan]:
         """Where the rows of the keys from `lower` to `upper`, both inclusive, lie in a store, in the order of the keys."""
         if not self.size:
-            return [Span(lower, upper, reverse)]
+            return [KeySpan(lower, upper, reverse)]
         first = bytes(self.size) if lower is None else self.rank(self._zero(lower, _SIGN))
         last = b"\xff" * self.size if upper is None else self.rank(self._zero(upper, 0))
         zero, below = bytes((_SIGN,)) + bytes(self.size - 1), bytes((_SIGN - 1,)) + b"\xff" * (self.size - 1)
         parts = [(first, min(last, below)), (max(first, zero), last)]
         return [self._span(low, high, reverse) for low, high in (parts[::-1] if reverse else parts) if low <= high]
 
-    def _span(self, first: bytes, last: bytes, reverse: bool) -> Span:
+    def _span(self, first: bytes, last: bytes, reverse: bool) -> KeySpan:
         low, high = self.key_of(first), self.key_of(last)
-        return Span(low, high, reverse) if low <= high else Span(high, low, not reverse)
+        return KeySpan(low, high, reverse) if low <= high else KeySpan(high, low, not reverse)
 
     def _zero(self, bound: bytes, sign: int) -> bytes:
         """A bound; 0.0 and -0.0 are one number, and the range has both."""

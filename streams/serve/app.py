@@ -35,11 +35,11 @@ from streams.errors import (
 from streams.metrics.serving import CopyFigures, ServingMetrics
 from streams.serdes.json_shown import shown_json
 from streams.serdes.json_text import loads
-from streams.serve import paths  # noqa: F401  (what `any_text` is)
 from streams.serve.connections import ConnectionLimits, connection_class
-from streams.serve.feed.changes import Changes, known_places
-from streams.serve.feed.events import Event, encoded, events
+from streams.serve.feed.changes import ChangeFeed, known_places
+from streams.serve.feed.events import ServerSentEvent, encoded, events
 from streams.serve.feed.merged import Merged
+from streams.serve.http import register_any_text
 from streams.serve.key_reads import KeyProtocol, KeyReads
 from streams.serve.nodes import Node
 from streams.serve.openapi import openapi
@@ -64,7 +64,7 @@ from streams.serve.requests import (
 from streams.serve.routing import PART, PassedOnError, Router, parse_part, passed, redirected
 from streams.serve.scans import Asked, Order, Scan, order_text, parse_order
 from streams.serve.security import CALLER, CERTIFICATE, Caller, Guard, RefusedError, Scope, address_of, note
-from streams.serve.served import Bound, Consistency, Served, Wanting
+from streams.serve.served import Consistency, Freshness, Served, Wanting
 from streams.serve.topics import Topics, Write, exactly
 
 if TYPE_CHECKING:
@@ -519,7 +519,7 @@ class Api:
 
     async def _follow(self, store: ReadStore, tasks: Collection[int], given: Parameters) -> None:
         """Waits until the copies have everything that is committed now."""
-        bound = Bound(Consistency.LATEST)
+        bound = Freshness(Consistency.LATEST)
         wanting = await run_in_threadpool(self._served.wanting, store, tasks, bound)
         if wanting and not await until(wanting, max(_FOLLOW_S, given.wait_s())):
             raise self._served.not_up_to(store, tasks, bound)
@@ -562,17 +562,17 @@ class Api:
         follow = given.text("follow") is None or given.flag("follow")
         source = self._source
 
-        def begun(tasks: Collection[int], after: str | None) -> AsyncIterator[Event]:
+        def begun(tasks: Collection[int], after: str | None) -> AsyncIterator[ServerSentEvent]:
             with ExitStack() as leave:
                 kafka = leave.enter_context(source())
-                changes = Changes(store, self._served.application_id, kafka, after, wanted, tasks)
+                changes = ChangeFeed(store, self._served.application_id, kafka, after, wanted, tasks)
                 return events(changes, None if after else initial, follow, leave.pop_all())
 
-        async def here(tasks: Collection[int], after: str | None) -> AsyncIterator[Event]:
+        async def here(tasks: Collection[int], after: str | None) -> AsyncIterator[ServerSentEvent]:
             async for event in await run_in_threadpool(begun, tasks, after):
                 yield event
 
-        def of(node: Node | None, tasks: Sequence[int], after: str | None) -> AsyncIterator[Event]:
+        def of(node: Node | None, tasks: Sequence[int], after: str | None) -> AsyncIterator[ServerSentEvent]:
             return here(tasks, after) if node is None else self._router.events(node, request, tasks, after)
 
         if part is not None or self._asks is None or not store.sub:
@@ -619,7 +619,7 @@ class Api:
         # Before anything is written: whoever has the copy is to wait for the result.
         store.copy(task)
         written = await run_in_threadpool(self._sink.write, record)
-        answer = await self._result(store, task, key, Bound(position=written.position), wait_s)
+        answer = await self._result(store, task, key, Freshness(position=written.position), wait_s)
         if answer is None:
             # Not an error, or a client would write the record again.
             return _json({"record": written.as_json, "processed": False}, 202, {POSITION: str(written.position)})
@@ -627,7 +627,7 @@ class Api:
         found = {"record": written.as_json, "processed": True, "row": row, "tasks": tasks_json(answer)}
         return _json(found, 200, answer_headers(answer))
 
-    async def _result(self, store: ReadStore, task: int, key: bytes, bound: Bound, wait_s: float) -> Answer | None:
+    async def _result(self, store: ReadStore, task: int, key: bytes, bound: Freshness, wait_s: float) -> Answer | None:
         """The row of what was written; None: it is not processed in time, or the copy has moved to another process meanwhile."""
         try:
             wanting = self._served.wanting(store, [task], bound)
@@ -716,10 +716,9 @@ class _Route(Route):
         await refused(scope, receive, send)
 
 
+register_any_text()
 _LAST = {"Connection": "close"}
 """For requests whose rest nobody reads."""
-
-
 _AT = "at"
 """The parameter with the micro-batch from which another process looks for one that all copies hold."""
 _LOADED = "loaded"
@@ -769,7 +768,7 @@ async def until(wanting: Sequence[Wanting], timeout_s: float) -> bool:
             copy.listeners.remove(wake)
 
 
-async def _behind(first: Event, others: AsyncIterator[Event]) -> AsyncIterator[Event]:
+async def _behind(first: ServerSentEvent, others: AsyncIterator[ServerSentEvent]) -> AsyncIterator[ServerSentEvent]:
     yield first
     async for event in others:
         yield event

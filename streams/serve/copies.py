@@ -98,7 +98,7 @@ def life_of(name: str) -> str:
     return blake2b(name.encode(), digest_size=4).hexdigest()
 
 
-class Reading:
+class ViewReading:
     """Keeps a view open within a `with` block: a class, since a generator would cost as much as the read of a key."""
 
     __slots__ = ("_copy", "_version", "_view")
@@ -164,14 +164,14 @@ class Copy(ABC):
         """Records of the commits partition that the copy has not followed yet."""
         return max(0, self.looked[0] - self.read_to)
 
-    def reading(self, version: int | None = None) -> Reading:
+    def reading(self, version: int | None = None) -> ViewReading:
         """The present view, or the kept one of an earlier commit, which stays open within the context.
 
         Raises:
             StoreNotReadyError: There is no commit yet, or the copy is still being restored.
             CursorExpiredError: The view of that commit is not kept any more.
         """
-        return Reading(self, version)
+        return ViewReading(self, version)
 
     def begin_reading(self, version: int | None) -> View:
         """What `reading` begins with."""

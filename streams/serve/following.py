@@ -70,7 +70,7 @@ class CopyKafka(LiveKafka):
         self._readers.close()
 
 
-class Member(Protocol):
+class GroupMembership(Protocol):
     """Who shares the tasks with other processes: `state.kafka.consumers.GroupMember`."""
 
     def poll(self, timeout_s: float) -> Collection[TopicPartition]: ...
@@ -128,7 +128,7 @@ class Follower:
         # Restores take minutes. Copies that can be read are not to grow old meanwhile.
         self._restores = ThreadPoolExecutor(parallel, thread_name_prefix="restores")
 
-    def run(self, member: Member, ended: threading.Event) -> None:
+    def run(self, member: GroupMembership, ended: threading.Event) -> None:
         """Follows until the event is set; the member calls `hear`.
 
         Raises:

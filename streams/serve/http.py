@@ -1,4 +1,4 @@
-"""uvicorn for this project's servers: the sockets that they listen at, and a server in a thread of its own.
+"""uvicorn and Starlette for this project's servers: sockets that they listen at, paths, and a server in a thread of its own.
 
 Starlette, uvicorn and the client are the extra `serve`: `check_installed` says so before anything else is started.
 """
@@ -42,6 +42,16 @@ def check_installed(what: str, *modules: str) -> None:
         raise ConfigError(
             f"{what} needs {' and '.join(missing)}, which is not installed: pip install 'streams-on-spark[serve]'"
         )
+
+
+def register_any_text() -> None:
+    """Lets routes of Starlette have `{name:any_text}`: the rest of a path, also with slashes and newlines, which keys may have."""
+    from starlette.convertors import PathConvertor, register_url_convertor
+
+    class AnyText(PathConvertor):
+        regex = "(?s:.*)"
+
+    register_url_convertor("any_text", AnyText())
 
 
 def listening(address: Address, what: str, option: str) -> socket.socket:

@@ -14,7 +14,7 @@ from streams.serve.client import ClientRow
 from streams.serve.position import Position
 from streams.serve.reading import Answer
 from streams.serve.scans import Scan
-from streams.serve.served import Bound, Served
+from streams.serve.served import Freshness, Served
 
 _LOOK_S = 0.05
 _PAGE = 1000
@@ -120,7 +120,7 @@ class LocalStore(Generic[K, V]):
                     )
                 time.sleep(_LOOK_S)
         if position is not None:
-            bound = Bound(position=Position.parse(position))
+            bound = Freshness(position=Position.parse(position))
             self._served.wait(self._store, tasks, bound, max(0.0, deadline - time.monotonic()))
 
 

@@ -100,7 +100,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RowsPart:
     """Rows of some tasks, each with what it is ordered by and its task; as of what; whether they were cut off (`Asked.within`)."""
 
     rows: list[_Row]
@@ -378,7 +378,7 @@ class ReadStore:
         """The tasks that have the rows of a scan."""
         return range(self.tasks) if scan.key is None else self.tasks_with(scan.key)
 
-    def part(self, asked: Asked, tasks: Iterable[int], hold: bool = False) -> Part:
+    def part(self, asked: Asked, tasks: Iterable[int], hold: bool = False) -> RowsPart:
         """The rows of some tasks that a page may need, in order.
 
         Args:
@@ -408,7 +408,7 @@ class ReadStore:
             if hold or cut or len(rows) == asked.reach:
                 for copy, view in views:
                     copy.hold(view, HELD_S)
-            return Part(rows, tuple(points), cut)
+            return RowsPart(rows, tuple(points), cut)
 
     def _behind(self, scan: Scan, after: Order | None) -> Scan:
         """The scan without what lies before the cursor, as far as the store can leave it out."""

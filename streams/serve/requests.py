@@ -17,7 +17,7 @@ from streams.model.record import to_timestamp_ms
 from streams.serve.position import Position, commits_text, parse_commits
 from streams.serve.reading import Answer, Point, ReadStore
 from streams.serve.scans import PAGE_BYTES, Scan
-from streams.serve.served import Bound, Consistency
+from streams.serve.served import Consistency, Freshness
 
 POSITION, COMMIT, AGE = "Streams-Position", "Streams-Commit", "Streams-Age-Ms"
 KEYS = "keys"
@@ -26,7 +26,7 @@ VERSIONS = "versions"
 """The parameter with the commits of tasks that a process is asked for by another one."""
 _LONGEST = 19
 """Characters of the longest number."""
-NOTHING = Bound()
+NOTHING = Freshness()
 """Whatever the copy has, because the request asks for nothing."""
 
 
@@ -90,7 +90,7 @@ class Parameters:
         self._headers = headers
         self._limits = limits
 
-    def bound(self) -> Bound:
+    def bound(self) -> Freshness:
         """How new the answer has to be.
 
         Raises:
@@ -108,7 +108,7 @@ class Parameters:
         commits = self._query.get("commits", self._headers.get(COMMIT, ""))
         age = self._query.get("max_age")
         max_age_ms = None if age is None else self._duration("max_age", age)
-        return Bound(Consistency(text), Position.parse(position), parse_commits(commits), max_age_ms)
+        return Freshness(Consistency(text), Position.parse(position), parse_commits(commits), max_age_ms)
 
     def wait_s(self) -> float:
         """How long the request may wait.

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from streams.errors import QueryError, StoreNotReadyError
-from streams.serve.feed.events import Event
+from streams.serve.feed.events import ServerSentEvent
 from streams.serve.http import check_installed
 from streams.serve.nodes import Node, Nodes
 from streams.serve.reading import ReadStore
@@ -175,7 +175,7 @@ class Router:
 
     async def events(
         self, node: Node, request: Request, tasks: Iterable[int], after: str | None
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncIterator[ServerSentEvent]:
         """The changes of some tasks in a process, behind an id.
 
         Raises:
@@ -190,7 +190,7 @@ class Router:
             answer = await self._client().send(asked, stream=True)
             try:
                 if answer.status_code not in (_OK, _UNAVAILABLE):
-                    yield Event("error", (await answer.aread()).strip())
+                    yield ServerSentEvent("error", (await answer.aread()).strip())
                     return
                 if answer.status_code != _OK:
                     raise StoreNotReadyError(f"{node.url}: {(await answer.aread()).decode(errors='replace')}")
@@ -198,7 +198,7 @@ class Router:
                 async for data in answer.aiter_raw():
                     *blocks, rest = (rest + data).split(b"\n\n")
                     for block in blocks:
-                        yield Event.of_bytes(block)
+                        yield ServerSentEvent.of_bytes(block)
             finally:
                 await answer.aclose()
         except httpx2.TransportError as error:

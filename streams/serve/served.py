@@ -38,7 +38,7 @@ class Consistency(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class Freshness:
     """How new an answer has to be.
 
     Attributes:
@@ -135,7 +135,7 @@ class Served:
             raise QueryError(f"there is no store {name!r}; served are: {known}.{did_you_mean(name, self.stores)}")
         return found
 
-    def wanting(self, store: ReadStore, tasks: Collection[int], bound: Bound) -> list[Wanting]:
+    def wanting(self, store: ReadStore, tasks: Collection[int], bound: Freshness) -> list[Wanting]:
         """The copies that are not new enough for a request. Asks Kafka only where the present ends count.
 
         Raises:
@@ -156,7 +156,7 @@ class Served:
                 found.append((copy, fits))
         return found
 
-    def wait(self, store: ReadStore, tasks: Collection[int], bound: Bound, timeout_s: float) -> None:
+    def wait(self, store: ReadStore, tasks: Collection[int], bound: Freshness, timeout_s: float) -> None:
         """Waits until the copies are new enough for a request.
 
         Raises:
@@ -167,7 +167,7 @@ class Served:
             if not copy.wait(fits, timeout_s):
                 raise self.not_up_to(store, tasks, bound)
 
-    def not_up_to(self, store: ReadStore, tasks: Collection[int], bound: Bound) -> NotUpToBoundError:
+    def not_up_to(self, store: ReadStore, tasks: Collection[int], bound: Freshness) -> NotUpToBoundError:
         """The error for copies that are not new enough, with what they have."""
         points = tuple(point for task in tasks if store.copy(task).ready for point in store.points([task]))
         commits = Answer((), points).commits
@@ -235,7 +235,7 @@ class Served:
             found["step"] = step_text(newest(kept.step for kept in copy.kept()))
         return found
 
-    def _is_too_old(self, copy: Copy, bound: Bound) -> bool:
+    def _is_too_old(self, copy: Copy, bound: Freshness) -> bool:
         if bound.consistency is Consistency.LATEST:
             return True
         return bound.max_age_ms is not None and copy.age_ms > bound.max_age_ms

@@ -51,7 +51,7 @@ _TYPES: Mapping[type[Any], pa.DataType] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SqlResult:
     """The result of a query, and as of what."""
 
     columns: list[str]
@@ -153,7 +153,7 @@ class Query:
         check_rows(store, len(part.rows), limits)
         return Loaded([store.reader.shown(row, task) for _, (row, task) in part.rows], part.points)
 
-    def run(self, loaded: Mapping[str, Sequence[Loaded]], limits: SqlLimits) -> Result:
+    def run(self, loaded: Mapping[str, Sequence[Loaded]], limits: SqlLimits) -> SqlResult:
         """The result.
 
         Args:
@@ -172,7 +172,7 @@ class Query:
             tables[store.name] = _table(store, rows)
         found = computed(self._text, tables, limits)
         points = tuple(point for store in self.stores for part in loaded[store.name] for point in part.points)
-        return Result(found["columns"], found["rows"], points, count)
+        return SqlResult(found["columns"], found["rows"], points, count)
 
 
 def _table(store: ReadStore, rows: Sequence[StoreRow]) -> tuple[pa.Table, list[str]]:

@@ -12,7 +12,7 @@ from state.kafka.topics import TopicInfo, TopicPartition
 
 if TYPE_CHECKING:
     from state.columns import RecordColumns
-    from state.kafka.admin import KafkaAdmin, Retry
+    from state.kafka.admin import KafkaAdmin, TransientRetry
 
 # --- The wall clock of all tasks, which is the driver's, and which fault drills can step.
 #
@@ -41,7 +41,7 @@ def _step_ms() -> int:
 # --- The requests of planning to Kafka, and a `KafkaAdmin` that retries while brokers are away.
 
 
-class Admin(Protocol):
+class SourceAdmin(Protocol):
     """The part of `state.kafka.admin.KafkaAdmin` that the planner uses."""
 
     def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]: ...
@@ -54,7 +54,7 @@ class Admin(Protocol):
 class PatientAdmin:
     """An admin client that retries while brokers are away, except deletions of records, which may fail."""
 
-    def __init__(self, admin: KafkaAdmin, patience: Retry) -> None:
+    def __init__(self, admin: KafkaAdmin, patience: TransientRetry) -> None:
         self._admin = admin
         self._patience = patience
 
@@ -92,7 +92,7 @@ class Log(Protocol):
 class LiveLog:
     """The real Kafka, with readers that are reused."""
 
-    def __init__(self, client: Mapping[str, str], admin: Admin) -> None:
+    def __init__(self, client: Mapping[str, str], admin: SourceAdmin) -> None:
         self._client = client
         self.describe_topics = admin.describe_topics
         self.begin_offsets = admin.begin_offsets

@@ -7,15 +7,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from state.kafka.admin import KafkaAdmin, Retry, wait_until_decided
+from state.kafka.admin import KafkaAdmin, TransientRetry, wait_until_decided
 from state.kafka.config import QUIET
 from state.kafka.consumers import RecordSampler
 from state.kafka.topics import partitions_of
 from streams.source.backlog import Backlog
-from streams.source.log import Admin, LiveLog, PatientAdmin, now_ms
+from streams.source.log import LiveLog, PatientAdmin, SourceAdmin, now_ms
 from streams.source.offsets import OffsetRange, SourceOffsets
 from streams.source.pauses import PauseWatch
-from streams.source.sampling import Positions, ReadRecords, Record, TopicPartition
+from streams.source.sampling import Positions, ReadRecords, Sampled, TopicPartition
 from streams.source.topics import SourceSpec, SourceTopics, Ticks, due_before_ms, with_positions
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ class RetryTopics:
         now_ms: The clock, ms since 1970; the same one by which the failures were written.
     """
 
-    def __init__(self, delays: Mapping[str, int], admin: Admin, backlog: Backlog, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, delays: Mapping[str, int], admin: SourceAdmin, backlog: Backlog, now_ms: Callable[[], int]
+    ) -> None:
         self._delays = delays
         self._admin = admin
         self._backlog = backlog
@@ -86,7 +88,7 @@ class BatchPlanner:
 
     def __init__(
         self,
-        admin: Admin,
+        admin: SourceAdmin,
         spec: SourceSpec,
         read: ReadRecords,
         times: PartitionTimes | None = None,
@@ -238,12 +240,12 @@ SHORT_WAIT_S = 20.0
 
 
 def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
-    patience = Retry(min(SHORT_WAIT_S, spec.broker_wait_ms / 1000))
+    patience = TransientRetry(min(SHORT_WAIT_S, spec.broker_wait_ms / 1000))
     admin = PatientAdmin(KafkaAdmin({**QUIET, **client}), patience)
     sampler = RecordSampler(client)
     log = LiveLog(client, admin)
 
-    def read(at: Positions, end: Positions) -> Mapping[TopicPartition, Sequence[Record]]:
+    def read(at: Positions, end: Positions) -> Mapping[TopicPartition, Sequence[Sampled]]:
         return patience(lambda: sampler.sample(at, end))
 
     times = None

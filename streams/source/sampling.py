@@ -26,7 +26,7 @@ NEAR_END = 5
 """The distance of a partition's last sample from its end, so that there are records to find."""
 
 
-class Record(Protocol):
+class Sampled(Protocol):
     """The sampled properties of a record, as in `state.kafka.consumers.SampledRecord`."""
 
     @property
@@ -37,7 +37,7 @@ class Record(Protocol):
     def size(self) -> int: ...
 
 
-ReadRecords = Callable[[Positions, Positions], Mapping[TopicPartition, Sequence[Record]]]
+ReadRecords = Callable[[Positions, Positions], Mapping[TopicPartition, Sequence[Sampled]]]
 """(places, ends) -> the first few data records at or after each place and below the end."""
 
 
@@ -57,7 +57,7 @@ class Samples:
     times: list[int] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)
 
-    def add(self, place: int, records: Sequence[Record]) -> None:
+    def add(self, place: int, records: Sequence[Sampled]) -> None:
         self.asked.insert(bisect_left(self.asked, place), place)
         if not records:
             return

@@ -19,7 +19,7 @@ from streams.source.log import now_ms as wall_clock_ms
 from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
 
 if TYPE_CHECKING:
-    from streams.source.log import Admin
+    from streams.source.log import SourceAdmin
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class SourceTopics:
         now_ms: The clock, ms since 1970, for first positions that are relative to now.
     """
 
-    def __init__(self, admin: Admin, spec: SourceSpec, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(self, admin: SourceAdmin, spec: SourceSpec, now_ms: Callable[[], int] = wall_clock_ms) -> None:
         self._admin = admin
         self._spec = spec
         self._now_ms = now_ms

@@ -57,7 +57,7 @@ COLUMNS = (
 
 
 @dataclass
-class Pace:
+class ShownPace:
     """What the display remembers of a sub-topology besides its metrics.
 
     Attributes:
@@ -109,7 +109,7 @@ class Progress:
         self._wall_clock = wall_clock
         self.console = console or Console(stderr=True)
         self.metrics = MetricsRecorder(title, lambda: int(wall_clock() * 1000))
-        self._paces: dict[str, Pace] = {}
+        self._paces: dict[str, ShownPace] = {}
         self._task_hosts = TaskHosts()
         self._lock = threading.Lock()
         self._live: Live | None = None
@@ -143,7 +143,7 @@ class Progress:
         """Notes that a query starts; a restarted query continues with its numbers."""
         self.metrics.starting(sub, tasks, topics)
         with self._lock:
-            self._paces.setdefault(sub, Pace()).count(self._clock(), self.subs[sub].records_in)
+            self._paces.setdefault(sub, ShownPace()).count(self._clock(), self.subs[sub].records_in)
 
     def step(self, sub: str, batch_id: int, steps: Collection[StepFigures]) -> None:
         """Takes in the reports of a finished micro-batch's tasks."""
@@ -201,7 +201,7 @@ class Progress:
             if one.found_nothing:
                 self.console.print(f"{self.title}/{name}: {one.says()}", highlight=False, markup=False, soft_wrap=True)
 
-    def _numbers(self, sub: SubTopologyMetrics, pace: Pace, now: float) -> list[str]:
+    def _numbers(self, sub: SubTopologyMetrics, pace: ShownPace, now: float) -> list[str]:
         """The parts of a sub-topology's line. The lag appears once Spark has reported where the topics end."""
         lag = [] if sub.lag is None else [f"lag {sub.lag}"]
         if sub.batch_id < 0:
@@ -243,7 +243,7 @@ class Progress:
                     table.add_row(*row)
         return table
 
-    def _rows(self, name: str, sub: SubTopologyMetrics, pace: Pace, now: float) -> Iterator[list[str]]:
+    def _rows(self, name: str, sub: SubTopologyMetrics, pace: ShownPace, now: float) -> Iterator[list[str]]:
         """The rows of a sub-topology in the table: one for each task, and what concerns all of them in the first."""
         lag = "" if sub.lag is None else f"{sub.lag:,}"
         since = "" if pace.committed_at is None else age_in_words(int((now - pace.committed_at) * 1000))

@@ -20,11 +20,11 @@ from pyspark.sql.streaming import StreamingQuery
 from state.changelog import commits_topic
 from state.commit.live import LiveKafka
 from state.errors import CheckpointMismatchError
-from state.kafka.admin import KafkaAdmin, Retry
+from state.kafka.admin import KafkaAdmin, TransientRetry
 from state.kafka.topics import TopicPartition
 from state.machine_code import kernels_compiled
 from state.secrets import mask
-from streams.application.execution import LiveStart, Switch, Ways, may_run_live, obstacle, ways_of
+from streams.application.execution import Executions, LiveStart, Switch, may_run_live, obstacle, ways_of
 from streams.application.instances import check_not_running, only_instance, shown_as_running
 from streams.application.owned_topics import local_folder, write_manifest
 from streams.application.pausing import Pausing
@@ -401,7 +401,7 @@ class StreamsApplication:
                 }
                 sources.trim(at, ids)
 
-    def _ways(self, others: bool, refused: Mapping[str, str], running: bool) -> tuple[Ways, dict[str, LiveStart]]:
+    def _ways(self, others: bool, refused: Mapping[str, str], running: bool) -> tuple[Executions, dict[str, LiveStart]]:
         """How the sub-topologies run, once each has been switched to its way; and where the live ones begin.
 
         Raises:
@@ -735,7 +735,7 @@ class StreamsApplication:
 
     def _ask(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
         """Asks Kafka, and waits for unreachable brokers."""
-        patience = Retry(self.config.broker_wait_ms / 1000, sleep=self._pause)
+        patience = TransientRetry(self.config.broker_wait_ms / 1000, sleep=self._pause)
         with KafkaAdmin(self.config.client, timeout_s=_REQUEST_S) as admin:
             return patience(lambda: question(admin))
 

@@ -43,9 +43,9 @@ from streams.serdes.base import Serde
 from streams.serve.copies import GlobalCopy, TaskCopy
 from streams.serve.served import Served, replica_task
 from streams.testing.memory import FolderDisks, MemoryDisks, MemoryGlobalTables, MemoryTopics
-from streams.testing.query import DriverQuery, Faults, rescale
+from streams.testing.query import DriverQuery, RequestedCrashes, rescale
 from streams.testing.simulation import SimulatedKafka
-from streams.testing.stores import StoreAccess, TaskStores
+from streams.testing.stores import DriverStores, TaskStores
 from streams.testing.topics import KnownTopics, PipedRecord, TestInputTopic, TestOutputTopic
 from streams.topology.plan import Plan, SubTopology, build_plan, with_needed_topics
 from streams.topology.planning.repartitions import Placed
@@ -147,7 +147,7 @@ def _checked(name: str, value: Any) -> Any:
     return value
 
 
-class TopologyTestDriver(StoreAccess):
+class TopologyTestDriver(DriverStores):
     """Runs a topology in memory, as a context manager.
 
     Args:
@@ -204,7 +204,7 @@ class TopologyTestDriver(StoreAccess):
         self._live = begins_live(execution, self._tasks, counts)
         topology = self._topology = self._as_run(topology)
         self._positions: dict[str, dict[int, int]] = {}  # by output topic and partition, what tests have read
-        self._faults = Faults()
+        self._faults = RequestedCrashes()
         self._output_topics = MemoryTopics(
             self._kafka.partition_count, topic_configs, self._named_topics, lambda: self.now_ms
         )

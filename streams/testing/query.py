@@ -58,7 +58,7 @@ class _Armed:
 
 
 @dataclass
-class Faults:
+class RequestedCrashes:
     """The requested crashes, which happen one after the other.
 
     Attributes:
@@ -129,7 +129,7 @@ class DriverQuery:
         kafka: SimulatedKafka,
         disks: MemoryDisks,
         global_tables: MemoryGlobalTables,
-        faults: Faults,
+        faults: RequestedCrashes,
         count: Callable[[Mapping[str, int]], None],
         output_topics: OutputTopics,
     ) -> None:

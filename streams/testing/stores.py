@@ -18,7 +18,7 @@ from streams.migration_hints import AnswersUnknownNames
 from streams.model.record import TimestampLike, ValueAndTimestamp, Window, Windowed, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.operators.stores.codec import Codec
-from streams.serdes.order import Span
+from streams.serdes.order import KeySpan
 from streams.testing.topics import listed
 
 Write: TypeAlias = Callable[[Any, Callable[[Any], None]], None]
@@ -229,7 +229,7 @@ def _between(rows: Iterator[Any], codec: Codec, lower: Any, upper: Any) -> Itera
     return (row for row in rows if any(_holds(span, codec.key(row[0])) for span in spans))
 
 
-def _holds(span: Span, key: bytes) -> bool:
+def _holds(span: KeySpan, key: bytes) -> bool:
     return (span.lower is None or span.lower <= key) and (span.upper is None or key <= span.upper)
 
 
@@ -276,7 +276,7 @@ class TaskStores(NamedTuple):
     write: Write | None = None
 
 
-class StoreAccess(AnswersUnknownNames, ABC):
+class DriverStores(AnswersUnknownNames, ABC):
     """The stores of a driver by name. Timestamps have the same types as elsewhere in tests."""
 
     @abstractmethod

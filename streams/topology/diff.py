@@ -30,7 +30,7 @@ REFUSED = (
 )
 
 
-class Severity(str, Enum):
+class StateEffect(str, Enum):
     """The consequence for the state, from the least to the worst."""
 
     SAFE = "safe"
@@ -38,7 +38,7 @@ class Severity(str, Enum):
     LOSES_STATE = "loses state"
 
 
-_ORDER = list(Severity)
+_ORDER = list(StateEffect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class TopologyChange:
         depends: Whether the refusal depends on the contents of Kafka at the start, as `says` explains.
     """
 
-    severity: Severity
+    severity: StateEffect
     where: str
     what: str
     says: str
@@ -67,12 +67,12 @@ class TopologyChange:
 
 def safe(where: str, what: str, says: str) -> TopologyChange:
     """A change after which the engine continues, and nothing is lost."""
-    return TopologyChange(Severity.SAFE, where, what, says)
+    return TopologyChange(StateEffect.SAFE, where, what, says)
 
 
 def refused(where: str, what: str, says: str) -> TopologyChange:
     """A change with which the engine refuses to start."""
-    return TopologyChange(Severity.NEEDS_MIGRATION, where, what, f"{says}. {REFUSED}", refused=True)
+    return TopologyChange(StateEffect.NEEDS_MIGRATION, where, what, f"{says}. {REFUSED}", refused=True)
 
 
 def worst_first(changes: Iterable[TopologyChange]) -> list[TopologyChange]:
@@ -80,9 +80,9 @@ def worst_first(changes: Iterable[TopologyChange]) -> list[TopologyChange]:
     return sorted(changes, key=lambda change: -_ORDER.index(change.severity))
 
 
-def worst(changes: Iterable[TopologyChange]) -> Severity:
+def worst(changes: Iterable[TopologyChange]) -> StateEffect:
     """The worst severity of the changes; `safe` if there are none."""
-    return max((change.severity for change in changes), key=_ORDER.index, default=Severity.SAFE)
+    return max((change.severity for change in changes), key=_ORDER.index, default=StateEffect.SAFE)
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
@@ -104,7 +104,7 @@ def changed_store(where: str, name: str, old: Mapping[str, Any], new: Mapping[st
             hint = "If only the form of the values changed, keep the serde and wrap it in VersionedSerde. "
             said = f"holds bytes of another {part}: {old[part]} before, {new[part]} now. "
             said += (hint if part == "value_serde" else "") + REFUSED
-            yield TopologyChange(Severity.NEEDS_MIGRATION, where, what, said, refused=True)
+            yield TopologyChange(StateEffect.NEEDS_MIGRATION, where, what, said, refused=True)
     if why := unreadable_fields(old.get("fields", {}), new.get("fields", {})):
         cure = "Give a new field a default, or convert old values with VersionedSerde"
         yield refused(where, what, f"holds rows that this program cannot read: {why}. {cure}")
@@ -115,12 +115,14 @@ def changed_store(where: str, name: str, old: Mapping[str, Any], new: Mapping[st
             said = "gets a changelog, which does not hold the rows that it has: a restore would lack them"
             yield refused(where, what, said)
         else:
-            yield TopologyChange(Severity.LOSES_STATE, where, what, "has no changelog any more: it cannot be restored")
+            yield TopologyChange(
+                StateEffect.LOSES_STATE, where, what, "has no changelog any more: it cannot be restored"
+            )
     if old["persistent"] != new["persistent"]:
         restorable = old["logged"] and new["logged"]
         said = f"moves {'to disk' if new['persistent'] else 'into memory'}, "
         said += "from its changelog" if restorable else "empty, for it has no changelog"
-        yield TopologyChange(Severity.SAFE if restorable else Severity.LOSES_STATE, where, what, said)
+        yield TopologyChange(StateEffect.SAFE if restorable else StateEffect.LOSES_STATE, where, what, said)
     if old["changelog_config"] != new["changelog_config"]:
         said = f"asks for other settings of its changelog ({differences(old['changelog_config'], new['changelog_config'])}); "
         yield safe(where, what, said + "a topic that exists keeps its own")
@@ -135,7 +137,7 @@ def unreadable_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 def _retention(where: str, what: str, old: int | None, new: int | None) -> TopologyChange:
     said = f"keeps rows for {new} ms instead of {old} ms"
     if (new or 0) < (old or 0):
-        return TopologyChange(Severity.LOSES_STATE, where, what, f"{said}; older ones are dropped")
+        return TopologyChange(StateEffect.LOSES_STATE, where, what, f"{said}; older ones are dropped")
     return safe(where, what, f"{said}; it is rebuilt from its changelog, what has expired stays gone")
 
 
@@ -153,7 +155,7 @@ def missing_store(
         said += f". If it is now called '{renamed[0]}': give it its old name, with Materialized(name='{name}')"
     if stays:
         said += f". {REFUSED}"
-    return TopologyChange(Severity.LOSES_STATE, where, what, said, refused=stays)
+    return TopologyChange(StateEffect.LOSES_STATE, where, what, said, refused=stays)
 
 
 def compare(old: Mapping[str, Any], new: Graph) -> list[TopologyChange]:
@@ -265,7 +267,7 @@ def _filters(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iter
             f": rows {rows} stay in {', '.join(into)} for ever, because nothing deletes them. Write a tombstone for each, or give "
             f"what is behind the filter a new name, so that it is filled again"
         )
-        yield TopologyChange(Severity.NEEDS_MIGRATION, where, f"operator '{name}'", said)
+        yield TopologyChange(StateEffect.NEEDS_MIGRATION, where, f"operator '{name}'", said)
 
 
 def _has_rows(old: Mapping[str, Any], new: Mapping[str, Any], filtered: Mapping[str, Any]) -> list[str]:
@@ -333,16 +335,16 @@ def _repartition_topics(old: Mapping[str, Any], now: Manifest) -> Iterator[Topol
                 "is gone: what was not read from it yet would be lost, and as long as there is any, the engine refuses to "
                 "start. Let the old program run until its lag is 0, then stop it"
             )
-            yield TopologyChange(Severity.NEEDS_MIGRATION, "topics", what, said, refused=True, depends=True)
+            yield TopologyChange(StateEffect.NEEDS_MIGRATION, "topics", what, said, refused=True, depends=True)
         elif after[name] != partitions:
             said = f"asks for {after[name] or 'as many as tasks'} partitions instead of {partitions or 'as many as tasks'}, "
             said += "and the engine refuses to start if the topic that exists has another number: its keys would move. Rename it"
-            yield TopologyChange(Severity.NEEDS_MIGRATION, "topics", what, said, refused=True, depends=True)
+            yield TopologyChange(StateEffect.NEEDS_MIGRATION, "topics", what, said, refused=True, depends=True)
     for name, why in unreadable_topics(old, now).items():
         said = f"holds records that this program cannot read ({why}), and as long as any of them is unread, the engine refuses to "
         said += "start. Give a new field a default, or let the old program run until its lag is 0, then stop it"
         yield TopologyChange(
-            Severity.NEEDS_MIGRATION, "topics", f"repartition topic '{name}'", said, refused=True, depends=True
+            StateEffect.NEEDS_MIGRATION, "topics", f"repartition topic '{name}'", said, refused=True, depends=True
         )
 
 
@@ -373,4 +375,4 @@ def _lake_sinks(old: Mapping[str, Any], now: Manifest) -> Iterator[TopologyChang
         if turned or then["keys"] != new["keys"]:
             what = f"other types of {', '.join(turned)}" if turned else "other keys"
             said = f"has {what}, by which rows in its internal topic would be read wrongly: give the sink a new name (named=...)"
-            yield TopologyChange(Severity.NEEDS_MIGRATION, "lake sinks", f"sink '{name}'", said, refused=True)
+            yield TopologyChange(StateEffect.NEEDS_MIGRATION, "lake sinks", f"sink '{name}'", said, refused=True)

@@ -19,7 +19,7 @@ from streams.metrics.application import (
     TaskMetrics,
 )
 from streams.runtime.settings import CPU_NS
-from streams.ui.headline import Headline, Pace, headline
+from streams.ui.headline import Headline, Throughput, headline
 from streams.ui.history import FollowedRecord, History, StepPoint, SubHistory
 
 _COLUMNS = 60
@@ -56,7 +56,7 @@ def _headline(found: Headline) -> dict[str, Any]:
     }
 
 
-def _pace(one: Pace) -> dict[str, Any]:
+def _pace(one: Throughput) -> dict[str, Any]:
     visible = one.visible_ms or (None, None)
     return {
         "records_per_s": one.records_per_s,
@@ -70,10 +70,10 @@ def _pace(one: Pace) -> dict[str, Any]:
     }
 
 
-def pace(at_ms: int, sub: SubTopologyMetrics, history: SubHistory) -> Pace:
+def pace(at_ms: int, sub: SubTopologyMetrics, history: SubHistory) -> Throughput:
     """How fast a sub-topology is, and how far behind."""
     visible = history.waits_ms(at_ms, 0.5, 0.99)
-    return Pace(
+    return Throughput(
         records_per_s=history.per_s(lambda one: one.read),
         arriving_per_s=history.per_s(lambda one: one.end),
         lag=sub.lag,
@@ -88,7 +88,7 @@ def _sub(
     app: ApplicationMetrics,
     name: str,
     sub: SubTopologyMetrics,
-    speed: Pace,
+    speed: Throughput,
     cpu: Mapping[str, float],
     paused_since_ms: int | None,
 ) -> dict[str, Any]:

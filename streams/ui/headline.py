@@ -17,7 +17,7 @@ _CAUGHT_UP_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Throughput:
     """How fast an application, or a part of it, is, and how far behind. None: unknown.
 
     Attributes:
@@ -54,10 +54,12 @@ class Headline:
     state: str
     level: Level
     sentence: str
-    pace: Pace
+    pace: Throughput
 
 
-def headline(app: ApplicationMetrics, paces: Mapping[str, Pace], paused_since_ms: Mapping[str | None, int]) -> Headline:
+def headline(
+    app: ApplicationMetrics, paces: Mapping[str, Throughput], paused_since_ms: Mapping[str | None, int]
+) -> Headline:
     """The headline of an application whose sub-topologies have these paces."""
     pace = _together(paces.values())
     ready = app.readiness
@@ -78,7 +80,7 @@ def headline(app: ApplicationMetrics, paces: Mapping[str, Pace], paused_since_ms
     return Headline("RUNNING", _level(pace) if behind else "ok", " · ".join(_parts(pace, bool(behind))), pace)
 
 
-def _together(paces: Iterable[Pace]) -> Pace:
+def _together(paces: Iterable[Throughput]) -> Throughput:
     """The pace of the whole: sums of records, and the slowest of the waiting times."""
     found = list(paces)
 
@@ -88,7 +90,7 @@ def _together(paces: Iterable[Pace]) -> Pace:
 
     lags = [one.lag for one in found if one.lag is not None]
     visible = [one.visible_ms for one in found if one.visible_ms is not None]
-    return Pace(
+    return Throughput(
         total(one.records_per_s for one in found),
         total(one.arriving_per_s for one in found),
         sum(lags) if lags else None,
@@ -99,12 +101,12 @@ def _together(paces: Iterable[Pace]) -> Pace:
     )
 
 
-def _level(pace: Pace) -> Level:
+def _level(pace: Throughput) -> Level:
     """The level of an application that is behind: it is bad if it falls further behind."""
     return "busy" if pace.caught_up_in_s is not None or pace.records_per_s is None else "bad"
 
 
-def _parts(pace: Pace, behind: bool) -> Iterable[str]:
+def _parts(pace: Throughput, behind: bool) -> Iterable[str]:
     if pace.records_per_s is not None:
         yield f"{pace.records_per_s:,.0f} records/s"
     if pace.visible_ms is not None:
@@ -121,7 +123,7 @@ def _parts(pace: Pace, behind: bool) -> Iterable[str]:
         yield f"falling behind: {pace.arriving_per_s:,.0f} records/s arrive"
 
 
-def _lag(pace: Pace) -> str:
+def _lag(pace: Throughput) -> str:
     if pace.lag is None:
         return "lag unknown"
     if pace.lag == 0:

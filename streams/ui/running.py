@@ -13,7 +13,7 @@ from streams.serve.http import check_installed, listening
 from streams.topology.topology import Topology
 from streams.ui.history import History
 from streams.ui.kafka import KafkaLook
-from streams.ui.server import Pages, PageServer, StoreNode
+from streams.ui.server import Pages, PageServer, PageStores
 from streams.ui.watch import KafkaWatch
 
 
@@ -66,7 +66,7 @@ def page_from_kafka(
     address: Address,
     topology: Topology | None,
     target: str,
-    stores: StoreNode | None = None,
+    stores: PageStores | None = None,
 ) -> Iterator[PageServer]:
     """Serves the page of an application that runs elsewhere, or not at all, within the block.
 
@@ -83,8 +83,8 @@ def page_from_kafka(
             yield server
 
 
-def _store_node(config: StreamsConfig) -> StoreNode | None:
-    return StoreNode.at(config.ui_stores, config.ui_stores_token) if config.ui_stores else None
+def _store_node(config: StreamsConfig) -> PageStores | None:
+    return PageStores.at(config.ui_stores, config.ui_stores_token) if config.ui_stores else None
 
 
 def page_address(address: Address) -> str:

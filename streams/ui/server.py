@@ -23,7 +23,7 @@ from state.secrets import mask
 from streams.config.settings import Address
 from streams.errors import ConfigError
 from streams.metrics.recorder import MetricsRecorder
-from streams.serve.http import HttpThread, listening
+from streams.serve.http import HttpThread, listening, register_any_text
 from streams.topology.topology import Topology
 from streams.ui import figures
 from streams.ui.drawing import drawing
@@ -56,7 +56,7 @@ NO_STORES = (
 )
 
 
-class StoreNode:
+class PageStores:
     """A process that serves stores.
 
     Args:
@@ -69,7 +69,7 @@ class StoreNode:
         self._connect = connect
 
     @classmethod
-    def at(cls, url: str, token: str = "") -> StoreNode:
+    def at(cls, url: str, token: str = "") -> PageStores:
         """The process at an address."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -81,7 +81,7 @@ class StoreNode:
         return cls(url, connect)
 
     @classmethod
-    def within(cls, application: ASGIApp, token: str = "") -> StoreNode:
+    def within(cls, application: ASGIApp, token: str = "") -> PageStores:
         """This process, which may ask others; the token is for those."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -149,7 +149,7 @@ class Pages:
         topology: Topology | None,
         look: KafkaLook,
         token: str,
-        stores: StoreNode | None = None,
+        stores: PageStores | None = None,
     ) -> None:
         self._recorder, self._history, self._look, self._token = recorder, history, look, token
         self._stores = stores
@@ -207,7 +207,7 @@ def web_application(pages: Pages, token: str, hosts: tuple[str, ...]) -> Starlet
     from starlette.middleware.trustedhost import TrustedHostMiddleware
     from starlette.routing import Route
 
-    from streams.serve import paths  # noqa: F401  (what `any_text` is)
+    register_any_text()
 
     def figure(name: str) -> Route:
         return Route(f"{API}/{name}", lambda request: _answer(pages.answers[name]))

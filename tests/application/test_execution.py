@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streams import Repartitioned, StreamsBuilder
-from streams.application.execution import Ways, obstacle, ways_of
+from streams.application.execution import Executions, obstacle, ways_of
 from streams.application.prepare import Application, PreparedSub
 from streams.config import Execution, StreamsConfig
 from streams.errors import ConfigError
@@ -56,7 +56,7 @@ def application(topology: Topology, **settings: object) -> Application:
     return Application(plan, config, tuple(PreparedSub(sub, 2) for sub in plan.sub_topologies))
 
 
-def names(ways: Ways) -> tuple[list[str], list[str]]:
+def names(ways: Executions) -> tuple[list[str], list[str]]:
     return [one.sub.name for one in ways.live], [one.sub.name for one in ways.micro_batch]
 
 

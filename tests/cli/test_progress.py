@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from streams.metrics.application import StepFigures
-from streams.spark.progress import Pace, Progress
+from streams.spark.progress import Progress, ShownPace
 from tests.metrics.made import step
 
 
@@ -56,7 +56,7 @@ def test_a_silent_application_tells_when_it_committed_last() -> None:
 
 
 def test_records_per_second_are_those_of_the_last_seconds() -> None:
-    pace, records_in = Pace(), 0
+    pace, records_in = ShownPace(), 0
     for second in range(100):
         records_in += 1000 if second < 50 else 10
         pace.count(float(second), records_in)

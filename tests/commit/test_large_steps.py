@@ -61,7 +61,7 @@ def test_a_changelog_that_is_not_cut_into_parts_stays_below() -> None:
 
 
 def test_what_is_handed_on_to_the_tasks_is_refused() -> None:
-    rows = task_inputs.Rows([1, 2], [0, 0], [5, 6], [b"a", b"b"], [b"1", b"2"], [(), ()])
+    rows = task_inputs.RowColumns([1, 2], [0, 0], [5, 6], [b"a", b"b"], [b"1", b"2"], [(), ()])
     with pytest.raises(StepTooLargeError, match="2 records that were made before the shuffle"):
         rows.to_batch()
-    assert np.array_equal(task_inputs.Rows([1], [0], [5], [b"a"], [b"1"], [()]).to_batch().column("offset"), [1])
+    assert np.array_equal(task_inputs.RowColumns([1], [0], [5], [b"a"], [b"1"], [()]).to_batch().column("offset"), [1])

@@ -22,7 +22,7 @@ from state.restore.task_stores import WorkerMemory
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
-from streams.testing.simulation import Event, SimulatedKafka, SimulatedStores, SimulatedTable
+from streams.testing.simulation import RequestEvent, SimulatedKafka, SimulatedStores, SimulatedTable
 from streams.testing.simulation.kafka import NothingHappens
 
 IDENTITY = TaskIdentity("app", "in", 0, 1, "query", "hash")
@@ -347,7 +347,7 @@ def watched(task):
     seen = []
 
     class Watch(NothingHappens):
-        def before(self, event: Event):
+        def before(self, event: RequestEvent):
             seen.append(event)
             return super().before(event)
 

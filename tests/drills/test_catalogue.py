@@ -10,7 +10,7 @@ from types import SimpleNamespace, TracebackType
 import pytest
 
 from state.errors import StreamsError
-from streams.broker.processes import Guard
+from streams.broker.processes import Watchdog
 from streams.drills import runner
 from streams.drills.cases import DRILLS
 from streams.drills.drill import Conditions, Drill, DrillFailed, NotPossibleHere
@@ -200,7 +200,7 @@ def test_a_database_that_was_taken_for_damaged_fails_a_drill_that_has_damaged_no
     tmp_path: Path, damages: bool
 ) -> None:
     world = World(tmp_path, OwnProgram(), Conditions())
-    world.application = Supervised("", tmp_path, "", "drill", (), Guard())
+    world.application = Supervised("", tmp_path, "", "drill", (), Watchdog())
     line = "task 0 of 2 of drill/orders: the local database was damaged: CURRENT is gone; it is restored from its changelogs"
     world.application._all.append(SimpleNamespace(log=lambda: f"before\n{line}\nafter"))  # type: ignore[arg-type]
     world.damages_state = damages

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from streams.broker.processes import Guard
+from streams.broker.processes import Watchdog
 from streams.drills import hosts as network
 from streams.drills.cases.machine import ControlGroup, Watcher, limit_of_workers
 from streams.drills.drill import DrillFailed, NotPossibleHere
@@ -106,8 +106,8 @@ except OSError:
 
 
 @pytest.fixture
-def guard() -> Iterator[Guard]:
-    with Guard() as one:
+def guard() -> Iterator[Watchdog]:
+    with Watchdog() as one:
         yield one
 
 
@@ -128,7 +128,7 @@ def reaches(host: NamespaceHost, address: str, port: int) -> bool:
 
 @needs_namespaces
 def test_hosts_have_a_name_a_network_and_a_disk_of_their_own_and_leave_nothing_behind(
-    tmp_path: Path, guard: Guard
+    tmp_path: Path, guard: Watchdog
 ) -> None:
     before = namespace()
     with ExitStack() as stack:
@@ -174,7 +174,7 @@ def test_a_failed_command_says_so(tmp_path: Path) -> None:
 
 
 def test_without_namespaces_a_host_has_an_address_and_a_folder_and_cannot_be_cut_off(
-    tmp_path: Path, guard: Guard
+    tmp_path: Path, guard: Watchdog
 ) -> None:
     host = LoopbackHost("host-a", "127.0.0.11", tmp_path, guard)
     host.run(["sh", "-c", "echo $SPARK_LOCAL_IP; exec sleep 600"], {})

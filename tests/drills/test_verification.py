@@ -25,7 +25,7 @@ from streams.drills.program import (
     OUTPUTS,
     PARTITIONS,
     TOTALS,
-    Event,
+    InputEvent,
     build,
     differences,
     expected,
@@ -33,7 +33,7 @@ from streams.drills.program import (
     result,
 )
 from streams.drills.subject import versions_of_steps
-from streams.drills.topics import Follower, Read, read_aborted
+from streams.drills.topics import OutsideReader, Read, read_aborted
 from streams.drills.users_program import check_nothing_waits, last_per_key, merged
 from streams.drills.variants import wrong_joins
 from streams.errors import ConfigError
@@ -42,12 +42,12 @@ from tests.conftest import TopicFactory
 from tests.doctor.world import World
 
 
-def events(seed: int, count: int) -> list[tuple[str, Event]]:
+def events(seed: int, count: int) -> list[tuple[str, InputEvent]]:
     drawn = random.Random(seed)
     return [
         (
             drawn.choice(INPUTS),
-            Event(f"key-{drawn.randrange(KEYS)}", f"id-{n}", 1_000_000 + 100 * n - drawn.randrange(900)),
+            InputEvent(f"key-{drawn.randrange(KEYS)}", f"id-{n}", 1_000_000 + 100 * n - drawn.randrange(900)),
         )
         for n in range(count)
     ]
@@ -57,8 +57,8 @@ def test_the_model_agrees_with_the_engine() -> None:
     given = events(1, 1500)
     end = max(event.time for _, event in given) + 2 * GRACE_MS
     # A key whose last order is long before the end of its task's time.
-    given.append((ORDERS, Event("key-99", "only", 1_000_000 + 100 * 1500)))
-    given += [(ORDERS, Event(f"key-{n}", f"last-{n}", end)) for n in range(KEYS)]
+    given.append((ORDERS, InputEvent("key-99", "only", 1_000_000 + 100 * 1500)))
+    given += [(ORDERS, InputEvent(f"key-{n}", f"last-{n}", end)) for n in range(KEYS)]
     with TopologyTestDriver(build(), partitions=dict.fromkeys(INPUTS, PARTITIONS)) as driver:
         with driver.batch():
             for topic, event in given:
@@ -73,7 +73,7 @@ def test_the_model_agrees_with_the_engine() -> None:
 
 
 def test_lost_and_duplicate_results_are_reported() -> None:
-    wanted = expected([Event("key-1", "a", 5), Event("key-1", "b", 9)], [])
+    wanted = expected([InputEvent("key-1", "a", 5), InputEvent("key-1", "b", 9)], [])
     lost = {**wanted, TOTALS: Counter({("key-1", 1): 2})}
     assert differences(wanted, lost) == [
         "totals: 1 of 2 results missing, such as ('key-1', 2)",
@@ -137,7 +137,7 @@ def test_a_consumer_that_hears_nothing_is_replaced_and_no_record_is_read_twice(
     monkeypatch.setattr(reader, "Consumer", open_one)
     name = topic(2)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    follower = Follower(broker.bootstrap_servers, name, 2)
+    follower = OutsideReader(broker.bootstrap_servers, name, 2)
     follower.start()
     for number in range(4):
         for partition in range(2):

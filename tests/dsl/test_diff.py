@@ -28,10 +28,10 @@ from streams import (
     agg,
     col,
 )
-from streams.topology.diff import Severity, compare, worst
+from streams.topology.diff import StateEffect, compare, worst
 from streams.topology.manifest import manifest, manifest_json
 
-SAFE, MIGRATION, LOSS = Severity
+SAFE, MIGRATION, LOSS = StateEffect
 
 
 class Pass(Processor):
@@ -264,7 +264,7 @@ def test_the_worst_comes_first():
         counts(builder.stream("in").filter(lambda v: v), "new")
 
     found = [change.severity for change in compare(manifest(build(base)), build(after))]
-    assert found == sorted(found, key=list(Severity).index, reverse=True)
+    assert found == sorted(found, key=list(StateEffect).index, reverse=True)
     assert set(found) == {SAFE, MIGRATION, LOSS}
 
 

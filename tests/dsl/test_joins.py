@@ -23,7 +23,7 @@ from streams import (
 from streams.model.record import LEFT, RIGHT
 from streams.operators.join.join_all import StreamJoinAll
 from streams.operators.join.pairs import JoinSide
-from streams.topology.diff import Severity, compare, worst
+from streams.topology.diff import StateEffect, compare, worst
 from streams.topology.manifest import manifest_json
 from streams.topology.plan import build_plan
 
@@ -226,20 +226,20 @@ def test_explicit_naming(name):
 
 
 DIFFERENT = {
-    "nothing": ({}, Severity.SAFE, None),
-    "another order": ({"names": ("shipment", "payment"), "topics": ("s", "p")}, Severity.SAFE, None),
+    "nothing": ({}, StateEffect.SAFE, None),
+    "another order": ({"names": ("shipment", "payment"), "topics": ("s", "p")}, StateEffect.SAFE, None),
     "another window": (
         {"windows": JoinWindows.of_time_difference_and_grace(12, 5)},
-        Severity.NEEDS_MIGRATION,
+        StateEffect.NEEDS_MIGRATION,
         "difference_ms 10 -> 12",
     ),
     "a further stream": (
         {"names": ("payment", "shipment", "more"), "topics": ("p", "s", "m")},
-        Severity.NEEDS_MIGRATION,
+        StateEffect.NEEDS_MIGRATION,
         "j-more-join",
     ),
-    "another name": ({"names": ("paid", "shipment")}, Severity.LOSES_STATE, "j-payment-join-store"),
-    "another topic": ({"topics": ("p2", "s")}, Severity.NEEDS_MIGRATION, "p2"),
+    "another name": ({"names": ("paid", "shipment")}, StateEffect.LOSES_STATE, "j-payment-join-store"),
+    "another topic": ({"topics": ("p2", "s")}, StateEffect.NEEDS_MIGRATION, "p2"),
 }
 
 
@@ -252,7 +252,7 @@ def test_diff(what):
     assert worst(changes) is severity
     assert said is None or any(said in str(change) for change in changes)
     hashes = [build_plan(topology, "app").sub_topologies[0].topology_hash for topology in (old, new)]
-    assert (hashes[0] == hashes[1]) is (severity is Severity.SAFE)
+    assert (hashes[0] == hashes[1]) is (severity is StateEffect.SAFE)
 
 
 def test_repartition_topics_are_named_after_the_join():

@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 
 from state.errors import ProduceError
 from state.kafka.producer import TransactionalProducer
-from streams.drills.brokers import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Action, Proxy
+from streams.drills.brokers import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Proxy, ProxyAction
 from streams.drills.topics import read_committed
 
 pytestmark = pytest.mark.kafka
@@ -33,7 +33,7 @@ def test_a_late_commit_tears_the_next_transaction_of_the_same_producer(proxy: Pr
     client = {"bootstrap.servers": proxy.bootstrap_servers, "transactional.id": topic, "log_level": "0"}
     producer = Producer(client)
     producer.init_transactions(30)
-    late = proxy.on(END_TXN, Action.HANG_UP, topic.encode())
+    late = proxy.on(END_TXN, ProxyAction.HANG_UP, topic.encode())
     producer.begin_transaction()
     producer.produce(topic, b"A1", partition=0)
     producer.commit_transaction(30)  # the first request never arrived, it asks again
@@ -50,7 +50,7 @@ def test_a_late_commit_tears_the_next_transaction_of_the_same_producer(proxy: Pr
 
 
 def test_a_late_commit_of_a_producer_that_was_replaced_is_refused(proxy: Proxy, topic: str) -> None:
-    late = proxy.on(END_TXN, Action.HANG_UP, topic.encode())
+    late = proxy.on(END_TXN, ProxyAction.HANG_UP, topic.encode())
     with ready(proxy, topic, b"A1") as producer:
         producer.commit()
     assert late.hit.is_set()
@@ -63,7 +63,7 @@ def test_a_late_commit_of_a_producer_that_was_replaced_is_refused(proxy: Proxy, 
 
 
 def test_a_commit_that_is_held_while_its_sender_gives_up(proxy: Proxy, topic: str) -> None:
-    held = proxy.on(END_TXN, Action.HOLD, topic.encode())
+    held = proxy.on(END_TXN, ProxyAction.HOLD, topic.encode())
     with ready(proxy, topic, b"A1", timeout_s=2) as producer, pytest.raises(ProduceError, match="commit"):
         producer.commit()
     with ready(proxy, topic, b"A1", b"A2") as producer:
@@ -74,7 +74,7 @@ def test_a_commit_that_is_held_while_its_sender_gives_up(proxy: Proxy, topic: st
 
 
 def test_the_reply_to_a_commit_is_lost(proxy: Proxy, topic: str) -> None:
-    lost = proxy.on(END_TXN, Action.LOSE_REPLY, topic.encode())
+    lost = proxy.on(END_TXN, ProxyAction.LOSE_REPLY, topic.encode())
     with ready(proxy, topic, b"A1", timeout_s=2) as producer, pytest.raises(ProduceError, match="commit"):
         producer.commit()
     assert lost.error_code() == 0
@@ -83,7 +83,7 @@ def test_the_reply_to_a_commit_is_lost(proxy: Proxy, topic: str) -> None:
 
 
 def test_connections_that_are_cut_are_made_again(proxy: Proxy, topic: str) -> None:
-    dropped = proxy.on(END_TXN, Action.DROP, topic.encode())
+    dropped = proxy.on(END_TXN, ProxyAction.DROP, topic.encode())
     with ready(proxy, topic, b"A1") as producer:
         assert proxy.cut() > 0
         producer.commit()

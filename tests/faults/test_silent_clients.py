@@ -17,7 +17,7 @@ from state.errors import KafkaClientError, ReadTimeoutError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.consumers import RecordSampler
 from state.kafka.reader import open_range_reader
-from streams.drills.brokers import FETCH, LIST_OFFSETS, Action, Proxy, Rule
+from streams.drills.brokers import FETCH, LIST_OFFSETS, Proxy, ProxyAction, Rule
 from tests.kafka_client.rows import Row, commit_rows
 
 pytestmark = pytest.mark.kafka
@@ -36,7 +36,7 @@ def lost(proxy: Proxy) -> Iterator[list[Rule]]:
 def test_an_admin_client(proxy: Proxy, client: dict[str, str], topic: str, lost: list[Rule]) -> None:
     with KafkaAdmin(client, timeout_s=2) as admin:
         assert admin.end_offsets([(topic, 0)]) == {(topic, 0): 0}
-        lost.append(proxy.on(LIST_OFFSETS, Action.LOSE_REPLY))
+        lost.append(proxy.on(LIST_OFFSETS, ProxyAction.LOSE_REPLY))
         with pytest.raises(KafkaClientError) as caught:
             admin.end_offsets([(topic, 0)])
         assert caught.value.transient
@@ -56,7 +56,7 @@ def test_a_reader(
     commit_rows(client, topic, [Row(None, b"a"), Row(None, b"b")])
     reader = open_range_reader(client, topic, 0, 0, bulk, timeout_s=20)
     values = [value for run in reader.read(3) for value in run.values.to_pylist()]
-    lost.append(proxy.on(FETCH, Action.LOSE_REPLY))
+    lost.append(proxy.on(FETCH, ProxyAction.LOSE_REPLY))
     assert lost[0].hit.wait(20)
     commit_rows(client, topic, [Row(None, b"c")])
     began = time.monotonic()
@@ -71,7 +71,7 @@ def test_a_sampler(proxy: Proxy, client: dict[str, str], topic: str, lost: list[
     sampler = RecordSampler(client, timeout_s=2)
     first, ends = {(topic, 0): 0}, {(topic, 0): 2}
     assert len(sampler.sample(first, ends)[topic, 0]) == 1
-    lost.append(proxy.on(FETCH, Action.LOSE_REPLY))
+    lost.append(proxy.on(FETCH, ProxyAction.LOSE_REPLY))
     with pytest.raises(ReadTimeoutError):
         sampler.sample(first, ends)
     assert len(sampler.sample(first, ends)[topic, 0]) == 1

@@ -13,7 +13,7 @@ from state.kafka.admin import KafkaAdmin
 from state.kafka.config import RESEND_S
 from state.kafka.producer import ProducerState, TransactionalProducer
 from state.kafka.topics import TopicSpec
-from streams.drills.brokers import END_TXN, INVALID_PRODUCER_EPOCH, Action, Proxy, Rule, proxied_broker
+from streams.drills.brokers import END_TXN, INVALID_PRODUCER_EPOCH, Proxy, ProxyAction, Rule, proxied_broker
 from streams.drills.topics import read_committed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -50,7 +50,7 @@ def commit_sent_twice(proxy: Proxy, topic: str, producer: TransactionalProducer)
     producer.begin()
     producer.send(topic, 0, b"first", b"1", 1)
     producer.flush()
-    rule = proxy.on(END_TXN, Action.HANG_UP, topic.encode())
+    rule = proxy.on(END_TXN, ProxyAction.HANG_UP, topic.encode())
     producer.commit()
     assert rule.hit.is_set()
     return rule

@@ -23,7 +23,7 @@ from state.errors import (
 )
 from state.kafka import connection as rights
 from state.kafka import consumers as group_member
-from state.kafka.admin import KafkaAdmin, Retry, delete_if_possible
+from state.kafka.admin import KafkaAdmin, TransientRetry, delete_if_possible
 from state.kafka.config import admin_config
 from state.kafka.error_mapping import failure_of
 from state.kafka.topics import TopicInfo
@@ -92,7 +92,7 @@ class Clock:
 
 def test_patience_ends() -> None:
     clock, asked = Clock(), []
-    patience = Retry(60, clock.sleep, clock)
+    patience = TransientRetry(60, clock.sleep, clock)
 
     def request(failures: int, name: str = "_TRANSPORT") -> int:
         asked.append(clock.now)

@@ -16,7 +16,7 @@ from streams import JsonSerde, KStream, StreamsBuilder, TimeWindows, Topology, T
 from streams.errors import RecordFailedError, RowError
 from streams.lake.writer import PARTITION, arrow_schema, row_batch
 from streams.model.record import Record
-from streams.model.table_columns import ColumnRule, ListType, Origin, RowLayout, RowMaker, ScalarType, TableColumn
+from streams.model.table_columns import ColumnRule, ListType, RecordPart, RowLayout, RowMaker, ScalarType, TableColumn
 from streams.testing import TopologyTestDriver
 from streams.topology.diff import compare
 from streams.topology.manifest import manifest
@@ -156,8 +156,8 @@ def test_equal_numbers_are_one_key_whose_last_record_is_the_row(numbers: tuple[A
 
 
 def test_rows_whose_keys_an_earlier_version_wrote_otherwise_come_first() -> None:
-    price = TableColumn("price", ScalarType("DECIMAL(38,18)"), Origin.FIELD)
-    layout = RowLayout((price, TableColumn("who", ScalarType("STRING"), Origin.FIELD)), ("price",))
+    price = TableColumn("price", ScalarType("DECIMAL(38,18)"), RecordPart.FIELD)
+    layout = RowLayout((price, TableColumn("who", ScalarType("STRING"), RecordPart.FIELD)), ("price",))
     cells = [b"10.50", b"10.5", b"-0"]
     columns = RecordColumns(
         "internal",

@@ -20,7 +20,7 @@ from state.columns import RecordColumns
 from state.errors import ClientFailure
 from state.kafka.error_mapping import PARTITION_EOF
 from state.kafka.partitioner import partition_for_key
-from state.kafka.range_reader import Head, RangeReader
+from state.kafka.range_reader import FetchedHead, RangeReader
 from streams import (
     BytesSerde,
     Consumed,
@@ -326,10 +326,10 @@ class Client(RangeReader):
         self._next = int(columns.offsets[-1]) + 1
         return columns
 
-    def _head(self) -> Head | None:
+    def _head(self) -> FetchedHead | None:
         end = self._log.stable_end
         return (
-            Head(end, ClientFailure(PARTITION_EOF, "_PARTITION_EOF", "end"))
+            FetchedHead(end, ClientFailure(PARTITION_EOF, "_PARTITION_EOF", "end"))
             if self.says_ends and self._said != end
             else None
         )

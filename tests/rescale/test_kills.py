@@ -20,7 +20,7 @@ from streams.application.rescale.rescale import Rescaler
 from streams.errors import RescaleError, RescaleUnfinishedError
 from streams.testing import TopologyTestDriver
 from streams.testing.query import rescaler_of
-from streams.testing.simulation import Crash, Event, Fate, SimulatedKafka
+from streams.testing.simulation import Crash, Fate, RequestEvent, SimulatedKafka
 from streams.testing.simulation.kafka import NothingHappens
 from tests.properties.model import Entry
 from tests.properties.runs import FAR, Feed, bag, examples, feeds, place, sequences
@@ -37,7 +37,7 @@ class KillAt(NothingHappens):
     def __init__(self, number: int) -> None:
         self.left = number
 
-    def before(self, event: Event) -> Fate:
+    def before(self, event: RequestEvent) -> Fate:
         self.left -= 1
         if self.left < 0:
             raise Crash(str(event))

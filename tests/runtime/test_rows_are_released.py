@@ -12,7 +12,7 @@ import pytest
 from streams import JoinWindows, KStream, StreamsBuilder, agg
 from streams.runtime.reader.pipeline import ReaderPipeline
 from streams.runtime.step_context import SourceRows
-from streams.runtime.task.input import StepRows
+from streams.runtime.task.input import StepRecords
 from streams.testing import TopologyTestDriver
 
 Stream = KStream[Any, Any]
@@ -52,12 +52,12 @@ def test_no_rows_wait_for_the_collector(program: str) -> None:
     PROGRAMS[program](builder.stream("in"), builder.stream("other"))
     with TopologyTestDriver(builder.build()) as driver, without_collector():
         topics = [driver.create_input_topic(topic) for topic in ("in", "other")]
-        rows, readers = alive(StepRows, SourceRows), alive(ReaderPipeline)
+        rows, readers = alive(StepRecords, SourceRows), alive(ReaderPipeline)
         for step in range(3):
             with driver.batch():
                 for number in range(20):
                     for topic in topics:
                         topic.pipe_input(f"k{number % 3}", {"x": number}, step * 100 + number)
         assert driver.counts()
-        assert alive(StepRows, SourceRows) == rows
+        assert alive(StepRecords, SourceRows) == rows
         assert alive(ReaderPipeline) <= readers + 1, "the last one may be needed again"

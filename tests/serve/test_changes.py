@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from state.errors import KafkaClientError
 from streams.errors import CursorExpiredError, QueryError
 from streams.serve.app import Api
-from streams.serve.feed.changes import Changes
+from streams.serve.feed.changes import ChangeFeed
 from streams.serve.scans import Scan
 from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
@@ -24,7 +24,7 @@ def driver():
 
 
 def changes_of(driver, store="counts", **options):
-    return Changes(driver.served().store(store), "test", driver._kafka, **options)
+    return ChangeFeed(driver.served().store(store), "test", driver._kafka, **options)
 
 
 def flat(changes):

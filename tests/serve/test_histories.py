@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from streams.errors import NotUpToBoundError
 from streams.serve.position import Position
-from streams.serve.served import Bound
+from streams.serve.served import Freshness
 from streams.testing import TopologyTestDriver
 from tests.serve.test_reading import build
 
@@ -60,7 +60,7 @@ def test_clients_read_monotonically_and_see_their_own_writes(steps):
                 server = servers[turn % 2]
                 task = server.store.task_of(argument.encode())
                 own = written.get(argument, Position()) if what == "own" else Position()
-                bound = Bound(position=own, commits=commits)
+                bound = Freshness(position=own, commits=commits)
                 try:
                     server.served.wait(server.store, [task], bound, 0)
                 except NotUpToBoundError:

@@ -24,7 +24,7 @@ from streams.serve.position import Commit, Position, parse_commits
 from streams.serve.requests import Limits
 from streams.serve.scans import Scan
 from streams.serve.security import Guard, Security
-from streams.serve.served import Bound, Consistency
+from streams.serve.served import Consistency, Freshness
 from streams.testing import TopologyTestDriver
 
 NAMES = [f"k{number:03d}" for number in range(60)]
@@ -243,7 +243,7 @@ def test_a_quiet_source_stays_in_the_position_when_its_markers_are_compacted_awa
         log.begin = newest
         served = driver.served()
         position = Position({("east", 0): 1})
-        served.wait(served.store("counts"), [0], Bound(position=position), 0)
+        served.wait(served.store("counts"), [0], Freshness(position=position), 0)
         assert str(served.store("counts").points()[0].position).startswith("east-0=1,west-0=")
 
 
@@ -264,24 +264,24 @@ def test_a_bound_is_met_or_refused_with_the_present_position(driver):
     store = served.store("counts")
     task = store.task_of(b"k007")
     point = store.points([task])[0]
-    served.wait(store, [task], Bound(position=point.position, commits={(store.sub, task): Commit(1)}), 0)
+    served.wait(store, [task], Freshness(position=point.position, commits={(store.sub, task): Commit(1)}), 0)
     ahead = Position({place: end + 1 for place, end in point.position.offsets.items()})
-    for bound in (Bound(position=ahead), Bound(commits={(store.sub, task): Commit(2)})):
+    for bound in (Freshness(position=ahead), Freshness(commits={(store.sub, task): Commit(2)})):
         with pytest.raises(NotUpToBoundError) as refused:
             served.wait(store, [task], bound, 0)
         assert Position.parse(refused.value.position) == point.position
         assert parse_commits(refused.value.commits) == {(store.sub, task): Commit(1, point.life)}
-        served.wait(store, [task], Bound(Consistency.ANY, bound.position, bound.commits), 0)
+        served.wait(store, [task], Freshness(Consistency.ANY, bound.position, bound.commits), 0)
     click(driver, [(name, 2000) for name in NAMES])
-    served.wait(store, [task], Bound(position=ahead), 0)
-    served.wait(store, [task], Bound(Consistency.LATEST), 0)
+    served.wait(store, [task], Freshness(position=ahead), 0)
+    served.wait(store, [task], Freshness(Consistency.LATEST), 0)
 
 
 def test_a_position_in_topics_that_the_store_does_not_see_is_refused(driver):
     click(driver, [(name, 1000) for name in NAMES])
     served = driver.served()
     with pytest.raises(QueryError, match=r"'orders' is none of these"):
-        served.wait(served.store("counts"), [0], Bound(position=Position({("orders", 0): 1})), 0)
+        served.wait(served.store("counts"), [0], Freshness(position=Position({("orders", 0): 1})), 0)
 
 
 @pytest.mark.parametrize("text", ["clicks-0=5", "a.b_c-d-12=0,clicks-1=7", ""])

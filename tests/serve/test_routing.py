@@ -17,14 +17,14 @@ from state.errors import KafkaClientError
 from streams.errors import StoreNotReadyError
 from streams.serve.app import Api
 from streams.serve.client import StoreClient
-from streams.serve.feed.changes import Changes, parse_places
-from streams.serve.feed.events import Event
+from streams.serve.feed.changes import ChangeFeed, parse_places
+from streams.serve.feed.events import ServerSentEvent
 from streams.serve.feed.merged import Merged
 from streams.serve.nodes import BEAT_S, Node, Nodes
 from streams.serve.routing import NODE, Router
 from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
-from streams.ui.server import StoreNode
+from streams.ui.server import PageStores
 from tests.serve.test_changes import parsed
 from tests.serve.test_reading import NAMES, build, click
 
@@ -202,7 +202,7 @@ def test_processes_find_a_micro_batch_that_all_of_them_hold(cluster):
 
 
 def test_the_page_of_a_process_browses_what_others_have(cluster):
-    node = StoreNode.within(cluster.processes["none"].application, "a-token")
+    node = PageStores.within(cluster.processes["none"].application, "a-token")
     status, body = asyncio.run(node.get("/v1/stores/counts/keys/k007"))
     assert (status, b'"value":2' in body) == (200, True)
     assert cluster.authorized == {"Bearer a-token"}
@@ -414,16 +414,16 @@ def test_changes_go_on_where_a_task_has_moved_to():
     async def source(node, tasks, after):
         asked.append((node, tuple(tasks), after))
         if node == "gone" and after is None:
-            yield Event("rows", b'{"rows": [1]}')
-            yield Event("position", id="0=5@a.1,1=7@a.1")
-            yield Event("commit", b"{}", "0=6@a.1,1=7@a.1")
+            yield ServerSentEvent("rows", b'{"rows": [1]}')
+            yield ServerSentEvent("position", id="0=5@a.1,1=7@a.1")
+            yield ServerSentEvent("commit", b"{}", "0=6@a.1,1=7@a.1")
             return
         if node == "stays":
-            yield Event("position", id="2=9@a.1")
+            yield ServerSentEvent("position", id="2=9@a.1")
             return
-        yield Event("position", id=after)
-        yield Event("commit", b"{}", f"{tasks[0]}=8@a.1")
-        yield Event.of_error(KafkaClientError("the end"))
+        yield ServerSentEvent("position", id=after)
+        yield ServerSentEvent("commit", b"{}", f"{tasks[0]}=8@a.1")
+        yield ServerSentEvent.of_error(KafkaClientError("the end"))
 
     def groups(tasks):
         homes = {0: "gone", 1: "gone", 2: "stays"} if not asked else {0: "x", 1: "y", 2: "stays"}
@@ -462,12 +462,12 @@ def test_changes_go_on_although_the_processes_that_are_asked_next_refuse(follow)
         asked.append((node, after))
         if node in ("refuses", "gone"):
             raise StoreNotReadyError("not here")
-        yield Event("position", id=after or "0=5@a.1")
-        yield Event("commit", b"{}", "0=6@a.1" if node == "lost" else "0=7@a.1")
+        yield ServerSentEvent("position", id=after or "0=5@a.1")
+        yield ServerSentEvent("commit", b"{}", "0=6@a.1" if node == "lost" else "0=7@a.1")
         if node == "lost":
             raise StoreNotReadyError("it does not answer any more")
         if follow:
-            yield Event.of_error(KafkaClientError("the end"))
+            yield ServerSentEvent.of_error(KafkaClientError("the end"))
 
     asked, homes = [], iter(["refuses", "lost", "gone", "has it"])
     found = merged(source, lambda tasks: [(next(homes), tasks)], follow)
@@ -487,7 +487,7 @@ def test_a_task_that_nobody_gives_ends_the_stream(monkeypatch):
 
 def test_first_rows_are_not_given_twice():
     async def source(node, tasks, after):
-        yield Event("rows", b'{"rows": [1]}')
+        yield ServerSentEvent("rows", b'{"rows": [1]}')
         raise StoreNotReadyError("gone")
 
     rows, error = merged(source, lambda tasks: [("a", tasks)], follow=False)
@@ -500,12 +500,12 @@ def test_changes_go_on_when_a_task_leaves_the_process_that_had_all_of_them(clust
     whole = cluster.processes["whole"]
     ((_, begun, _),) = parsed(whole.client.get(CHANGES, params={"follow": "false"}).text)
 
-    class Moving(Changes):
+    class Moving(ChangeFeed):
         def next(self):
             whole.tasks.discard(1)
             return super().next()
 
-    monkeypatch.setattr("streams.serve.app.Changes", Moving)
+    monkeypatch.setattr("streams.serve.app.ChangeFeed", Moving)
     click(cluster.driver, [(name, 70_000) for name in NAMES])
     found = parsed(whole.client.get(CHANGES, params={"follow": "false", "after": begun}).text)
     assert sorted(row["key"] for kind, _, data in found if kind == "commit" for row in data["rows"]) == NAMES

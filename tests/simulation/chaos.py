@@ -9,18 +9,18 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from state.errors import ClientFailure, KafkaClientError, ProduceError
-from streams.testing.simulation import Crash, Event, Fate
+from streams.testing.simulation import Crash, Fate, RequestEvent
 from tests.simulation.cluster import Cluster
 
 
 class Quiet:
     """No faults, and the usual order of events."""
 
-    def before(self, cluster: Cluster, event: Event) -> Fate:
+    def before(self, cluster: Cluster, event: RequestEvent) -> Fate:
         """See `Chaos`."""
         return Fate.NOW
 
-    def after(self, cluster: Cluster, event: Event) -> None:
+    def after(self, cluster: Cluster, event: RequestEvent) -> None:
         """See `Chaos`."""
 
     def choose(self, count: int, what: str) -> int:
@@ -41,7 +41,7 @@ class CrashAt(Quiet):
         self._events = events
         self.crashed = 0
 
-    def before(self, cluster: Cluster, event: Event) -> Fate:
+    def before(self, cluster: Cluster, event: RequestEvent) -> Fate:
         """See `Chaos`."""
         if cluster.events in self._events:
             self.crashed += 1
@@ -113,7 +113,7 @@ class Seeded:
         self.faults = faults
         self.odds = odds or Odds()
 
-    def before(self, cluster: Cluster, event: Event) -> Fate:
+    def before(self, cluster: Cluster, event: RequestEvent) -> Fate:
         """See `Chaos`."""
         attempt = cluster.attempt
         if attempt is None and cluster.switching and cluster.zombies and self.random.random() < STRAGGLES:
@@ -140,7 +140,7 @@ class Seeded:
                 return Fate.LATE
         return Fate.NOW
 
-    def after(self, cluster: Cluster, event: Event) -> None:
+    def after(self, cluster: Cluster, event: RequestEvent) -> None:
         """See `Chaos`."""
         match self._fault(AFTER.get(event.kind, ()), in_task=cluster.attempt is not None):
             case "crash":
@@ -173,7 +173,7 @@ class Seeded:
         return kind
 
 
-def _error(event: Event) -> Exception:
+def _error(event: RequestEvent) -> Exception:
     if event.kind in ("spill", "store"):
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     kind = ProduceError if event.kind in ("init", "send", "offsets", "commit") else KafkaClientError

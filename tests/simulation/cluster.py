@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from state.restore.task_stores import WorkerMemory
-from streams.testing.simulation import Crash, Event, Fate, SimulatedKafka, SimulatedTable
+from streams.testing.simulation import Crash, Fate, RequestEvent, SimulatedKafka, SimulatedTable
 from tests.simulation.attempt import Attempt
 
 
 class Chaos(Protocol):
     """The source of faults, which also decides the order of concurrent events."""
 
-    def before(self, cluster: Cluster, event: Event) -> Fate:
+    def before(self, cluster: Cluster, event: RequestEvent) -> Fate:
         """Like `Hook.before`; may also pause the running attempt."""
 
-    def after(self, cluster: Cluster, event: Event) -> None:
+    def after(self, cluster: Cluster, event: RequestEvent) -> None:
         """Like `Hook.after`."""
 
     def choose(self, count: int, what: str) -> int:
@@ -64,7 +64,7 @@ class Cluster:
         self.snapshots: Any = None
         self.switching = False
 
-    def before(self, event: Event) -> Fate:
+    def before(self, event: RequestEvent) -> Fate:
         """See `Hook`; a dead process causes no further events."""
         attempt = self.attempt
         if attempt is not None and attempt.dead:
@@ -75,7 +75,7 @@ class Cluster:
         with self._dying(attempt):
             return self.chaos.before(self, event)
 
-    def after(self, event: Event) -> None:
+    def after(self, event: RequestEvent) -> None:
         """See `Hook`."""
         if self.attempt is not None and self.attempt.dead:
             raise Crash(str(event))
@@ -94,7 +94,7 @@ class Cluster:
 
     def happen(self, kind: str, where: str) -> None:
         """An atomic event of the driver: without effect if the driver dies before it, complete if the driver dies after it."""
-        self.before(Event(kind, where))
+        self.before(RequestEvent(kind, where))
 
     def say(self, text: str) -> None:
         """Adds a line to the log."""

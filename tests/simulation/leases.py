@@ -26,7 +26,7 @@ from streams.metrics.reports import DriverAddress
 from streams.microbatch.job import QueryJob
 from streams.microbatch.step import TaskAccess
 from streams.source.offsets import TopicOffsets, topics_to_json
-from streams.testing.simulation import Event
+from streams.testing.simulation import RequestEvent
 from tests.simulation.attempt import Attempt
 from tests.simulation.cluster import Cluster, Host
 from tests.simulation.spark import Checkpoint, Stage, global_tables, stores_of
@@ -58,7 +58,7 @@ class Arriving:
             # Only control records are left, which a client passes.
             self.position, self.at_end = log.stable_end, True
             return []
-        self._cluster.before(Event("read", f"{self._topic}-{self._partition}", f"from {self.position} on"))
+        self._cluster.before(RequestEvent("read", f"{self._topic}-{self._partition}", f"from {self.position} on"))
         count = min(len(columns), max_records)
         count = (count, (count + 1) // 2, 0)[self._cluster.chaos.choose(3, "all records are here, or half, or none")]
         if count:
@@ -102,7 +102,7 @@ class SimulatedLink:
     def listen(self) -> None:
         """See `Link`."""
         leases, cluster = self._lease.leases, self._lease.leases.cluster
-        cluster.before(Event("listen", f"slot {self._slot}"))
+        cluster.before(RequestEvent("listen", f"slot {self._slot}"))
         if leases.closed:
             self.stopped = self.lost = True
         elif cluster.chaos.choose(2, "lease goes on, or ends") == 1:

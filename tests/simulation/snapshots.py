@@ -21,7 +21,7 @@ from state.restore import verify as rebuild
 from state.restore.task_stores import WorkerMemory
 from state.restore.verify import TaskPlace, rebuild_task
 from streams.microbatch.job import QueryJob
-from streams.testing.simulation import Event, SimulatedStores, SimulatedTable
+from streams.testing.simulation import RequestEvent, SimulatedStores, SimulatedTable
 from tests.simulation.cluster import Cluster, Host
 
 SETTINGS = {"snapshot_dir": "/simulated/snapshots", "snapshot_steps": 2, "snapshots_kept": 2}
@@ -51,7 +51,7 @@ class Location:
 
     def write(self, path: str, data: bytes) -> None:
         """See `SnapshotLocation`."""
-        self._cluster.before(Event("store", path))
+        self._cluster.before(RequestEvent("store", path))
         self.files[path] = data
 
     def put(self, source: Path, path: str) -> None:
@@ -66,7 +66,7 @@ class Location:
 
     def remove(self, path: str) -> None:
         """See `SnapshotLocation`."""
-        self._cluster.before(Event("store", f"without {path}"))
+        self._cluster.before(RequestEvent("store", f"without {path}"))
         self.files.pop(path, None)
 
     def damage(self, random: Random) -> None:

@@ -26,7 +26,7 @@ from state.errors import (
 )
 from state.kafka.partitioner import partition_for_key
 from state.kafka.topics import TopicPartition, TopicSpec
-from streams.testing.simulation import Crash, Event, Fate, SimulatedKafka
+from streams.testing.simulation import Crash, Fate, RequestEvent, SimulatedKafka
 from streams.testing.simulation.kafka import SimulatedProducer, Transactional
 from tests.simulation import application as simulated_application
 from tests.simulation.application import Application, Refused, Setup
@@ -64,7 +64,7 @@ class Blackout(Quiet):
     def __init__(self, application: Application, task: int, version: int) -> None:
         self._application, self._task, self._version = application, task, version
 
-    def before(self, cluster: Cluster, event: Event) -> Fate:
+    def before(self, cluster: Cluster, event: RequestEvent) -> Fate:
         """See `Chaos`."""
         if COMMITS in cluster.kafka.topics and len(markers(cluster.kafka, COMMITS, self._task)) >= self._version:
             raise Crash(str(event))
@@ -327,7 +327,7 @@ class StaleOnce(Quiet):
     def __init__(self) -> None:
         self._told = False
 
-    def before(self, cluster: Cluster, event: Event) -> Fate:
+    def before(self, cluster: Cluster, event: RequestEvent) -> Fate:
         """See `Chaos`."""
         if event.kind != "ends" or cluster.attempt is None or self._told:
             return Fate.NOW
@@ -381,7 +381,7 @@ class StandsStill(Quiet):
     def __init__(self) -> None:
         self.stood = False
 
-    def before(self, cluster: Cluster, event: Event) -> Fate:
+    def before(self, cluster: Cluster, event: RequestEvent) -> Fate:
         """See `Chaos`."""
         attempt = cluster.attempt
         if attempt is not None and attempt.task == 1 and event.kind == "init":
@@ -399,7 +399,7 @@ class StandsStill(Quiet):
 class StandsStillBeforeItsSecondStep(StandsStill):
     """An attempt of task 0, which has committed once, stands still before it fences older ones, and another one takes its place."""
 
-    def before(self, cluster: Cluster, event: Event) -> Fate:
+    def before(self, cluster: Cluster, event: RequestEvent) -> Fate:
         """See `Chaos`."""
         attempt = cluster.attempt
         begins = attempt is not None and attempt.task == 0 and event.kind == "init"
@@ -492,7 +492,7 @@ class CrashesAfterWrites(Quiet):
     def __init__(self, number: int) -> None:
         self.left = number
 
-    def after(self, cluster: Cluster, event: Event) -> None:
+    def after(self, cluster: Cluster, event: RequestEvent) -> None:
         """See `Chaos`."""
         if event.kind == "write":
             self.left -= 1
@@ -546,7 +546,7 @@ def commits_fail() -> None:
 class NoCommit(Quiet):
     """No commit reaches the broker."""
 
-    def before(self, cluster: Cluster, event: Event) -> Fate:
+    def before(self, cluster: Cluster, event: RequestEvent) -> Fate:
         """See `Chaos`."""
         if event.kind == "commit":
             raise ProduceError("simulated")
@@ -586,7 +586,7 @@ class TwiceAndLate(InHalves):
         self._sent: str | None = None
         self.struck = False
 
-    def before(self, cluster: Cluster, event: Event) -> Fate:
+    def before(self, cluster: Cluster, event: RequestEvent) -> Fate:
         """See `Chaos`."""
         if event.kind == "commit" and self._sent is None:
             self._sent = event.where
@@ -613,7 +613,7 @@ class StandsStillBehindAStep(InHalves):
     def __init__(self) -> None:
         self._committed: object = None
 
-    def before(self, cluster: Cluster, event: Event) -> Fate:
+    def before(self, cluster: Cluster, event: RequestEvent) -> Fate:
         """See `Chaos`."""
         attempt = cluster.attempt
         if event.kind == "commit" and self._committed is None:
@@ -649,7 +649,7 @@ class StandsStillWithinAStep(InHalves):
         self._stands: Attempt | None = None
         self.armed = True
 
-    def before(self, cluster: Cluster, event: Event) -> Fate:
+    def before(self, cluster: Cluster, event: RequestEvent) -> Fate:
         """See `Chaos`."""
         attempt = cluster.attempt
         if attempt is None or not attempt.live or not self.armed:
@@ -663,7 +663,7 @@ class StandsStillWithinAStep(InHalves):
             raise Crash(str(event))
         return Fate.NOW
 
-    def _before_driver(self, cluster: Cluster, event: Event) -> Fate:
+    def _before_driver(self, cluster: Cluster, event: RequestEvent) -> Fate:
         return Fate.NOW
 
 
@@ -718,7 +718,7 @@ class ContinuesWithinASwitch(StandsStillWithinAStep):
         super().__init__("init")
         self._fenced: set[str] = set()
 
-    def _before_driver(self, cluster: Cluster, event: Event) -> Fate:
+    def _before_driver(self, cluster: Cluster, event: RequestEvent) -> Fate:
         if not (cluster.switching and event.kind == "init"):
             return Fate.NOW
         if event.where in self._fenced and self._stands in cluster.zombies:
@@ -749,7 +749,7 @@ class DiesBeforeItsFirstCommit(InHalves):
 
     over = False
 
-    def before(self, cluster: Cluster, event: Event) -> Fate:
+    def before(self, cluster: Cluster, event: RequestEvent) -> Fate:
         """See `Chaos`."""
         attempt = cluster.attempt
         if not self.over and event.kind == "commit" and attempt is not None and attempt.task == 1:

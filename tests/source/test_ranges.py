@@ -24,7 +24,7 @@ from streams.microbatch import read
 from streams.microbatch.job import DEFAULT_MEMORY
 from streams.microbatch.read import PlannedRange, bounded
 from streams.model.record import NO_TIME
-from streams.model.table_columns import Origin, RowLayout, ScalarType, TableColumn
+from streams.model.table_columns import RecordPart, RowLayout, ScalarType, TableColumn
 from streams.source.log import LiveLog
 from streams.source.offsets import OffsetRange
 from streams.source.partition_times import PartitionTimes, with_partition_times
@@ -91,7 +91,7 @@ def test_the_reader_of_a_task_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_of_a_lake_sink_may_be_as_large_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    layout = RowLayout((TableColumn("note", ScalarType("STRING"), Origin.FIELD),))
+    layout = RowLayout((TableColumn("note", ScalarType("STRING"), RecordPart.FIELD),))
     row = orjson.dumps({"note": "x" * 1_000})
     large = [RecordColumns("t", 3, np.arange(10), np.arange(10), pa.nulls(10, pa.binary()), pa.array([row] * 10))] * 20
     monkeypatch.setattr(read, "NEVER_TOO_LARGE", 0)

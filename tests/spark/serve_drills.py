@@ -23,7 +23,7 @@ import pytest
 
 from state.kafka.partitioner import partition_for_key
 from streams.broker import EmbeddedBroker
-from streams.broker.processes import Guard
+from streams.broker.processes import Watchdog
 from streams.drills.brokers import scratch_broker
 from streams.drills.hosts import BROKER, CENTRE, NAMES, PREFIX, NamespaceHost, own_network, python_path, why_not
 from streams.drills.processes import CommandProcess
@@ -90,7 +90,7 @@ def test_no_read_fails_while_the_host_of_a_key_is_lost(tmp_path: Path, monkeypat
         pytest.skip(reason)
     with ExitStack() as stack:
         stack.enter_context(own_network())
-        guard = stack.enter_context(Guard())
+        guard = stack.enter_context(Watchdog())
         _, proxy = stack.enter_context(scratch_broker(tmp_path / "broker", 1, {}, BROKER))
         assert proxy is not None, "one broker is behind a proxy"
         harness = Harness(proxy.bootstrap_servers, None, tmp_path / "app", "host-lost")

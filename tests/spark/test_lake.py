@@ -26,16 +26,16 @@ from streams.cli.target import load_topology
 from streams.errors import ApplicationFailedError, LakePositionError, LakeSchemaError
 from streams.lake.commit import SinkCommit, SinkId, write_checkpoint
 from streams.lake.writer import WriteConflictError
-from streams.model.table_columns import Origin, RowLayout, ScalarType, TableColumn
+from streams.model.table_columns import RecordPart, RowLayout, ScalarType, TableColumn
 from streams.source.offsets import TopicOffsets
 from streams.spark.lake.delta_table import SparkDeltaTable
 from streams.topology.graph import DeltaTable
 from tests.spark.harness import Harness, Sent
 
 SINK = SinkId("app", "delta-orders")
-KEY = TableColumn("key", ScalarType("STRING"), Origin.KEY)
-AMOUNT = TableColumn("amount", ScalarType("BIGINT"), Origin.FIELD)
-NOTE = TableColumn("note", ScalarType("STRING"), Origin.FIELD)
+KEY = TableColumn("key", ScalarType("STRING"), RecordPart.KEY)
+AMOUNT = TableColumn("amount", ScalarType("BIGINT"), RecordPart.FIELD)
+NOTE = TableColumn("note", ScalarType("STRING"), RecordPart.FIELD)
 
 
 def order(number: int) -> Sent:
@@ -252,7 +252,7 @@ def test_a_table_takes_a_version_once_and_evolves_only_when_asked(spark: SparkSe
     wider = RowLayout((KEY, AMOUNT, NOTE))
     with pytest.raises(LakeSchemaError, match="has no column note"):
         SparkDeltaTable(spark, SINK, target, wider).prepare()
-    other = TableColumn("amount", ScalarType("STRING"), Origin.FIELD)
+    other = TableColumn("amount", ScalarType("STRING"), RecordPart.FIELD)
     with pytest.raises(LakeSchemaError, match=r"'amount' of the table .* is bigint, and the sink writes string"):
         SparkDeltaTable(spark, SINK, target, RowLayout((KEY, other))).prepare()
     grown = SparkDeltaTable(spark, SINK, DeltaTable(str(path), True, add_columns=True), wider)

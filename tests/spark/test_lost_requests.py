@@ -13,7 +13,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from state.kafka.admin import KafkaAdmin
-from streams.drills.brokers import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Action, Proxy, Rule, proxied_broker
+from streams.drills.brokers import (
+    END_TXN,
+    INVALID_PRODUCER_EPOCH,
+    PRODUCER_FENCED,
+    Proxy,
+    ProxyAction,
+    Rule,
+    proxied_broker,
+)
 from streams.drills.topics import read_aborted
 from tests.spark import apps
 from tests.spark.harness import Harness
@@ -53,7 +61,7 @@ def in_background() -> Iterator[InBackground]:
         yield pool.submit
 
 
-def on_commit(proxy: Proxy, sweep: Sweep, action: Action, but_not: bytes = b"") -> Rule:
+def on_commit(proxy: Proxy, sweep: Sweep, action: ProxyAction, but_not: bytes = b"") -> Rule:
     """The next commit of the struck task."""
     task = f"{sweep.harness.application_id}-{sweep.source}-{STRUCK}"
     return proxy.on(END_TXN, action, task.encode(), but_not=but_not)
@@ -61,15 +69,15 @@ def on_commit(proxy: Proxy, sweep: Sweep, action: Action, but_not: bytes = b"") 
 
 def test_the_client_asks_again_for_a_commit(proxy: Proxy, sweep: Sweep, in_background: InBackground) -> None:
     sweep.send(2)
-    late = on_commit(proxy, sweep, Action.HANG_UP)
+    late = on_commit(proxy, sweep, ProxyAction.HANG_UP)
     run = in_background(sweep.run)
     assert late.hit.wait(HIT_S)
-    again = on_commit(proxy, sweep, Action.LOSE_REPLY)
+    again = on_commit(proxy, sweep, ProxyAction.LOSE_REPLY)
     assert again.hit.wait(HIT_S)
     assert again.producer() == late.producer()
-    third = on_commit(proxy, sweep, Action.WATCH)
+    third = on_commit(proxy, sweep, ProxyAction.WATCH)
     # A slow broker may answer the third one with "not done yet", so that there is a fourth: only another producer's counts.
-    next_one = on_commit(proxy, sweep, Action.HOLD, but_not=late.producer())
+    next_one = on_commit(proxy, sweep, ProxyAction.HOLD, but_not=late.producer())
     again.release()
     assert third.hit.wait(HIT_S)
     # The first request of the last transaction comes in the middle of this one.
@@ -128,7 +136,7 @@ def test_a_zombie_wakes_up_after_another_driver_has_done_its_work(
         assert other.ended(HIT_S) == 0, other.log()
     before = harness.read(sweep.counts)
     sweep.check()
-    commit = proxy.on(END_TXN, Action.WATCH, f"{harness.application_id}-{sweep.source}-{STRUCK}".encode())
+    commit = proxy.on(END_TXN, ProxyAction.WATCH, f"{harness.application_id}-{sweep.source}-{STRUCK}".encode())
     os.kill(worker, signal.SIGCONT)
     run.result()
     assert commit.error_code() in REFUSED

@@ -22,7 +22,7 @@ from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicSpec
 from streams.broker import EmbeddedBroker
 from streams.drills.processes import START_TIMEOUT_S, wait_until
-from streams.drills.topics import Follower, read_committed
+from streams.drills.topics import OutsideReader, read_committed
 from streams.spark.java import PLANNERS, archive_options
 from streams.spark.session import LOCAL_JAVA_OPTIONS
 from tests.spark.harness import last_per_key
@@ -107,7 +107,7 @@ def test_killed_and_stopped_drivers_change_nothing(
 ) -> None:
     servers, counts = broker.bootstrap_servers, f"{prefix}.counts"
     sent = send_words(broker, prefix, 1, 4000)
-    follower = Follower(servers, counts, 2)
+    follower = OutsideReader(servers, counts, 2)
     follower.start()
 
     # Two hundred micro-batches, so that it is not done before it is killed.
@@ -164,7 +164,7 @@ def test_spark_submit_on_a_cluster_of_processes(broker: EmbeddedBroker, prefix: 
 
 @pytest.mark.long
 def test_a_killed_java_process_is_one_sentence(broker: EmbeddedBroker, prefix: str, start: Starter) -> None:
-    follower = Follower(broker.bootstrap_servers, f"{prefix}.counts", 2)
+    follower = OutsideReader(broker.bootstrap_servers, f"{prefix}.counts", 2)
     follower.start()
     send_words(broker, prefix, 5, 2000)
     app = start("--continuous", "--max-records-per-trigger", "20")

@@ -14,7 +14,7 @@ from state.errors import (
     ReadTimeoutError,
     TopicNotFoundError,
 )
-from streams.testing.simulation import Crash, Event, Fate, SimulatedKafka, SimulatedTable
+from streams.testing.simulation import Crash, Fate, RequestEvent, SimulatedKafka, SimulatedTable
 from streams.testing.simulation.kafka import NothingHappens
 
 OUT = ("out", 0)
@@ -26,10 +26,10 @@ class At(NothingHappens):
     def __init__(self, kind, before=lambda: Fate.NOW, after=lambda: None):
         self.kind, self.do_before, self.do_after = kind, before, after
 
-    def before(self, event: Event) -> Fate:
+    def before(self, event: RequestEvent) -> Fate:
         return self.do_before() if event.kind == self.kind else Fate.NOW
 
-    def after(self, event: Event) -> None:
+    def after(self, event: RequestEvent) -> None:
         if event.kind == self.kind:
             self.do_after()
 

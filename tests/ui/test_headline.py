@@ -6,10 +6,10 @@ import pytest
 
 from streams.metrics.application import ApplicationMetrics, Readiness, StoreRestore, SubTopologyMetrics
 from streams.metrics.recorder import START, MetricsRecorder
-from streams.ui.headline import Pace, headline
+from streams.ui.headline import Throughput, headline
 
 RUNNING = Readiness(True, True, "app is running")
-LIVE = Pace(20_150.4, 20_000, 1_204, 60, (62.0, 131.4), 70)
+LIVE = Throughput(20_150.4, 20_000, 1_204, 60, (62.0, 131.4), 70)
 
 
 def app(readiness: Readiness = RUNNING, **subs: SubTopologyMetrics) -> ApplicationMetrics:
@@ -23,26 +23,26 @@ def test_an_application_that_keeps_up() -> None:
 
 
 def test_one_that_is_behind_says_when_it_will_have_caught_up() -> None:
-    found = headline(app(), {"sub": Pace(30_000, 20_000, 140_000, 7_000, (7_100.0, 7_300.0))}, {})
+    found = headline(app(), {"sub": Throughput(30_000, 20_000, 140_000, 7_000, (7_100.0, 7_300.0))}, {})
     assert found.level == "busy"
     assert found.sentence.endswith("lag 140,000 records, 7.0 s · caught up in 14 s")
     assert found.pace.caught_up_in_s == 14
 
 
 def test_one_that_falls_further_behind_is_bad() -> None:
-    found = headline(app(), {"sub": Pace(10_000, 20_000, 140_000, 7_000)}, {})
+    found = headline(app(), {"sub": Throughput(10_000, 20_000, 140_000, 7_000)}, {})
     assert found.level == "bad"
     assert found.sentence.endswith("falling behind: 20,000 records/s arrive")
 
 
 def test_records_of_long_ago_have_no_waiting_time() -> None:
     month = 30 * 86_400_000
-    found = headline(app(), {"sub": Pace(10, 0, 0, 0, None, month)}, {})
+    found = headline(app(), {"sub": Throughput(10, 0, 0, 0, None, month)}, {})
     assert found.sentence == "10 records/s · event time is 30 d behind the clock · nothing left to read"
 
 
 def test_the_whole_has_the_sums_and_the_slowest() -> None:
-    found = headline(app(), {"one": LIVE, "other": Pace(100, 100, 6, 900, (500.0, 800.0), 10)}, {}).pace
+    found = headline(app(), {"one": LIVE, "other": Throughput(100, 100, 6, 900, (500.0, 800.0), 10)}, {}).pace
     assert (found.records_per_s, found.lag, found.lag_ms) == (20_250.4, 1_210, 900)
     assert (found.visible_ms, found.event_time_lag_ms) == ((500.0, 800.0), 70)
 
@@ -85,5 +85,5 @@ def test_an_error_and_a_pause() -> None:
 
 
 def test_waiting_times_of_live_steps_are_an_upper_bound() -> None:
-    found = headline(app(), {"one": Pace(10.0, 10.0, 0, 0, (62.0, 131.0), at_most=True)}, {})
+    found = headline(app(), {"one": Throughput(10.0, 10.0, 0, 0, (62.0, 131.0), at_most=True)}, {})
     assert found.sentence == "10 records/s · visible after at most 62 ms (p50), 131 ms (p99) · nothing left to read"

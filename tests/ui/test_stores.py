@@ -28,7 +28,7 @@ from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
 from streams.ui.history import History
 from streams.ui.kafka import KafkaLook
-from streams.ui.server import Pages, PageServer, StoreNode
+from streams.ui.server import Pages, PageServer, PageStores
 from tests.serve.test_reading import NAMES, build, click
 
 
@@ -44,7 +44,7 @@ def settings(**more: Any) -> StreamsConfig:
 
 
 @contextmanager
-def page(stores: StoreNode | None, token: str = "") -> Iterator[str]:
+def page(stores: PageStores | None, token: str = "") -> Iterator[str]:
     with closing(KafkaLook(settings(), None)) as look:
         pages = Pages(MetricsRecorder("app"), History(), None, look, token, stores)
         with PageServer(Address("127.0.0.1", 0), pages, token) as server:
@@ -60,7 +60,7 @@ def get(url: str) -> tuple[int, Any]:
 
 
 def test_stores_are_read_by_key_prefix_and_page(api: Any) -> None:
-    with page(StoreNode.within(api)) as url:
+    with page(PageStores.within(api)) as url:
         status, found = get(f"{url}stores")
         assert (status, "counts" in {one["name"] for one in found["stores"]}) == (200, True)
         status, row = get(f"{url}stores/counts/keys/k007")
@@ -76,7 +76,7 @@ def test_stores_are_read_by_key_prefix_and_page(api: Any) -> None:
 
 
 def test_only_reads_are_passed_on(api: Any) -> None:
-    with page(StoreNode.within(api)) as url:
+    with page(PageStores.within(api)) as url:
         assert get_status(f"{url}stores/counts/changes") == 404
         assert get_status(f"{url}stores/counts/keys/k007", b'{"keys": ["k007"]}') == 405
 
@@ -90,7 +90,7 @@ def get_status(url: str, data: bytes | None = None) -> int:
 
 
 def test_the_pages_token_protects_the_rows(api: Any) -> None:
-    with page(StoreNode.within(api), "a-token-for-the-page") as url:
+    with page(PageStores.within(api), "a-token-for-the-page") as url:
         assert get(f"{url}stores/counts/keys/k007")[0] == 401
 
 
@@ -107,12 +107,12 @@ def test_stores_of_a_process_at_an_address(api: Any) -> None:
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:
-            with page(StoreNode.at(f"http://127.0.0.1:{port}")) as url:
+            with page(PageStores.at(f"http://127.0.0.1:{port}")) as url:
                 assert get(f"{url}stores/counts/keys/k007")[1]["value"] == 1
         finally:
             server.should_exit = True
             thread.join()
-        with page(StoreNode.at(f"http://127.0.0.1:{port}")) as url:
+        with page(PageStores.at(f"http://127.0.0.1:{port}")) as url:
             status, found = get(f"{url}stores")
     assert (status, "Check that streams serve runs there" in found["error"]) == (400, True)
 
@@ -139,7 +139,7 @@ def test_the_page_is_led_nowhere_else(path: str) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"{}"})
 
-    with page(StoreNode.within(noted)) as url:
+    with page(PageStores.within(noted)) as url:
         host = url.removeprefix("http://").partition("/")[0]
         with socket.create_connection(host.split(":")) as connection:
             connection.sendall(f"GET /{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
@@ -174,7 +174,7 @@ def test_the_address_is_checked() -> None:
 
 def test_strangers_cannot_stop_the_page(api: Any) -> None:
     """The page is in the driver's process: half requests and heads without end leave room for others."""
-    with page(StoreNode.within(api)) as url:
+    with page(PageStores.within(api)) as url:
         host, _, port = url.removeprefix("http://").partition("/")[0].partition(":")
         half = [socket.create_connection((host, int(port))) for _ in range(ConnectionLimits().connections + 20)]
         for one in half:

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from state.changelog import changelog_topic
 from state.kafka.producer import TransactionalProducer
-from streams.drills.brokers import END_TXN, INIT_PRODUCER_ID, Action, Rule
+from streams.drills.brokers import END_TXN, INIT_PRODUCER_ID, ProxyAction, Rule
 from streams.drills.cases.drivers import REFUSED, aborted_steps, writer
 from streams.drills.drill import Conditions, DrillFailed, drill
 from streams.drills.processes import wait_until
@@ -88,7 +88,7 @@ def hanging_transaction(world: World) -> None:
     conditions=Conditions(broker=EXPIRES),
 )
 def expired_ids(world: World) -> None:
-    asked = world.proxy.on(INIT_PRODUCER_ID, Action.WATCH, writer(world).encode(), sys.maxsize)
+    asked = world.proxy.on(INIT_PRODUCER_ID, ProxyAction.WATCH, writer(world).encode(), sys.maxsize)
     world.start()
     world.at_rest()
     known = producer_ids(asked)
@@ -288,7 +288,7 @@ HIT_S = 60.0
 NETWORK_AWAY_S = 8.0
 
 
-def on_commit(world: World, action: Action, but_not: bytes = b"") -> Rule:
+def on_commit(world: World, action: ProxyAction, but_not: bytes = b"") -> Rule:
     """What happens to the next commit of task 0."""
     return world.proxy.on(END_TXN, action, writer(world).encode(), but_not=but_not)
 
@@ -301,12 +301,12 @@ def on_commit(world: World, action: Action, but_not: bytes = b"") -> Rule:
 )
 def late_commit(world: World) -> None:
     world.start()
-    late = on_commit(world, Action.HANG_UP)
+    late = on_commit(world, ProxyAction.HANG_UP)
     world.require(late.hit.wait(HIT_S), "no commit came to be held")
-    again = on_commit(world, Action.WATCH)
+    again = on_commit(world, ProxyAction.WATCH)
     world.require(again.hit.wait(HIT_S), "the sender did not ask again")
     # The sender may ask a third time: only a request of another producer is of another transaction.
-    following = on_commit(world, Action.HOLD, but_not=late.producer())
+    following = on_commit(world, ProxyAction.HOLD, but_not=late.producer())
     world.require(following.hit.wait(HIT_S), "no further transaction")
     late.release()
     code = late.error_code()
@@ -326,7 +326,7 @@ def late_commit(world: World) -> None:
 def unknown_commit(world: World) -> None:
     world.start()
     before = aborted_steps(world)
-    lost = on_commit(world, Action.HOLD)
+    lost = on_commit(world, ProxyAction.HOLD)
     world.require(lost.hit.wait(HIT_S), "no commit came to be lost")
     lost.sender().kill()
     world.recovers("a commit that never arrived")
@@ -337,7 +337,7 @@ def unknown_commit(world: World) -> None:
     world.require(bool(redone), "the step of the lost commit was not done again")
     world.saw(f"a commit was lost with its sender: step {', '.join(sorted(redone))} was aborted and done again")
     before = aborted_steps(world)
-    unanswered = on_commit(world, Action.LOSE_REPLY)
+    unanswered = on_commit(world, ProxyAction.LOSE_REPLY)
     world.require(unanswered.hit.wait(HIT_S), "no commit came to be left without an answer")
     code = unanswered.error_code()
     unanswered.sender().kill()

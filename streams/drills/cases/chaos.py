@@ -14,7 +14,7 @@ from state.errors import StreamsError
 from state.kafka.config import QUIET
 from streams.application.pausing import Pausing
 from streams.config import Execution
-from streams.drills.brokers import END_TXN, Action
+from streams.drills.brokers import END_TXN, ProxyAction
 from streams.drills.drill import DrillFailed, drill
 from streams.drills.processes import STOP_S
 from streams.drills.world import APPLICATION_ID, STUCK_S, World
@@ -184,13 +184,13 @@ def slow_network(on: World) -> str:
 
 def strange_commit(on: World) -> str:
     """One commit request arrives late or never, or its response is lost; the sender retries or dies."""
-    action = on.drawn.choice([Action.HOLD, Action.HANG_UP, Action.DROP, Action.LOSE_REPLY])
+    action = on.drawn.choice([ProxyAction.HOLD, ProxyAction.HANG_UP, ProxyAction.DROP, ProxyAction.LOSE_REPLY])
     rule = on.proxy.on(END_TXN, action)
     if not rule.hit.wait(30):
         rule.times = 0
         return f"no commit came to {action.value}"
     said = f"{action.value}: one commit"
-    if action in (Action.HOLD, Action.LOSE_REPLY) and on.drawn.random() < 0.5:
+    if action in (ProxyAction.HOLD, ProxyAction.LOSE_REPLY) and on.drawn.random() < 0.5:
         with suppress(psutil.NoSuchProcess, LookupError):
             rule.sender().kill()
             said += ", its sender killed"

@@ -17,7 +17,7 @@ from streams.application.adopt import ADOPTING
 from streams.application.instances import LOCK
 from streams.checkpoint.files import FIRST_BATCH
 from streams.cluster.java_admin import JavaAdmin
-from streams.drills.brokers import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, Action
+from streams.drills.brokers import END_TXN, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, ProxyAction
 from streams.drills.cases.machine import limit_of_workers
 from streams.drills.drill import Conditions, DrillFailed, drill
 from streams.drills.processes import CommandProcess, own_environment
@@ -364,7 +364,7 @@ def zombie(world: World) -> None:
     world.restarts("another host took over from a stalled one")
     world.at_rest()
     # Nobody else commits now, whichever sub-topology the stalled worker belongs to.
-    commit = world.proxy.on(END_TXN, Action.WATCH, f"{APPLICATION_ID}-".encode())
+    commit = world.proxy.on(END_TXN, ProxyAction.WATCH, f"{APPLICATION_ID}-".encode())
     stalled.thaw()
     world.require(commit.hit.wait(60), "the stalled worker did not try to commit")
     code = commit.error_code()

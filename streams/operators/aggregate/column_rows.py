@@ -131,7 +131,7 @@ class FieldValues(ValueColumn):
 Int64s = npt.NDArray[np.int64]
 
 
-class KeyOrder(NamedTuple):
+class RowsByKey(NamedTuple):
     """The rows of each key, one key after the other.
 
     Attributes:
@@ -145,14 +145,14 @@ class KeyOrder(NamedTuple):
     bounds: Int64s
 
 
-def by_key(codes: npt.NDArray[np.int32], taken: npt.NDArray[np.bool_], keys: int) -> KeyOrder:
+def by_key(codes: npt.NDArray[np.int32], taken: npt.NDArray[np.bool_], keys: int) -> RowsByKey:
     """The order of the rows by key."""
     counts = np.bincount(codes[taken], minlength=keys)
     ends = np.cumsum(counts)
     rows = np.empty(int(ends[-1]) if keys else 0, np.int64)
     _place(codes, taken, ends - counts, rows)
     present = np.flatnonzero(counts)
-    return KeyOrder(rows, present, np.append(0, ends[present]))
+    return RowsByKey(rows, present, np.append(0, ends[present]))
 
 
 @kernel

@@ -30,7 +30,7 @@ from streams.operators.aggregate.column_aggregate import (
     concerns_records,
     rows_of_fields,
 )
-from streams.operators.aggregate.column_rows import FieldValues, KeyOrder, by_key
+from streams.operators.aggregate.column_rows import FieldValues, RowsByKey, by_key
 from streams.operators.aggregate.functions import AggregationFunctions, FieldAggregates
 from streams.operators.columnar import (
     NULL_KEY,
@@ -96,7 +96,7 @@ class KeyedRows(NamedTuple):
         failing: bool[n], the rows that cannot be added to a window.
     """
 
-    order: KeyOrder
+    order: RowsByKey
     keys: BinaryColumn
     timestamps: Int64s
     close_times: Int64s
@@ -249,7 +249,7 @@ Operation: TypeAlias = tuple[int, int]
 """Source and window; see `Apply`."""
 
 
-class Update(NamedTuple):
+class WindowUpdate(NamedTuple):
     """What a record does to a window.
 
     Attributes:
@@ -267,7 +267,7 @@ class Update(NamedTuple):
     time: int
 
 
-class Windows:
+class WindowsOfBatch:
     """The windows of a batch while functions are called, by number.
 
     Attributes:
@@ -344,7 +344,7 @@ class _Calls:
         self._key_of[keyed.order.rows] = np.repeat(np.arange(len(keyed.keys)), np.diff(keyed.order.bounds))
         self._found_until = [len(batch)] * len(keyed.keys)
         """The row from which on the windows of each key's records have to be found again."""
-        self._windows = Windows()
+        self._windows = WindowsOfBatch()
         self._operations: list[list[Operation]] = [[] for _ in range(len(batch))]
         self._late: list[int] = [0] * len(batch)
         """For how many windows each record is late."""
@@ -411,7 +411,7 @@ class _Calls:
             [windows.cells[one] or b"" for one in numbers],
         )
         bounds = np.array([0, len(numbers)])
-        mine = KeyOrder(np.arange(len(rows)), np.zeros(1, np.int64), np.array([0, len(rows)]))
+        mine = RowsByKey(np.arange(len(rows)), np.zeros(1, np.int64), np.array([0, len(rows)]))
         _, _, timestamps, close_times, failing = self._keyed
         keyed = KeyedRows(mine, key, timestamps[rows], close_times[rows], failing[rows])
         self._find(keyed, rows.tolist(), StoredWindows(starts, ends, times, bounds, cells), numbers)
@@ -424,7 +424,7 @@ class _Calls:
         start, end = self._windows.bounds[number]
         return end, start
 
-    def _keep(self, operator: KeyedAggregation[Any], row: int, key: Any, updates: Sequence[Update]) -> None:
+    def _keep(self, operator: KeyedAggregation[Any], row: int, key: Any, updates: Sequence[WindowUpdate]) -> None:
         """Takes over what a record does. What is not forwarded at once waits for the window to close, or for the step's end."""
         windows, open_windows = self._windows, operator.open_windows
         for window, value, cell, old, time in updates:
@@ -596,8 +596,8 @@ class KeyedAggregation(WindowedAggregation[W]):
         functions: AggregationFunctions,
         record: Record,
         operations: Sequence[Operation],
-        windows: Windows,
-    ) -> list[Update]:
+        windows: WindowsOfBatch,
+    ) -> list[WindowUpdate]:
         """Calls the functions for a record; changes nothing.
 
         Raises:
@@ -624,7 +624,7 @@ class KeyedAggregation(WindowedAggregation[W]):
         """Whether a record looks for closed windows; `in_time`: it belongs to some window."""
         return self.open_windows is not None
 
-    def shown(self, updates: Sequence[Update]) -> list[tuple[Any, Any]]:
+    def shown(self, updates: Sequence[WindowUpdate]) -> list[tuple[Any, Any]]:
         """The new and old values of updates that are forwarded at once; none with a cache, or where results come on close."""
         if self.caching or self.open_windows is not None:
             return []

@@ -40,8 +40,8 @@ from streams.operators.aggregate.keyed_windows import (
     Operation,
     PlacedRows,
     StoredWindows,
-    Update,
-    Windows,
+    WindowsOfBatch,
+    WindowUpdate,
     first_live_from,
     new_window,
     operate,
@@ -269,17 +269,17 @@ class SessionAggregate(KeyedAggregation[SessionWindows]):
         functions: AggregationFunctions,
         record: Record,
         operations: Sequence[Operation],
-        windows: Windows,
-    ) -> list[Update]:
+        windows: WindowsOfBatch,
+    ) -> list[WindowUpdate]:
         """The sessions that are merged, then the one that they become."""
         *merged, (_, session) = operations
         start, end = windows.bounds[session]
-        cells, updates = [windows.cells[~source] for source, _ in merged], list[Update]()
+        cells, updates = [windows.cells[~source] for source, _ in merged], list[WindowUpdate]()
         aggregate = self._merged(functions, record.key, cells)
         if start < end:
             bounds = windows.bounds
             updates = [
-                Update(~source, None, None, cell, bounds[~source].end)
+                WindowUpdate(~source, None, None, cell, bounds[~source].end)
                 for (source, _), cell in zip(merged, cells, strict=True)
             ]
         added = functions.added(record.key, record.value, aggregate)
@@ -289,7 +289,7 @@ class SessionAggregate(KeyedAggregation[SessionWindows]):
         cell = self.store.codec.fitting(windows.keys[session], self.store.codec.value(added))
         # Without a cache, Kafka Streams does not forward the old value of a session whose bounds stay the same.
         known = start == end and (self.caching or self.ctx.mode == "strict")
-        updates.append(Update(session, added, cell, windows.cells[session] if known else None, end))
+        updates.append(WindowUpdate(session, added, cell, windows.cells[session] if known else None, end))
         return updates
 
     def _merged(self, functions: AggregationFunctions, key: Any, cells: Sequence[bytes | None]) -> Any:

@@ -34,8 +34,8 @@ from streams.operators.aggregate.keyed_windows import (
     Operation,
     PlacedRows,
     StoredWindows,
-    Update,
-    Windows,
+    WindowsOfBatch,
+    WindowUpdate,
     drop_of_group,
     first_live_from,
     new_window,
@@ -326,12 +326,12 @@ class SlidingAggregate(KeyedAggregation[SlidingWindows]):
         functions: AggregationFunctions,
         record: Record,
         operations: Sequence[Operation],
-        windows: Windows,
-    ) -> list[Update]:
+        windows: WindowsOfBatch,
+    ) -> list[WindowUpdate]:
         """The windows that the record changes, each with the largest timestamp of its records."""
         begun: dict[int, bytes | None] = {}  # what new windows hold of others
-        last: dict[int, Update] = {}
-        updates: list[Update] = []
+        last: dict[int, WindowUpdate] = {}
+        updates: list[WindowUpdate] = []
         for source, window in operations:
             if source >= 0:
                 last[window] = self._added(functions, record, window, begun.get(window), windows)
@@ -343,13 +343,13 @@ class SlidingAggregate(KeyedAggregation[SlidingWindows]):
             else:
                 cell = begun[window]
                 assert cell is not None, "it is what another window holds"
-                last[window] = Update(window, self.read(cell), cell, None, timestamp_of(cell))
+                last[window] = WindowUpdate(window, self.read(cell), cell, None, timestamp_of(cell))
             updates.append(last[window])
         return updates
 
     def _added(
-        self, functions: AggregationFunctions, record: Record, window: int, begun: bytes | None, windows: Windows
-    ) -> Update:
+        self, functions: AggregationFunctions, record: Record, window: int, begun: bytes | None, windows: WindowsOfBatch
+    ) -> WindowUpdate:
         """Adds the record to a window, or to a new one that begins with what another window holds."""
         codec, old = self.store.codec, windows.cells[window]
         before = begun if old is None else old
@@ -363,7 +363,9 @@ class SlidingAggregate(KeyedAggregation[SlidingWindows]):
         if value is None and functions.may_change(aggregate):
             before_call = original if before is None else self.read(before)
             functions.explain_nothing(functions.aggregator, aggregate, before_call, codec)
-        return Update(window, value, codec.fitting(windows.keys[window], codec.timestamped(value, time)), old, time)
+        return WindowUpdate(
+            window, value, codec.fitting(windows.keys[window], codec.timestamped(value, time)), old, time
+        )
 
     @property
     def _shows_origin(self) -> bool:

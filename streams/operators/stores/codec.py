@@ -23,7 +23,7 @@ from streams.serdes.base import Itself, Serde, cannot_keep, comes_back, kept
 from streams.serdes.columns import read_all, write_all
 from streams.serdes.json import is_plain_json
 from streams.serdes.json_text import all_kept
-from streams.serdes.order import KeyOrder, Span, check_bound, key_order
+from streams.serdes.order import KeyOrder, KeySpan, check_bound, key_order
 
 
 class KeyValueBytes(Protocol):
@@ -192,7 +192,7 @@ class Codec:
         base = getattr(self._key_serde, "serialize_base_key", None)
         return data if base is None else cast("bytes", base(self.topic, key))
 
-    def spans(self, lower: Any, upper: Any, reverse: bool) -> list[Span]:
+    def spans(self, lower: Any, upper: Any, reverse: bool) -> list[KeySpan]:
         """Where the rows with lower <= key <= upper lie, in the order of the keys; None: no bound.
 
         Raises:

@@ -25,7 +25,7 @@ from streams.model.ownership import snapshot
 from streams.model.record import Headers, HeldRecord, ValueAndTimestamp, Window, Windowed
 from streams.operators.stores.codec import Codec, KeyValueBytes, value_of
 from streams.operators.stores.found_rows import TableLookup
-from streams.serdes.order import Span
+from streams.serdes.order import KeySpan
 
 
 class CachedRow:
@@ -152,9 +152,9 @@ class TypedKeyValueStore:
 
     def all(self, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         """All rows in order of the keys' bytes."""
-        return self._spans([Span(None, None, reverse)])
+        return self._spans([KeySpan(None, None, reverse)])
 
-    def _spans(self, spans: list[Span]) -> Iterator[tuple[Any, Any]]:
+    def _spans(self, spans: list[KeySpan]) -> Iterator[tuple[Any, Any]]:
         # All are opened at once, because a scan reads the store as of its beginning.
         yield from self._decoded(chain.from_iterable([self.rows.range(*span) for span in spans]))
 
@@ -274,7 +274,7 @@ class TypedTimestampedKeyValueStore:
 
     def all(self, reverse: bool = False) -> Iterator[tuple[Any, ValueAndTimestamp]]:
         """All rows in order of the keys' bytes."""
-        return self._spans([Span(None, None, reverse)])
+        return self._spans([KeySpan(None, None, reverse)])
 
     def count(self) -> int:
         """The number of rows, which are read but not decoded."""
@@ -286,7 +286,7 @@ class TypedTimestampedKeyValueStore:
         for entry in (self._cache or {}).values():
             self.write(entry)
 
-    def _spans(self, spans: list[Span]) -> Iterator[tuple[Any, ValueAndTimestamp]]:
+    def _spans(self, spans: list[KeySpan]) -> Iterator[tuple[Any, ValueAndTimestamp]]:
         self._write_through()
         # All are opened at once, because a scan reads the store as of its beginning.
         yield from self._decoded(chain.from_iterable([self._rows.range(*span) for span in spans]))

@@ -68,13 +68,15 @@ class ColumnReader:
             self._run.handlers.handle(stage, node, rows.origin(row), error)
         return found
 
-    def _of_entry(self, entry: TaskInput, columns: Columns, rows: SourceRows, failures: list[Failure]) -> EntryColumns:
+    def _of_entry(
+        self, entry: TaskInput, columns: Columns, rows: SourceRows, failures: list[OperatorFailure]
+    ) -> EntryColumns:
         if columns.keys is None:
             return EntryColumns(columns, None)
         failed: dict[int, Exception] = {}
         keys = written_keys(columns.keys, columns.rows, entry.key_serde, rows.topic, failed)
         position = len(self._steps) + entry.index
-        failures += (Failure(row, position, entry.node, error) for row, error in failed.items())
+        failures += (OperatorFailure(row, position, entry.node, error) for row, error in failed.items())
         return EntryColumns(replace(columns, rows=without(columns.rows, failed)), keys)
 
 
@@ -83,7 +85,7 @@ class ColumnReader:
 # The results, errors and counters are those of the same operators record by record (`streams.operators.stateless`).
 
 
-class Failure(NamedTuple):
+class OperatorFailure(NamedTuple):
     """A record that an operator failed for: the row, the operator's position and name, the error."""
 
     row: int
@@ -121,10 +123,10 @@ class Columns:
 
 def run_steps(
     steps: Sequence[ColumnStep], source: str, columns: Columns, counters: Counters
-) -> tuple[dict[str, Columns], list[Failure]]:
+) -> tuple[dict[str, Columns], list[OperatorFailure]]:
     """Runs the operators behind a source."""
     behind = {source: columns}
-    failures: list[Failure] = []
+    failures: list[OperatorFailure] = []
     for position, step in enumerate(steps):
         above = behind[step.parent]
         failed: dict[int, Exception] = {}
@@ -138,7 +140,7 @@ def run_steps(
         behind[step.node] = made
         counters.add(f"in:{step.node}", int(above.rows.sum()))
         counters.add(f"out:{step.node}", int(made.rows.sum()))
-        failures += (Failure(row, position, step.node, error) for row, error in failed.items())
+        failures += (OperatorFailure(row, position, step.node, error) for row, error in failed.items())
     return behind, failures
 
 

@@ -30,7 +30,7 @@ from streams.runtime.reader.head import Head, Ways
 from streams.runtime.reader.source_reader import NoteTimes, SourceReader
 from streams.runtime.reader.task_inputs import (
     Piece,
-    Rows,
+    RowColumns,
     RowsOut,
     TaskInputRunner,
     numbered,
@@ -91,14 +91,14 @@ class ReaderContext(StepContext):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.dead_letters = Rows()
+        self.dead_letters = RowColumns()
         self.letter_routes: list[bytes | None] = []
         self._letter_stages: list[bytes | None] = []
         self.behind: Mapping[str, Sequence[TaskInputRunner]] = {}
         self.current = Current()
         self.touched: set[bytes | None] = set()
         self.letters_by_partition = False
-        self._held_keys: dict[int, Rows] = {}
+        self._held_keys: dict[int, RowColumns] = {}
         self._resumed: Held | None = None
 
     def send_dead_letter(self, letter: DeadLetter, origin: Origin) -> None:
@@ -116,14 +116,14 @@ class ReaderContext(StepContext):
         row = int(np.searchsorted(piece.columns.offsets, origin.offset))
         return piece.rows.route(row) if row < len(piece.columns) else letter.key
 
-    def take_dead_letters(self) -> tuple[Rows, list[int], list[bytes | None], pa.RecordBatch]:
+    def take_dead_letters(self) -> tuple[RowColumns, list[int], list[bytes | None], pa.RecordBatch]:
         """Returns the dead letters so far, their order, the keys that route them, and rows for their routing digest; forgets them.
 
         The digest is of their offsets and stages. Letters of records that were held back have no stage: whether an answer comes
         may differ from attempt to attempt, but not the task.
         """
         rows, routes, stages = self.dead_letters, self.letter_routes, self._letter_stages
-        self.dead_letters, self.letter_routes, self._letter_stages = Rows(), [], []
+        self.dead_letters, self.letter_routes, self._letter_stages = RowColumns(), [], []
         order = sorted(range(len(routes)), key=lambda row: (rows.offsets[row], rows.seqs[row]))
         rows.seqs = list(range(len(routes)))
         digested = {"offset": rows.offsets, "seq": [0] * len(routes), "key": pa.array(stages, pa.binary())}
@@ -147,10 +147,10 @@ class ReaderContext(StepContext):
             return source.route(row)
         key = runner.key_of(record, source.topic)
         if runner.entry.keyed_by:
-            self._held_keys.setdefault(runner.entry.index, Rows()).add_key(source.offsets[row], key)
+            self._held_keys.setdefault(runner.entry.index, RowColumns()).add_key(source.offsets[row], key)
         return key
 
-    def take_held_keys(self) -> dict[int, Rows]:
+    def take_held_keys(self) -> dict[int, RowColumns]:
         """Entry -> the keys of held-back records, where head operators made them; forgets them."""
         keys, self._held_keys = self._held_keys, {}
         return keys

@@ -133,7 +133,7 @@ def too_many() -> RecordError:
 
 
 @dataclass(slots=True)
-class Rows:
+class RowColumns:
     """Rows under construction, column by column (`streams.runtime.rows`)."""
 
     offsets: list[int] = field(default_factory=list)

@@ -202,7 +202,7 @@ def _joined(batches: Sequence[RowBatch], name: str) -> npt.NDArray[Any]:
 # --- The task's side of raw and object entries whose records are processed together: rows joined into one `ColumnarBatch` a node.
 
 
-class StepRows:
+class StepRecords:
     """All rows of a step.
 
     Args:
@@ -362,7 +362,7 @@ class SourcePlace:
 
     __slots__ = ("_found", "_position", "_rows")
 
-    def __init__(self, rows: StepRows, position: int) -> None:
+    def __init__(self, rows: StepRecords, position: int) -> None:
         self._rows = rows
         self._position = position
         self._found: tuple[SourceRows, int] | None = None

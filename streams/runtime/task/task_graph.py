@@ -27,7 +27,7 @@ from streams.runtime.node import (
 )
 from streams.runtime.rows import RowBatch
 from streams.runtime.step_context import StepContext
-from streams.runtime.task.input import StepRows
+from streams.runtime.task.input import StepRecords
 from streams.runtime.task.sink import SinkRunner, sink_runner
 from streams.topology.graph import ProcessorNode, SinkNode
 from streams.topology.plan import SubTopology
@@ -229,7 +229,7 @@ class TaskGraph:
 
     def process(self, batches: Sequence[RowBatch]) -> None:
         """Process all rows."""
-        run, rows = self._run, StepRows(batches, self._sub, self._run)
+        run, rows = self._run, StepRecords(batches, self._sub, self._run)
         if not len(rows):
             return
         # Nobody else asks for the time at each row.
@@ -247,7 +247,7 @@ class TaskGraph:
             inbox.read = None  # it holds all rows of the step
         run.times, run.stream_time = None, max(run.stream_time, rows.latest)
 
-    def _due(self, rows: StepRows, times: Int64s) -> StreamTimePunctuations | None:
+    def _due(self, rows: StepRecords, times: Int64s) -> StreamTimePunctuations | None:
         scheduled = self._punctuations.of_stream_time
         if not scheduled:
             return None

@@ -1,4 +1,4 @@
-"""`Changes`: the changes of a store, commit by commit, from its changelogs; a position continues behind what was seen.
+"""`ChangeFeed`: the changes of a store, commit by commit, from its changelogs; a position continues behind what was seen.
 
 A position is the place in the changelog of each task. Invariants: what lies behind a copy's commit is never shown; whoever
 continues at the position of an event gets everything behind it, and nothing before, or an error: the changelog may have been made
@@ -32,7 +32,7 @@ HOUR_MS = 3_600_000
 _PLACE = re.compile(r"(?<!\d)(\d{1,9})=(\d{1,19})@([0-9a-f]*)\.(\d{1,19})(?!\d)", re.ASCII)
 
 
-class Place(NamedTuple):
+class ChangelogPlace(NamedTuple):
     """A place in the changelog of a task.
 
     Attributes:
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StoreChange:
     """Rows that one commit of a task has changed, or a part of them.
 
     Attributes:
@@ -61,7 +61,7 @@ class Change:
     id: str = ""
 
 
-class Changes:
+class ChangeFeed:
     """The changes of a store for one reader; used by one thread at a time.
 
     Args:
@@ -107,7 +107,7 @@ class Changes:
         """Where this reader is."""
         return places_text(self._places)
 
-    def _continue(self, places: dict[int, Place]) -> None:
+    def _continue(self, places: dict[int, ChangelogPlace]) -> None:
         """Continues where somebody has been, if nothing is lost behind it."""
         for task, place in places.items():
             self._check(task, place, self._places[task])
@@ -120,7 +120,7 @@ class Changes:
             )
         self._places = places
 
-    def _check(self, task: int, place: Place, end: Place) -> None:
+    def _check(self, task: int, place: ChangelogPlace, end: ChangelogPlace) -> None:
         """Checks that the changelog of a task still has what is behind a place."""
         # Of a task that had no commit yet, everything is new.
         if place.log not in ("", end.log) or place.offset < self._source.begin_offset((self._topic, task)):
@@ -129,7 +129,7 @@ class Changes:
                 f"again with initial=true"
             )
 
-    def initial(self, scan: Scan) -> Iterator[Change]:
+    def initial(self, scan: Scan) -> Iterator[StoreChange]:
         """The rows of a scan as they are now; what changes from there on comes with `next`."""
         shown = self.store.reader.shown
         tasks = [task for task in self.store.tasks_of(scan) if task in self._tasks]
@@ -143,7 +143,7 @@ class Changes:
             for point in answer.points:
                 rows = tuple(row for row in answer.rows if row.task == point.task)
                 if rows:
-                    yield Change(rows, point)
+                    yield StoreChange(rows, point)
             if answer.cursor is None:
                 return
             answer = self.store.page(self.store.asked(scan, answer.cursor), shown, tasks)
@@ -156,7 +156,7 @@ class Changes:
                 self._places[task] = place._replace(known_ms=max(place.known_ms, ends[task].known_ms))
         return any(not _same(end, self._places[task]) for task, end in ends.items())
 
-    def next(self) -> Iterator[Change]:
+    def next(self) -> Iterator[StoreChange]:
         """The changes that have been committed since.
 
         Raises:
@@ -167,7 +167,7 @@ class Changes:
             if not _same(end, self._places[task]):
                 yield from self._of_task(task)
 
-    def _of_task(self, task: int) -> Iterator[Change]:
+    def _of_task(self, task: int) -> Iterator[StoreChange]:
         copy, start = self.store.copy(task), self._places[task]
         with copy.reading() as view:
             end, point = self._end(task, view), self.store.point(task, copy, view)
@@ -182,14 +182,14 @@ class Changes:
                 wanted, more = self._wanted(row.key), len(row.key) + len(row.value or b"")
                 if rows and (len(rows) == MOST_ROWS or (wanted and size + more > MOST_BYTES)):
                     self._places[task] = end._replace(offset=offset)
-                    yield Change(tuple(rows), point, self.id)
+                    yield StoreChange(tuple(rows), point, self.id)
                     rows, size = [], 0
                 if wanted:
                     size += more
                     rows.append(self.store.reader.shown(row, task))
         self._places[task] = end
         if rows:
-            yield Change(tuple(rows), point, self.id)
+            yield StoreChange(tuple(rows), point, self.id)
 
     def _rows(self, columns: RecordColumns) -> Iterator[tuple[int, DumpRow]]:
         kind = self.store.kind
@@ -204,7 +204,7 @@ class Changes:
                 key, start, _ = split_window_key(key)
             yield offset, DumpRow(key, start, end, time, value)
 
-    def _ends(self) -> dict[int, Place]:
+    def _ends(self) -> dict[int, ChangelogPlace]:
         """Task -> where its changelog ends as of the copy's commit."""
         found = {}
         for task in self._tasks:
@@ -212,27 +212,27 @@ class Changes:
                 found[task] = self._end(task, view)
         return found
 
-    def _end(self, task: int, view: View) -> Place:
+    def _end(self, task: int, view: View) -> ChangelogPlace:
         name = self.store.name
         known_ms = self._clock_ms() - self.store.copy(task).age_ms_of(view)
-        return Place(view.changelog_ends.get(name, 0), view.changelog_id(name), max(0, known_ms))
+        return ChangelogPlace(view.changelog_ends.get(name, 0), view.changelog_id(name), max(0, known_ms))
 
 
-def _same(one: Place, other: Place) -> bool:
+def _same(one: ChangelogPlace, other: ChangelogPlace) -> bool:
     return (one.offset, one.log) == (other.offset, other.log)
 
 
-def places_text(places: Mapping[int, Place]) -> str:
+def places_text(places: Mapping[int, ChangelogPlace]) -> str:
     """Places in changelogs as the id of an event."""
     return ",".join(f"{task}={at.offset}@{at.log}.{at.known_ms}" for task, at in sorted(places.items()))
 
 
-def parse_places(text: str) -> dict[int, Place]:
+def parse_places(text: str) -> dict[int, ChangelogPlace]:
     """What `places_text` has written."""
-    return {int(task): Place(int(at), log, int(ms)) for task, at, log, ms in _PLACE.findall(text)}
+    return {int(task): ChangelogPlace(int(at), log, int(ms)) for task, at, log, ms in _PLACE.findall(text)}
 
 
-def known_places(text: str, store: ReadStore, tasks: Collection[int]) -> dict[int, Place]:
+def known_places(text: str, store: ReadStore, tasks: Collection[int]) -> dict[int, ChangelogPlace]:
     """The places of these tasks in an id.
 
     Raises:

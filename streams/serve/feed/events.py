@@ -13,7 +13,7 @@ from starlette.concurrency import iterate_in_threadpool
 from state.errors import StreamsError
 from state.secrets import mask
 from streams.serdes.json_shown import shown_json
-from streams.serve.feed.changes import Change, Changes
+from streams.serve.feed.changes import ChangeFeed, StoreChange
 from streams.serve.requests import point_json, row_json
 from streams.serve.scans import Scan
 
@@ -21,7 +21,7 @@ HEARTBEAT_S = 15.0
 """After so long without a commit an event says that the connection lives."""
 
 
-class Event(NamedTuple):
+class ServerSentEvent(NamedTuple):
     """A server-sent event.
 
     Attributes:
@@ -40,18 +40,20 @@ class Event(NamedTuple):
         return f"event: {self.kind}\n{identified}data: ".encode() + self.data + b"\n\n"
 
     @classmethod
-    def of_bytes(cls, block: bytes) -> Event:
+    def of_bytes(cls, block: bytes) -> ServerSentEvent:
         """The event of what `to_bytes` has made."""
         fields = dict(line.split(b": ", 1) for line in block.strip().split(b"\n"))
         return cls(fields[b"event"].decode(), fields[b"data"], fields.get(b"id", b"").decode())
 
     @classmethod
-    def of_error(cls, error: Exception) -> Event:
+    def of_error(cls, error: Exception) -> ServerSentEvent:
         """The last event of a stream that cannot continue."""
         return cls("error", orjson.dumps({"error": type(error).__name__, "message": mask(str(error))}))
 
 
-async def events(changes: Changes, initial: Scan | None, follow: bool, leave: ExitStack) -> AsyncIterator[Event]:
+async def events(
+    changes: ChangeFeed, initial: Scan | None, follow: bool, leave: ExitStack
+) -> AsyncIterator[ServerSentEvent]:
     """The events, until the client goes away.
 
     Args:
@@ -71,37 +73,37 @@ async def events(changes: Changes, initial: Scan | None, follow: bool, leave: Ex
     try:
         if initial is not None:
             async for change in iterate_in_threadpool(changes.initial(initial)):
-                yield Event("rows", _as_json(change))
-        yield Event("position", id=changes.id)
+                yield ServerSentEvent("rows", _as_json(change))
+        yield ServerSentEvent("position", id=changes.id)
         said_s = loop.time()
         while True:
             woken.clear()
             if changes.pending():
                 async for change in iterate_in_threadpool(changes.next()):
-                    yield Event("commit", _as_json(change), change.id)
+                    yield ServerSentEvent("commit", _as_json(change), change.id)
                     said_s = loop.time()
             if not follow:
                 return
             if loop.time() - said_s >= HEARTBEAT_S:
-                yield Event("heartbeat", id=changes.id)
+                yield ServerSentEvent("heartbeat", id=changes.id)
                 said_s = loop.time()
             try:
                 await asyncio.wait_for(woken.wait(), HEARTBEAT_S)
             except asyncio.TimeoutError:
                 continue
     except StreamsError as error:
-        yield Event.of_error(error)
+        yield ServerSentEvent.of_error(error)
     finally:
         for copy in copies:
             copy.listeners.remove(wake)
         leave.close()
 
 
-async def encoded(found: AsyncIterator[Event]) -> AsyncIterator[bytes]:
+async def encoded(found: AsyncIterator[ServerSentEvent]) -> AsyncIterator[bytes]:
     """Events as they are sent."""
     async for event in found:
         yield event.to_bytes()
 
 
-def _as_json(change: Change) -> bytes:
+def _as_json(change: StoreChange) -> bytes:
     return shown_json({"rows": [row_json(row) for row in change.rows], **point_json(change.point)})

@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 
 from streams.errors import StoreNotReadyError
-from streams.serve.feed.changes import Place, parse_places, places_text
-from streams.serve.feed.events import Event
+from streams.serve.feed.changes import ChangelogPlace, parse_places, places_text
+from streams.serve.feed.events import ServerSentEvent
 
 _PATIENCE_S = 60.0
 """How long nobody may have a task before the stream ends: longer than the group needs to give it to another process."""
@@ -23,7 +23,7 @@ _AGAIN_S = 0.25
 
 Group = tuple[Any, Sequence[int]]
 """A process, and the tasks that it is asked for."""
-Source = Callable[[Any, Sequence[int], str | None], AsyncIterator[Event]]
+Source = Callable[[Any, Sequence[int], str | None], AsyncIterator[ServerSentEvent]]
 """Opens the events of some tasks in a process, behind an id of theirs; None: from the beginning, as the client wants it."""
 
 
@@ -42,19 +42,19 @@ class Merged:
         groups: Callable[[Iterable[int]], Sequence[Group]],
         source: Source,
         follow: bool,
-        after: dict[int, Place] | None = None,
+        after: dict[int, ChangelogPlace] | None = None,
     ) -> None:
         self._groups, self._source, self._follow = groups, source, follow
         self._after = after or {}
-        self._queue: asyncio.Queue[Event | None] = asyncio.Queue(64)
+        self._queue: asyncio.Queue[ServerSentEvent | None] = asyncio.Queue(64)
         self._running: set[asyncio.Task[None]] = set()
         self._open = 0
         """How many of those who put events into the queue have not said yet that they end, by None."""
 
-    async def events(self, tasks: Sequence[int]) -> AsyncIterator[Event]:
+    async def events(self, tasks: Sequence[int]) -> AsyncIterator[ServerSentEvent]:
         """The events of these tasks, until the client goes away."""
-        places: dict[int, Place] = {}
-        held: list[Event] = []
+        places: dict[int, ChangelogPlace] = {}
+        held: list[ServerSentEvent] = []
         self._begin(self._groups(tasks), self._after)
         try:
             while self._open:
@@ -84,14 +84,14 @@ class Merged:
             for task in self._running:
                 task.cancel()
 
-    def _begin(self, groups: Sequence[Group], places: dict[int, Place], lost_s: float | None = None) -> None:
+    def _begin(self, groups: Sequence[Group], places: dict[int, ChangelogPlace], lost_s: float | None = None) -> None:
         for node, tasks in groups:
             task = asyncio.create_task(self._pump(node, list(tasks), dict(places), lost_s))
             self._open += 1
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
-    async def _pump(self, node: Any, tasks: list[int], places: dict[int, Place], lost_s: float | None) -> None:
+    async def _pump(self, node: Any, tasks: list[int], places: dict[int, ChangelogPlace], lost_s: float | None) -> None:
         """Passes on the events of some tasks; where they break off, those of whoever has the tasks then.
 
         Since `lost_s`, nobody has given an event of them; None: this process is the first one that is asked.
@@ -123,7 +123,7 @@ class Merged:
             await self._queue.put(None)
         except Exception as error:
             # Whatever it is ends the stream, which says so.
-            await self._queue.put(Event.of_error(error))
+            await self._queue.put(ServerSentEvent.of_error(error))
 
     async def _others(self, tasks: Sequence[int], lost_s: float) -> Sequence[Group]:
         """Who has the tasks now.

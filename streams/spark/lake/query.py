@@ -23,7 +23,7 @@ import orjson
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from state.kafka.admin import KafkaAdmin, Retry, delete_if_possible
+from state.kafka.admin import KafkaAdmin, TransientRetry, delete_if_possible
 from streams.application.prepare import Application
 from streams.checkpoint.files import CheckpointFiles, LocalFiles, logged_end, logged_settings, read_checkpoint
 from streams.errors import DamagedCheckpointError
@@ -184,7 +184,7 @@ class LakeRun:
 
     def _ask(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
         with KafkaAdmin(self.application.config.client) as admin:
-            return Retry(_COORDINATOR_S)(lambda: question(admin))
+            return TransientRetry(_COORDINATOR_S)(lambda: question(admin))
 
     def _start_table(self, sink: LakeSink, target: DeltaTable, ready: _Ready, gate: StopGate) -> StreamingQuery:
         assert ready.table is not None, "see _checked"

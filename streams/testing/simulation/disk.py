@@ -18,7 +18,7 @@ from state.tables.buffer import DEFAULT_SPILL_BYTES, BufferMemory
 from state.tables.open_tables import DiskTable
 from state.tables.rocks_common import RocksSettings
 from state.tables.table import KeyRange, MemoryTable, RowChange
-from streams.testing.simulation.kafka import Event, Hook, NothingHappens
+from streams.testing.simulation.kafka import Hook, NothingHappens, RequestEvent
 
 _PARTS = ("0", "1")
 _LENGTHS = struct.Struct(">II")
@@ -71,7 +71,7 @@ class SimulatedTable(MemoryTable):
         halfway: Callable[[], None] | None = None,
         durable: bool = True,
     ) -> None:
-        written = Event("write", self.location)
+        written = RequestEvent("write", self.location)
         self.hook.before(written)
         doomed = [row for lower, upper in delete_ranges for row in self.scan(lower, upper)]
         changes = list(changes)
@@ -85,7 +85,7 @@ class SimulatedTable(MemoryTable):
             halfway()
         if not durable:
             return
-        flushed = Event("flush", self.location)
+        flushed = RequestEvent("flush", self.location)
         self.hook.before(flushed)
         self._unflushed = []
         self.hook.after(flushed)
@@ -100,7 +100,7 @@ class SimulatedTable(MemoryTable):
     def load(self, folder: Path) -> None:
         """Takes the rows of a checkpoint in the place of its own. After a crash in between it is empty."""
         self._rows.clear()
-        self.hook.before(Event("exchange", self.location))
+        self.hook.before(RequestEvent("exchange", self.location))
         for name in _PARTS:
             data, at = (folder / name).read_bytes(), 0
             while at < len(data):
@@ -113,7 +113,7 @@ class SimulatedTable(MemoryTable):
         for change in changes:
             super().write([change])
             self._unflushed = []
-            self.hook.after(Event("write", self.location, "in part"))
+            self.hook.after(RequestEvent("write", self.location, "in part"))
 
 
 class SimulatedMemory(BufferMemory):
@@ -130,7 +130,7 @@ class SimulatedMemory(BufferMemory):
         self._table = table
 
     def _open_scratch(self) -> DiskTable:
-        self._table.hook.before(Event("spill", self._table.location))
+        self._table.hook.before(RequestEvent("spill", self._table.location))
         scratch: Any = _Scratch()
         return scratch  # type: ignore[no-any-return]
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 # reply. An error after an event is a lost reply.
 
 
-class Event(NamedTuple):
+class RequestEvent(NamedTuple):
     """One request or one write.
 
     Attributes:
@@ -74,20 +74,20 @@ class Fate(Enum):
 class Hook(Protocol):
     """Decides which events fail."""
 
-    def before(self, event: Event) -> Fate:
+    def before(self, event: RequestEvent) -> Fate:
         """Called before an event; an error raised here prevents the event and is raised to the caller."""
 
-    def after(self, event: Event) -> None:
+    def after(self, event: RequestEvent) -> None:
         """Called after an event; an error raised here is raised to the caller, although the event has happened."""
 
 
 class NothingHappens:
     """A hook that lets every event succeed."""
 
-    def before(self, event: Event) -> Fate:
+    def before(self, event: RequestEvent) -> Fate:
         return Fate.NOW
 
-    def after(self, event: Event) -> None:
+    def after(self, event: RequestEvent) -> None:
         """See `Hook`."""
 
 
@@ -256,7 +256,7 @@ class SimulatedProducer:
         """
         self._in_transaction("commit")
         self._begun = False
-        event = Event("commit", self.transactional_id, f"epoch {self._epoch}")
+        event = RequestEvent("commit", self.transactional_id, f"epoch {self._epoch}")
         fate = self._kafka.hook.before(event)
         if fate is Fate.LATE:
             self._kafka.delay_commit(self._transactional, self._epoch)
@@ -282,7 +282,7 @@ class SimulatedProducer:
             raise ProducerStateError(f"{what} of transactional id {self.transactional_id!r} outside of a transaction")
 
 
-class SampledRecord(NamedTuple):
+class SimulatedSample(NamedTuple):
     """The part of a record that the planner reads."""
 
     offset: int
@@ -388,7 +388,7 @@ class SimulatedKafka:
             OffsetsLostError: `start` is not in the log.
             ReadTimeoutError: A transaction below `end` is still open.
         """
-        event = Event("read", f"{topic}-{partition}", f"[{start}, {end})")
+        event = RequestEvent("read", f"{topic}-{partition}", f"[{start}, {end})")
         self.hook.before(event)
         found = self.log(topic, partition).read(start, end)
         self.hook.after(event)
@@ -397,15 +397,15 @@ class SimulatedKafka:
 
     def sample(
         self, places: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, list[SampledRecord]]:
+    ) -> dict[TopicPartition, list[SimulatedSample]]:
         """The first few committed records at or after each place and below the end, for the planner."""
         found = {}
         for place, start in places.items():
-            self.hook.before(Event("read", f"{place[0]}-{place[1]}", f"a few from {start} on"))
+            self.hook.before(RequestEvent("read", f"{place[0]}-{place[1]}", f"a few from {start} on"))
             entries = self.log(*place).readable(start, ends[place])[:_SAMPLE]
             sizes = [len(entry.key or b"") + len(entry.value or b"") for entry in entries]
             found[place] = [
-                SampledRecord(entry.offset, entry.timestamp, size) for entry, size in zip(entries, sizes, strict=True)
+                SimulatedSample(entry.offset, entry.timestamp, size) for entry, size in zip(entries, sizes, strict=True)
             ]
         return found
 
@@ -424,7 +424,7 @@ class SimulatedKafka:
     def create_topics(self, topics: Iterable[TopicSpec]) -> None:
         """Creates topics with their settings; existing ones stay. Each is an event."""
         for spec in topics:
-            self.hook.before(Event("create", spec.name))
+            self.hook.before(RequestEvent("create", spec.name))
             if spec.name not in self._topics:
                 self.settings[spec.name] = dict(spec.config)
             self.create_topic(spec.name, spec.partitions, spec.config.get("cleanup.policy", "delete"))
@@ -440,7 +440,7 @@ class SimulatedKafka:
     def delete_topics(self, names: Iterable[str]) -> None:
         """Deletes topics; missing ones are ignored. Each is an event."""
         for name in names:
-            self.hook.before(Event("delete topic", name))
+            self.hook.before(RequestEvent("delete topic", name))
             self.delete_topic(name)
 
     def topic_names(self) -> list[str]:
@@ -460,7 +460,7 @@ class SimulatedKafka:
         return self.begin_offsets([partition])[partition]
 
     def begin_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        self.hook.before(Event("begins", ""))
+        self.hook.before(RequestEvent("begins", ""))
         return {place: self.log(*place).begin for place in partitions}
 
     def end_offsets(self, partitions: Iterable[TopicPartition], committed: bool = True) -> dict[TopicPartition, int]:
@@ -469,7 +469,7 @@ class SimulatedKafka:
 
     def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Partition -> (last stable offset, end of the log); outdated if a former leader answers."""
-        stale = self.hook.before(Event("ends", "")) is Fate.LATE
+        stale = self.hook.before(RequestEvent("ends", "")) is Fate.LATE
         found = {}
         for place in partitions:
             log = self.log(*place)
@@ -504,7 +504,7 @@ class SimulatedKafka:
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Deletes records below the offsets."""
         for (topic, partition), offset in before.items():
-            event = Event("delete", f"{topic}-{partition}", f"below {offset}")
+            event = RequestEvent("delete", f"{topic}-{partition}", f"below {offset}")
             self.hook.before(event)
             log = self.log(topic, partition)
             if self._topics[topic].cleanup_policy == "compact" or offset > log.end:
@@ -522,7 +522,7 @@ class SimulatedKafka:
 
     def fence(self, transactional: Transactional) -> int:
         """InitProducerId: aborts an open transaction, waits until all are decided, and returns the new epoch."""
-        event = Event("init", transactional.name)
+        event = RequestEvent("init", transactional.name)
         self.hook.before(event)
         epoch = self._fence(transactional)
         self.hook.after(event)
@@ -545,7 +545,7 @@ class SimulatedKafka:
         headers: bytes | None,
     ) -> int:
         """Writes one record within a transaction and returns its offset."""
-        event = Event("send", f"{place[0]}-{place[1]}")
+        event = RequestEvent("send", f"{place[0]}-{place[1]}")
         self.hook.before(event)
         offset = transactional.append(epoch, self.log(*place), key, value, timestamp, headers)
         self.hook.after(event)
@@ -554,7 +554,7 @@ class SimulatedKafka:
     def produce_offsets(
         self, transactional: Transactional, epoch: int, offsets: Mapping[TopicPartition, int], group_id: str
     ) -> None:
-        event = Event("offsets", transactional.name)
+        event = RequestEvent("offsets", transactional.name)
         self.hook.before(event)
         transactional.check(epoch)
         transactional.offsets.setdefault(group_id, {}).update(offsets)
@@ -565,7 +565,7 @@ class SimulatedKafka:
         transactional.check(epoch)
         for group, offsets in transactional.end(committed).items():
             self.groups.setdefault(group, {}).update(offsets)
-        if self.hook.before(Event("control", transactional.name)) is Fate.NOW:
+        if self.hook.before(RequestEvent("control", transactional.name)) is Fate.NOW:
             self.decide(transactional)
 
     def decide(self, transactional: Transactional) -> None:
