@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from streams.spark import live, worker
 from streams.spark.executors import await_executors, tasks_at_once
 from streams.spark.leases import STEADY_S, LeaseWatch
+from streams.spark.live_query import LiveQuery
 from streams.spark.queries import readable
 
 WAIT_S = 240.0
@@ -132,3 +133,17 @@ def test_spark_says_how_many_tasks_it_runs_at_once(spark: SparkSession) -> None:
     began = time.monotonic()
     await_executors(spark, lambda: False)
     assert time.monotonic() - began < STEADY_S
+
+
+def test_a_lease_is_begun_without_the_json_of_spark_s_page(spark: SparkSession) -> None:
+    context, scopes = spark.sparkContext, []
+
+    def lease() -> None:
+        empty = context.parallelize([], 1)
+        scopes.append(empty._jrdd.rdd().scope().isEmpty())
+
+    query = LiveQuery(context, "lease", lease)
+    until(lambda: not query.isActive, "the lease ends")
+    assert query.exception() is None
+    assert scopes == [True]
+    assert not context.parallelize([], 1)._jrdd.rdd().scope().isEmpty(), "a user's own jobs keep their names"
