@@ -89,7 +89,7 @@ def _wait(process: subprocess.Popen[bytes], health: str, log: Path) -> None:
     end = time.monotonic() + _START_S
     while process.poll() is None and time.monotonic() < end:
         # Until the server listens, and while copies are restored (503).
-        with suppress(urllib.error.URLError, ConnectionError), urllib.request.urlopen(health, timeout=10):
+        with suppress(urllib.error.URLError, ConnectionError, TimeoutError), urllib.request.urlopen(health, timeout=10):
             return
         time.sleep(_POLL_S)
     raise NotServedError(

@@ -140,3 +140,19 @@ def test_a_path_that_is_too_long_for_a_socket_is_no_error(
     with ahead.daemon_ahead(SETTINGS):
         assert ahead.PLACE not in os.environ
     assert not started
+
+
+def test_the_collector_waits_until_everything_is_imported() -> None:
+    program = (
+        "import gc, sys\n"
+        "from types import SimpleNamespace\n"
+        "from streams.spark.daemon import YOUNG_OBJECTS, preload\n"
+        "seen = []\n"
+        "see = SimpleNamespace(warm_up=lambda: seen.append(gc.isenabled()))\n"
+        "names = 'pandas pyarrow pyarrow.json pyspark pyspark.worker streams.spark.worker streams.spark.warm_up'\n"
+        "sys.modules.update(dict.fromkeys(names.split(), see))\n"
+        "preload()\n"
+        "assert seen == [False], seen\n"
+        "assert gc.isenabled() and gc.get_threshold()[0] == YOUNG_OBJECTS and gc.get_freeze_count()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=WAIT_S)
