@@ -82,6 +82,8 @@ def plain(grouped: KGroupedStream) -> None:
         last=agg.last("t"),
         sum=agg.sum(col("a") + col("b").otherwise(0)),
         mean=agg.mean("a"),
+        positive=agg.count(where=col("a") > 0),
+        of_warm=agg.sum("b", where=col("t") == "warm"),
         materialized=Materialized("plain"),
     ).to_stream().to("out")
 
