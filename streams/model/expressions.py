@@ -362,7 +362,7 @@ class Expression(AnswersUnknownNames):
         return _operation("replace", self, _constant("replace", old), _constant("replace", new))
 
     def split(self, separator: str) -> Expression:
-        """The parts of a text as a list: `col("url").split("/")[3]`. The separator is no pattern."""
+        """The parts of a text as a list: `col("url").split("/")[3]`. The separator is taken literally."""
         if not _constant("split", separator):
             raise TopologyError("split() takes a separator of at least one character, such as split('/').")
         return _operation("split", self, separator)
@@ -579,7 +579,7 @@ class Operation(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class When(Operation):
-    """`when(condition, value)`, whose cases may go on; null where no condition is true, unless `otherwise` says what."""
+    """`when(condition, value)`, whose cases may continue; null where no condition is true, unless `otherwise` says what."""
 
     def when(self, condition: Expression, value: object) -> When:
         """One more case, for records for which no condition before is true."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -98,7 +98,7 @@ def _moment(value: Any, zone: str) -> datetime:
         moment = EPOCH + timedelta(milliseconds=value)
     else:
         raise TypeError("it takes whole milliseconds since 1970: to_timestamp() makes them of a text")
-    return moment if zone == "UTC" and moment.tzinfo is UTC else moment.astimezone(ZoneInfo(zone))
+    return moment if zone == "UTC" and moment.tzinfo is timezone.utc else moment.astimezone(ZoneInfo(zone))
 
 
 def _milliseconds(moment: datetime) -> int:
@@ -106,4 +106,4 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def _aware(moment: datetime) -> datetime:
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return moment.replace(tzinfo=timezone.utc) if moment.tzinfo is None else moment

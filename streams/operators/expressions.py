@@ -503,7 +503,7 @@ def _of_cells(cells: list[_Cell]) -> FieldColumn:
 
 
 def _chained(expression: Operation) -> tuple[Expression, Callable[[Any], Any]] | None:
-    """What a chain of functions begins with, and the chain as one function; None if it has operands that are no constants."""
+    """What a chain of functions begins with, and the chain as one function; None if it has operands other than constants."""
     if expression.name not in OF_VALUES:
         return None
     value, *constants = expression.operands

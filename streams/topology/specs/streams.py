@@ -54,7 +54,7 @@ class MapValuesSpec(NodeSpec):
 
     Attributes:
         mapper: `(key, value) -> value`.
-        made: What the mapper makes, if that is no function: `fields(...)`, or an expression.
+        made: What the mapper makes, if it is not a function: `fields(...)`, or an expression.
     """
 
     one_result = True
