@@ -13,6 +13,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+from streams.model import iso
+
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -71,7 +73,7 @@ def read_iso(value: Any) -> int:
         return _milliseconds(value)
     if not isinstance(value, str):
         raise TypeError("it takes a text")
-    return _milliseconds(datetime.fromisoformat(value))
+    return _milliseconds(iso.moment(value))
 
 
 def read_time(value: Any, pattern: str) -> int:
