@@ -43,7 +43,7 @@ from streams.errors import (
     ValueNotPicklableError,
 )
 from streams.model.aggregates import Aggregate, AggregateFunctions, NumericAggregate, agg
-from streams.model.expressions import Expression, col, fields, lit
+from streams.model.expressions import Expression, col, fields, lit, when
 from streams.model.record import Change, Record, RecordContext, RecordMetadata, ValueAndTimestamp, Window, Windowed
 from streams.model.timestamps import (
     ConsumedRecord,
@@ -213,4 +213,5 @@ __all__ = [
     "lit",
     "serde_for",
     "timestamp_field",
+    "when",
 ]

@@ -187,7 +187,42 @@ _CONTEXT = {
     "get_state": "here it is store(name)",
 }
 
+_AT_ITSELF = "functions stand at the expression itself, as in col('x').{}"
+
+_EXPRESSION = {
+    "alias": "the name is that of the argument, as in fields(total=col('a') * 2)",
+    **_all("str list struct arr", _AT_ITSELF.format("lower()")),
+    "dt": _AT_ITSELF.format("hour()"),
+    "to_lowercase": "here it is lower()",
+    "to_uppercase": "here it is upper()",
+    **_all("trim strip_chars", "here it is strip()"),
+    **_all("len len_chars size", "here it is length()"),
+    **_all("substr slice", "here it is [start:stop] as in Python, or substring(position, length) as in SQL"),
+    **_all("get_item get list_get", "here it is [0]"),
+    **_all("get_field field", "here it is col('a.b')"),
+    "is_in": "here it is isin([...])",
+    "is_between": "here it is between(low, high)",
+    "astype": "here it is cast(int)",
+    **_all("fill_null fillna coalesce if_null nvl", "here it is otherwise(value)"),
+    **_all("rlike regexp_like matches like", "here it is regexp_extract(pattern, 0).is_not_null()"),
+    "extract": "here it is regexp_extract(pattern, group)",
+    **_all("regexp_replace replace_all", "here it is replace(old, new), of constant texts"),
+    **_all("starts_with", "here it is startswith('a')"),
+    **_all("ends_with", "here it is endswith('a')"),
+    **_all("strptime to_datetime to_date unix_timestamp", "here it is to_timestamp(format)"),
+    **_all("strftime to_string", "here it is date_format(format)"),
+    **_all("year month day minute second dayofmonth", "here it is date_format('%Y').cast(int), or another format"),
+    **_all(
+        "when then",
+        "here it is when(condition, value).otherwise(value), a function of its own: from streams import when",
+    ),
+    **_all(
+        "sum mean avg min max count first last", "here it is an aggregate, as in aggregate(total=agg.sum(col('x')))"
+    ),
+}
+
 OPERATORS: dict[str, dict[str, str]] = {
+    "Expression": _EXPRESSION,
     "KStream": _KSTREAM,
     "KTable": _KTABLE,
     "GlobalKTable": _GLOBAL_TABLE,

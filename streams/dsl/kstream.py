@@ -160,8 +160,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
         Source: Kafka Streams' `KStreamMapValues`.
         """
-        fields = mapper if isinstance(mapper, ValueFields) else None
-        spec = MapValuesSpec(functions.key_value(mapper, "value mapper"), fields)
+        made = mapper if isinstance(mapper, ValueFields | Expression) else None
+        spec = MapValuesSpec(functions.key_value(mapper, "value mapper"), made)
         return self._add("map_values", spec, named, new_value=True, types=(None, self._result_type(mapper)))
 
     @overload

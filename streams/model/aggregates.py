@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from streams.errors import RecordError, TopologyError
 from streams.migration_hints import AnswersUnknownNames
-from streams.model.expressions import Col, Expression
+from streams.model.expressions import Col, Expression, col, lit, when
 from streams.model.ownership import UNCHANGING
 from streams.model.record import pick
 from streams.wording import described
@@ -170,7 +170,7 @@ class Count(_BuiltIn):
         if isinstance(self.field, Expression) and self.field.is_condition:
             raise TopologyError(
                 f"{self.text} would count the records for which the condition is false, too: false is not null. Write "
-                f"agg.sum(({self.field!r}).cast(int)), or filter the stream before it is grouped."
+                f"agg.count(where={self.field!r}), or filter the stream before it is grouped."
             )
         if self.field is not None:
             super().__post_init__()
@@ -415,46 +415,63 @@ class Last(Chosen):
         return later
 
 
+def _read_where(field: Field, where: Expression | None) -> Field:
+    """What an aggregate reads of the records for which a condition is true: null, which takes no part, of the others."""
+    if where is None:
+        return field
+    if not isinstance(where, Expression):
+        raise TopologyError(f"where=... takes a condition such as col('price') > 10, not {described(where)}.")
+    return when(where, col(field) if isinstance(field, str) else field)
+
+
 class AggregateFunctions(AnswersUnknownNames):
-    """The built-in aggregates, available as `agg`: `aggregate(flights=agg.count(), delay=agg.mean("dep.delay"))`."""
+    """The built-in aggregates, available as `agg`: `aggregate(flights=agg.count(), delay=agg.mean("dep.delay"))`.
+
+    With `where=`, a condition, only the records take part for which it is true, not false or null (SQL's FILTER):
+    `agg.count(where=col("delay") > 15)`. Of the others, the field is not even computed, so that it cannot fail. It is short for
+    `when(condition, field)` as the field, which also serves an aggregate of your own.
+    """
 
     @staticmethod
-    def count(field: Field | None = None) -> Aggregate:
+    def count(field: Field | None = None, *, where: Expression | None = None) -> Aggregate:
         """Number of records, or with a field or an expression, of those in which it is there and not null.
 
-        A condition raises `TopologyError`, since false is not null: `agg.sum((col("delay") > 15).cast(int))` counts the true ones.
+        A condition as the field raises `TopologyError`, since false is not null: `agg.count(where=col("delay") > 15)` counts the
+        true ones.
         """
+        if where is not None:
+            return Count(_read_where(lit(1) if field is None else field, where))
         return Count(field)
 
     @staticmethod
-    def sum(field: Field) -> Aggregate:
+    def sum(field: Field, *, where: Expression | None = None) -> Aggregate:
         """Sum of a field; of whole numbers exact, whatever their size."""
-        return Sum(field)
+        return Sum(_read_where(field, where))
 
     @staticmethod
-    def min(field: Field) -> Aggregate:
+    def min(field: Field, *, where: Expression | None = None) -> Aggregate:
         """Smallest number, text or time in a field; of times the result is the ISO text."""
-        return Min(field)
+        return Min(_read_where(field, where))
 
     @staticmethod
-    def max(field: Field) -> Aggregate:
+    def max(field: Field, *, where: Expression | None = None) -> Aggregate:
         """Largest number, text or time in a field; of times the result is the ISO text."""
-        return Max(field)
+        return Max(_read_where(field, where))
 
     @staticmethod
-    def mean(field: Field) -> Aggregate:
+    def mean(field: Field, *, where: Expression | None = None) -> Aggregate:
         """Arithmetic mean of a field, a float."""
-        return Mean(field)
+        return Mean(_read_where(field, where))
 
     @staticmethod
-    def first(field: Field) -> Aggregate:
+    def first(field: Field, *, where: Expression | None = None) -> Aggregate:
         """The field's first value that is not null, in order of processing."""
-        return First(field)
+        return First(_read_where(field, where))
 
     @staticmethod
-    def last(field: Field) -> Aggregate:
+    def last(field: Field, *, where: Expression | None = None) -> Aggregate:
         """The field's last value that is not null, in order of processing."""
-        return Last(field)
+        return Last(_read_where(field, where))
 
 
 agg = AggregateFunctions

@@ -4,7 +4,7 @@ An expression is data: it says which fields it reads, so only these are decoded,
 (`streams.operators.expressions`, which leaves every case that is not simple to the functions here). It is also a function of the
 value, so it fits wherever a function of the value does. The names are those of PySpark and Polars where these agree (`col`, `lit`,
 the operators, `is_null`, `cast`), otherwise PySpark's or SQL's (`isin`, `between`, `least`, `greatest`); `otherwise` stands for
-SQL's COALESCE of two.
+SQL's COALESCE of two, or behind `when` for its ELSE.
 
 Operands are what JSON gives (None, bool, int, float, str, list, dict). Null in, null out, but for `is_null`, `otherwise` and the
 logical operators, which follow SQL's logic of three values. Everything else is Python's: integers have any size, `/` gives a float,
@@ -15,13 +15,17 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from abc import ABC, abstractmethod
+import re
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Final, Literal, NoReturn, TypeAlias, overload
+from zoneinfo import ZoneInfo
 
 from streams.errors import NoFieldsError, RecordError, TopologyError
+from streams.migration_hints import AnswersUnknownNames
+from streams.model import text_functions as texts
 from streams.model.record import has_fields, pick
 from streams.wording import described
 
@@ -114,6 +118,15 @@ def _otherwise(value: Operand, instead: Operand) -> Any:
     return instead() if found is None else found
 
 
+def _case(*operands: Operand) -> Any:
+    """The value behind the first condition that is true, else the last operand; the others are not computed."""
+    *cases, instead = operands
+    for condition, value in zip(cases[::2], cases[1::2], strict=True):
+        if truth(condition()) is True:
+            return value()
+    return instead()
+
+
 def _is_in(value: Any, *candidates: Any) -> bool:
     return value in candidates
 
@@ -136,7 +149,30 @@ def _text(value: Any) -> str:
     return str(value)
 
 
+OF_VALUES: Final[dict[str, Definition]] = {
+    "lower": Definition("{}.lower()", texts.of_text(str.lower), infix=False),
+    "upper": Definition("{}.upper()", texts.of_text(str.upper), infix=False),
+    "strip": Definition("{}.strip()", texts.of_text(str.strip), infix=False),
+    "contains": Definition("{}.contains({})", texts.of_text(texts.contains), infix=False),
+    "startswith": Definition("{}.startswith({})", texts.of_text(str.startswith), infix=False),
+    "endswith": Definition("{}.endswith({})", texts.of_text(str.endswith), infix=False),
+    "replace": Definition("{}.replace({}, {})", texts.of_text(str.replace), infix=False),
+    "split": Definition("{}.split({})", texts.of_text(str.split), infix=False),
+    "regexp_extract": Definition("{}.regexp_extract({}, {})", texts.of_text(texts.regexp_extract), infix=False),
+    "length": Definition("{}.length()", texts.length, infix=False),
+    "item": Definition("{}[{}]", texts.item, infix=False),
+    "slice_from": Definition("{}[{}:]", texts.slice_from, infix=False),
+    "slice": Definition("{}[{}:{}]", texts.slice_between, infix=False),
+    "read_iso": Definition("{}.to_timestamp()", texts.read_iso, infix=False),
+    "read_time": Definition("{}.to_timestamp({})", texts.read_time, infix=False),
+    "hour": Definition("{}.hour({})", texts.hour, infix=False),
+    "date_format": Definition("{}.date_format({}, {})", texts.date_format, infix=False),
+}
+"""The operations on one value, whose other operands are constants."""
+
 OPERATIONS: dict[str, Definition] = {
+    **OF_VALUES,
+    "case": Definition("when({}, {})", _case, lazy=True, infix=False),
     "add": Definition("{} + {}", _add),
     "subtract": Definition("{} - {}", _numbers(operator.sub)),
     "multiply": Definition("{} * {}", _numbers(operator.mul)),
@@ -180,6 +216,9 @@ TRUTH: frozenset[str] = frozenset(
         "is_null",
         "is_not_null",
         "is_in",
+        "contains",
+        "startswith",
+        "endswith",
     }
 )
 """The operations whose results are truth values."""
@@ -191,7 +230,7 @@ ReadField: TypeAlias = Callable[[str], Any]
 _CASTS = {int: "to_int", float: "to_float", str: "to_text"}
 
 
-class Expression(ABC):
+class Expression(AnswersUnknownNames):
     """A computation over fields, made by `col`, `lit` and operators; `expression(value)` computes it for one value.
 
     Operators: `+ - * / // %`, `abs()`, comparisons, and `& | ~` for "and", "or", "not" (with parentheses around comparisons, since
@@ -287,6 +326,104 @@ class Expression(ABC):
         if kind not in _CASTS:
             raise TopologyError(f"cast() takes int, float or str, not {described(kind)}.")
         return _operation(_CASTS[kind], self)
+
+    # Texts and lists --------------------------------------------------------------------------------------------------
+
+    def lower(self) -> Expression:
+        """The text in lower case."""
+        return _operation("lower", self)
+
+    def upper(self) -> Expression:
+        """The text in upper case."""
+        return _operation("upper", self)
+
+    def strip(self) -> Expression:
+        """The text without white space at its ends."""
+        return _operation("strip", self)
+
+    def length(self) -> Expression:
+        """The number of a text's characters, or of a list's elements."""
+        return _operation("length", self)
+
+    def contains(self, part: str) -> Expression:
+        """Whether the text has a part; no pattern."""
+        return _operation("contains", self, _constant("contains", part))
+
+    def startswith(self, start: str) -> Expression:
+        """Whether the text begins with another."""
+        return _operation("startswith", self, _constant("startswith", start))
+
+    def endswith(self, end: str) -> Expression:
+        """Whether the text ends with another."""
+        return _operation("endswith", self, _constant("endswith", end))
+
+    def replace(self, old: str, new: str) -> Expression:
+        """The text with every `old` replaced; no pattern."""
+        return _operation("replace", self, _constant("replace", old), _constant("replace", new))
+
+    def split(self, separator: str) -> Expression:
+        """The parts of a text as a list: `col("url").split("/")[3]`. The separator is taken literally."""
+        if not _constant("split", separator):
+            raise TopologyError("split() takes a separator of at least one character, such as split('/').")
+        return _operation("split", self, separator)
+
+    def substring(self, position: int, length: int) -> Expression:
+        """Characters from a position, which is 1 for the first, as in SQL and PySpark; `[0:10]` counts from 0, as in Python."""
+        if type(position) is not int or type(length) is not int or position < 1 or length < 0:
+            raise TopologyError(
+                f"substring({position!r}, {length!r}) takes a position, which is 1 for the first character, and a length. From the "
+                f"end, write [-3:]."
+            )
+        return self[position - 1 : position - 1 + length]
+
+    def regexp_extract(self, pattern: str, group: int = 1) -> Expression:
+        """A group of the first match of a regular expression of Python (`re.search`), 0 for all of it; null without a match."""
+        try:
+            groups = re.compile(_constant("regexp_extract", pattern)).groups
+        except re.error as error:
+            raise TopologyError(
+                f"regexp_extract({pattern!r}) is not a regular expression of Python: {error}."
+            ) from error
+        if type(group) is not int or not 0 <= group <= groups:
+            raise TopologyError(
+                f"regexp_extract({pattern!r}, {group!r}): the pattern has {groups} groups; 0 is the whole match."
+            )
+        return _operation("regexp_extract", self, pattern, group)
+
+    def __getitem__(self, index: int | slice | str) -> Expression:
+        """An element of a list or a character of a text (null beyond the ends), a part (`[0:10]`), or a field of an object."""
+        if isinstance(index, str) and isinstance(self, Col):
+            return col(f"{self.path}.{index}")
+        if type(index) is int:
+            return _operation("item", self, index)
+        if isinstance(index, slice) and index.step is None:
+            start, stop = (0 if index.start is None else index.start), index.stop
+            if type(start) is int and (stop is None or type(stop) is int):
+                return _operation("slice_from", self, start) if stop is None else _operation("slice", self, start, stop)
+        raise TopologyError(f"{self!r}[...] takes a whole number or two, as in [0] or [0:10], not {described(index)}.")
+
+    def __iter__(self) -> NoReturn:
+        raise TopologyError(
+            f"{self!r} has no elements while the program is built: [0] is the first one of each record's list."
+        )
+
+    # Times ------------------------------------------------------------------------------------------------------------
+
+    def to_timestamp(self, format: str | None = None) -> Expression:
+        """The time of a text as milliseconds since 1970. A text that says no offset is UTC.
+
+        Args:
+            format: As for Python's `datetime.strptime`, such as `"%d.%m.%Y %H:%M"`; None: ISO 8601.
+        """
+        return _operation("read_iso", self) if format is None else _operation("read_time", self, _time_format(format))
+
+    def hour(self, zone: str = "UTC") -> Expression:
+        """The hour of the day, 0 to 23, of a time in milliseconds since 1970; `zone` is such as `"Europe/Berlin"`."""
+        return _operation("hour", self, _time_zone(zone))
+
+    def date_format(self, format: str, zone: str = "UTC") -> Expression:
+        """A time in milliseconds since 1970 as a text; `format` is as for Python's `strftime`, such as `"%Y-%m-%d"`."""
+        return _operation("date_format", self, _time_format(format), _time_zone(zone))
 
     # Comparisons and logic --------------------------------------------------------------------------------------------
 
@@ -416,6 +553,9 @@ class Operation(Expression):
     @property
     def is_condition(self) -> bool:
         """Whether the operation compares, or joins conditions."""
+        if self.name == "case":
+            values = [one for one in results_of(self) if not (isinstance(one, Lit) and one.value is None)]
+            return bool(values) and all(one.is_condition for one in values)
         return self.name in TRUTH or (self.name == "otherwise" and self.operands[0].is_condition)
 
     @property
@@ -425,6 +565,8 @@ class Operation(Expression):
 
     def __repr__(self) -> str:
         how = OPERATIONS[self.name]
+        if self.name == "case":
+            return _case_text(self.operands)
         if self.name == "is_in":
             value, *candidates = self.operands
             constants = [one.value for one in candidates if isinstance(one, Lit)]
@@ -435,16 +577,93 @@ class Operation(Expression):
         return how.text.format(*shown)
 
 
-def _within(operand: Expression, *, first: bool) -> str:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class When(Operation):
+    """`when(condition, value)`, whose cases may continue; null where no condition is true, unless `otherwise` says what."""
+
+    def when(self, condition: Expression, value: object) -> When:
+        """One more case, for records for which no condition before is true."""
+        return When("case", (*self.operands[:-1], _condition(condition), _expression(value), lit(None)))
+
+    def otherwise(self, instead: object) -> Expression:
+        """The value where no condition is true. Where one is, its value stays, also if it is null."""
+        return Operation("case", (*self.operands[:-1], _expression(instead)))
+
+
+def when(condition: Expression, value: object) -> When:
+    """A value for the records for which a condition is true.
+
+    For example:
+
+        when(col("n") > 9, "many").when(col("n") > 1, "few").otherwise("one")
+
+    The first condition that is true decides; what is behind the others is not computed. Without `otherwise`, the rest is null. The
+    name and the form are PySpark's.
+
+    Raises:
+        TopologyError: The condition is not an expression, or the value is neither an expression nor a constant.
+    """
+    return When("case", (_condition(condition), _expression(value), lit(None)))
+
+
+def results_of(case: Operation) -> tuple[Expression, ...]:
+    """The expressions that give the results of a `when`."""
+    return (*case.operands[1:-1:2], case.operands[-1])
+
+
+def _condition(given: object) -> Expression:
+    if not isinstance(given, Expression):
+        raise TopologyError(f"when(...) takes a condition such as col('price') > 10, not {described(given)}.")
+    return given
+
+
+def _expression(given: object) -> Expression:
+    return given if isinstance(given, Expression) else lit(given)
+
+
+def _case_text(operands: Sequence[Expression]) -> str:
+    *cases, instead = [_within(operand, first=False, alone=True) for operand in operands]
+    text = ".".join(f"when({condition}, {value})" for condition, value in zip(cases[::2], cases[1::2], strict=True))
+    return text if instead == "None" else f"{text}.otherwise({instead})"
+
+
+def _constant(method: str, given: str) -> str:
+    if not isinstance(given, str):
+        raise TopologyError(
+            f"{method}() takes a constant text, not {described(given)}: use a function for anything else."
+        )
+    return given
+
+
+def _time_zone(name: str) -> str:
+    try:
+        ZoneInfo(_constant("hour", name))
+    except (ValueError, OSError, KeyError) as error:
+        raise TopologyError(
+            f"There is no time zone {name!r}: write a name such as 'UTC' or 'Europe/Berlin'."
+        ) from error
+    return name
+
+
+def _time_format(given: str) -> str:
+    if "%" not in _constant("date_format", given):
+        raise TopologyError(
+            f"The format {given!r} has no %: it is Python's, such as '%Y-%m-%d %H:%M:%S', where Spark and Java write "
+            f"'yyyy-MM-dd HH:mm:ss'."
+        )
+    return given
+
+
+def _within(operand: Expression, *, first: bool, alone: bool = False) -> str:
     """An operand as part of an operation; constants are as Python writes them, unless a method is called on them."""
     if isinstance(operand, Lit) and not first:
         return repr(operand.value)
-    infix = isinstance(operand, Operation) and OPERATIONS[operand.name].infix
+    infix = not alone and isinstance(operand, Operation) and OPERATIONS[operand.name].infix
     return f"({operand!r})" if infix else repr(operand)
 
 
 def _operation(name: str, *operands: object) -> Expression:
-    return Operation(name, tuple(one if isinstance(one, Expression) else lit(one) for one in operands))
+    return Operation(name, tuple(map(_expression, operands)))
 
 
 def _not_none(other: object, instead: str) -> object:

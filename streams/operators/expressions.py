@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.errors import NoFieldsError
-from streams.model.expressions import Col, Expression, Lit, Operation, truth
+from streams.model.expressions import OF_VALUES, OPERATIONS, Col, Expression, Lit, Operation, truth
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell, encoded
-from streams.serdes.json_text import dumps
+from streams.serdes.json_text import dumps, loads
 
 # --- `Vector`: one value per row, with a kind for each, and the rows that only the definition can decide.
 #
@@ -434,9 +434,102 @@ def otherwise(a: Vector, b: Vector) -> Vector:
     return chosen((a.kinds != ABSENT) | a.unsure, a, b)
 
 
+def case(*operands: Vector) -> Vector:
+    """The rows of the value behind the first condition that is true, else of the last operand."""
+    *cases, found = operands
+    for condition, value in reversed(list(zip(cases[::2], cases[1::2], strict=True))):
+        found = chosen(_is(condition, True), value, found)
+        unsure = condition.unsure | ~condition.is_a(BOOL, ABSENT)
+        found = Vector(found.kinds, found.ints, found.floats, found.texts, found.unsure | unsure)
+    return found
+
+
 def _is(a: Vector, value: bool) -> Bools:
     found: Bools = a.is_a(BOOL) & (a.ints == int(value))
     return found
+
+
+_Cell: TypeAlias = "tuple[int, int, float, bytes | None]"
+"""A kind, an integer, a number and a text, as `encoded` makes them."""
+
+# --- Functions of one value and constants, such as `col("url").split("/")[3].lower()`: a chain of them is computed by its
+# definition, once for each distinct value of the rows.
+
+_NULL: Final = 0
+_UNSURE: Final = 1
+"""The places of null and of what the definition is to decide row by row, before the distinct values."""
+
+
+def of_distinct(function: Callable[[Any], Any], a: Vector) -> Vector:
+    """The results of a function that gives null for null; rows for which it raises an error are unsure."""
+    count = np.broadcast_shapes(a.kinds.shape, a.unsure.shape)[0]
+    kinds = np.broadcast_to(a.kinds, count)
+    is_text, is_int = (kinds == TEXT) | (kinds == OTHER), kinds == INT
+    places = np.where(kinds == ABSENT, _NULL, _UNSURE)
+    cells: list[_Cell | None] = [encoded(None), None]
+    if is_text.any():
+        texts = pc.if_else(pa.array(is_text), full(a.texts, count), pa.scalar(None, pa.binary())).dictionary_encode()
+        places[is_text] = len(cells) + texts.indices.drop_null().to_numpy()
+        cells += [_of_cell(function, loads(text)) for text in texts.dictionary.to_pylist()]
+    if is_int.any():
+        ints, of_rows = np.unique(np.broadcast_to(a.ints, count)[is_int], return_inverse=True)
+        places[is_int] = len(cells) + of_rows
+        cells += [_of_cell(function, value) for value in ints.tolist()]
+    places[np.broadcast_to(a.unsure, count)] = _UNSURE
+    found = of_field(_of_cells([encoded(None) if one is None else one for one in cells]))
+    unsure = np.array([one is None for one in cells])
+    return Vector(
+        found.kinds[places],
+        found.ints[places],
+        found.floats[places],
+        None if found.texts is None else found.texts.take(pa.array(places)),
+        unsure[places],
+    )
+
+
+def _of_cell(function: Callable[[Any], Any], value: Any) -> _Cell | None:
+    """The encoded result; None for an error, which the row itself is to raise."""
+    try:
+        return encoded(function(value))
+    except Exception:
+        return None
+
+
+def _of_cells(cells: list[_Cell]) -> FieldColumn:
+    kinds, ints, floats, texts = zip(*cells, strict=True)
+    return FieldColumn(
+        np.array(kinds, np.uint8), np.array(ints, np.int64), np.array(floats, np.float64), pa.array(texts, pa.binary())
+    )
+
+
+def _chained(expression: Operation) -> tuple[Expression, Callable[[Any], Any]] | None:
+    """What a chain of functions begins with, and the chain as one function; None if it has operands other than constants."""
+    if expression.name not in OF_VALUES:
+        return None
+    value, *constants = expression.operands
+    if not all(isinstance(one, Lit) for one in constants):
+        return None
+    step = partial(_of_value, expression.name, [one.value for one in constants if isinstance(one, Lit)])
+    inner = _chained(value) if isinstance(value, Operation) else None
+    if inner is None:
+        return value, step
+    first, before = inner
+    return first, lambda given: step(before(given))
+
+
+def _of_value(name: str, constants: list[Any], value: Any) -> Any:
+    return OPERATIONS[name].of_values(value, *constants)
+
+
+_HOUR_MS: Final = 3_600_000
+_TIMES_MS: Final = 60_000_000_000_000
+"""Times within so many milliseconds of 1970 are in the years 69 to 3871, which `datetime` has."""
+
+
+def hour_of_utc(a: Vector) -> Vector:
+    null = a.kinds == ABSENT
+    unsure = a.unsure | ~(null | (a.is_a(INT) & ~_beyond(a.ints, _TIMES_MS)))
+    return Vector(np.where(null, np.uint8(ABSENT), np.uint8(INT)), a.ints // _HOUR_MS % 24, np.zeros(1), None, unsure)
 
 
 # --- Computes an expression for all rows of a step: vectorised where that is certain, else by the definition, row by row.
@@ -505,6 +598,11 @@ def _vector(expression: Expression, frame: Frame) -> Vector:
         found = frame.vector(expression.path)
         return found if frame.without_fields is None else _unsure_where(found, frame.without_fields)
     assert isinstance(expression, Operation), "there are no other expressions"
+    if expression.name == "hour" and repr(expression.operands[1]) == repr(Lit("UTC")):
+        return hour_of_utc(_vector(expression.operands[0], frame))
+    if (chained := _chained(expression)) is not None:
+        first, function = chained
+        return of_distinct(function, _vector(first, frame))
     operands = [_vector(operand, frame) for operand in expression.operands]
     vectorised = _VECTORISED.get(expression.name)
     if vectorised is None:
@@ -528,6 +626,7 @@ _VECTORISED: Final[dict[str, Callable[..., Vector]]] = {
     "is_null": is_null,
     "is_not_null": is_not_null,
     "otherwise": otherwise,
+    "case": case,
 }
 """Operations by their names; the definition computes the ones that are missing here."""
 
@@ -551,9 +650,6 @@ def _each(
         except Exception as error:
             failed[row] = error
     return found
-
-
-_Cell: TypeAlias = "tuple[int, int, float, bytes | None]"
 
 
 def _with_values(column: FieldColumn, values: Mapping[int, _Cell]) -> FieldColumn:

@@ -37,6 +37,7 @@ from streams import (
     UuidSerde,
     agg,
     col,
+    when,
 )
 from streams.errors import RecordError
 from streams.model.aggregates import Sum, results
@@ -221,9 +222,7 @@ def test_a_field_is_a_path(field):
     ids=repr,
 )
 def test_a_condition_is_not_counted(condition):
-    with pytest.raises(
-        TopologyError, match=r"agg\.count\(.*would count .* false, too.* Write agg\.sum\(\(.*\)\.cast\(int\)\)"
-    ):
+    with pytest.raises(TopologyError, match=r"agg\.count\(.*would count .* false, too.* Write agg\.count\(where=.*\)"):
         agg.count(condition)
 
 
@@ -460,3 +459,41 @@ def test_accumulators_rest_in_the_store_as_json() -> None:
         driver.create_input_topic("in").pipe_input("a", {"v": 2}, 1)
         driver.create_input_topic("in").pipe_input("a", {"v": 4}, 1)
         assert driver.get_store("s").get("a").value == [[2, 4]]
+
+
+def test_where_leaves_records_out_of_one_aggregate() -> None:
+    builder = StreamsBuilder()
+    paid = col("state") == "paid"
+    builder.stream("in").group_by_key().aggregate(
+        n=agg.count(),
+        paid=agg.count(where=paid),
+        known=agg.count("x", where=paid),
+        sum=agg.sum("x", where=paid),
+        half=agg.mean(col("x") / 2, where=paid),
+        last=agg.last("x", where=~paid),
+    ).to_stream().to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in")
+        topic.pipe_input("k", {"state": "paid", "x": 4})
+        topic.pipe_input("k", {"state": "open", "x": "a text, which no sum takes"})
+        topic.pipe_input("k", {"x": 5})
+        topic.pipe_input("k", {"state": "paid"})
+        assert driver.create_output_topic("out").read_values_to_list()[-1] == {
+            "n": 4, "paid": 2, "known": 1, "sum": 4, "half": 2.0, "last": "a text, which no sum takes",
+        }  # fmt: skip
+
+
+def test_where_is_an_expression_and_part_of_the_identity() -> None:
+    assert agg.sum("x", where=col("y") > 1).identity == agg.sum(when(col("y") > 1, col("x"))).identity
+    assert agg.sum("x", where=col("y") > 1).identity != agg.sum("x", where=col("y") > 2).identity
+    with pytest.raises(TopologyError, match=r"where=\.\.\. takes a condition such as col"):
+        agg.max("x", where=lambda value: value["y"] > 1)  # type: ignore[arg-type]
+    builder = StreamsBuilder()
+    group = builder.stream("in", value_serde=JsonSerde(_Named)).group_by_key()
+    with pytest.raises(TopologyError, match="takes numbers"):
+        group.aggregate(x=agg.sum("name", where=col("name") != ""))
+
+
+@dataclass
+class _Named:
+    name: str

@@ -30,6 +30,7 @@ from streams import (
     fields,
     lit,
     timestamp_field,
+    when,
 )
 from streams.dsl import functions
 from streams.errors import NoFieldsError, RecordError, RecordFailedError
@@ -327,3 +328,56 @@ def test_the_serde_of_a_key_follows_from_the_type_of_the_field() -> None:
     topology = builder.build()
     assert isinstance(topology.stores["counts"].key_serde, Int64Serde)
     assert isinstance(topology.stores["by-degree"].key_serde, Int64Serde)
+
+
+def test_when_takes_the_first_true_case_and_computes_no_other() -> None:
+    size = when(col("n") > 9, "many").when(col("n") > 1, col("n") / col("d"))
+    assert [size({"n": n, "d": 0}) for n in (10, 1, None)] == ["many", None, None]
+    assert [size.otherwise("few")(value) for value in ({"n": 4, "d": 2}, {"n": 1}, {})] == [2.0, "few", "few"]
+    with pytest.raises(RecordError, match="cannot be computed"):
+        size({"n": 2, "d": 0})
+    assert repr(size.otherwise(0)) == "when(col('n') > 9, 'many').when(col('n') > 1, col('n') / col('d')).otherwise(0)"
+
+
+def test_a_when_whose_value_is_null_stays_null() -> None:
+    assert when(col("a") == 7, col("nil")).otherwise(1)(VALUE) is None
+
+
+def test_texts_and_times_are_pythons() -> None:
+    value = {"url": "https://a/b/Item", "at": "2026-07-01T23:30:00+02:00", "l": [1, 2]}
+    parts = fields(
+        last=col("url").split("/")[-1].lower(),
+        first=col("url").substring(1, 5),
+        two=col("l")[1],
+        none=col("l")[2],
+        nested=col("l")["0"],
+        day=col("at").to_timestamp().date_format("%d.%m. %H:%M", "Europe/Berlin"),
+        hour=col("at").to_timestamp().hour(),
+        length=col("l").length(),
+    )
+    assert parts(value) == {
+        "last": "item", "first": "https", "two": 2, "none": None, "nested": 1, "day": "01.07. 23:30", "hour": 21, "length": 2,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda: col("a").str.lower(), r"functions stand at the expression itself, as in col\('x'\).lower"),
+        (lambda: col("a").fillna(0), "here it is otherwise"),
+        (lambda: col("a").isNull, "here it is is_null"),
+        (lambda: col("a").alias("b"), "the name is that of the argument"),
+        (lambda: col("a").lowr(), "did you mean lower"),
+        (lambda: col("a").date_format("yyyy-MM-dd"), "it is Python's"),
+        (lambda: col("a").hour("Berlin"), "There is no time zone 'Berlin'"),
+        (lambda: col("a").regexp_extract("(", 1), "not a regular expression"),
+        (lambda: col("a").regexp_extract("a"), "the pattern has 0 groups"),
+        (lambda: col("a").substring(0, 3), "which is 1 for the first character"),
+        (lambda: col("a")[::2], "takes a whole number or two"),
+        (lambda: list(col("a")), "has no elements while the program is built"),
+        (lambda: when(True, 1), "takes a condition"),
+    ],
+)
+def test_what_others_write_is_answered(wrong: Callable[[], object], says: str) -> None:
+    with pytest.raises((TopologyError, AttributeError), match=says):
+        wrong()

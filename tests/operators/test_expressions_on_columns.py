@@ -16,14 +16,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.errors import StreamsError
-from streams.model.expressions import Expression, col, lit
+from streams.model.expressions import Expression, col, lit, when
 from streams.operators.aggregate.column_rows import cell
 from streams.operators.expressions import Frame, computed, true_rows
 from streams.runtime.reader.json_fields import read_fields
 
 EDGES = [0, 1, -1, 2, 3, 7, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63), 2**63, 2**64 - 1]
 FLOATS = [0.0, -0.0, 0.1, 1.8, -2.5, 1e16, 9007199254740993.0, 1e308, -1e308, 5e-324, 3.0]
-TEXTS = ["", "a", "ab", "ab!", "b", "a/b", "é", "\U0001f600", 'say "x"', "back\\slash", "12", "1.5", "\t", "true"]
+TEXTS = [
+    "2024-03-31T01:30:00.123+01:00",
+    "2026-01-02",
+    "31.12.2025 23:59",
+    "",
+    "a",
+    "ab",
+    "ab!",
+    "b",
+    "a/b",
+    "é",
+    "\U0001f600",
+    'say "x"',
+    "back\\slash",
+    "12",
+    "1.5",
+    "\t",
+    "true",
+]
 numbers = st.sampled_from(EDGES) | st.integers(-20, 20) | st.sampled_from(FLOATS) | st.floats(-1e6, 1e6)
 scalars = st.none() | st.booleans() | numbers | st.sampled_from(TEXTS)
 cells = scalars | st.sampled_from([[1, 2], {"a": 1}, []])
@@ -63,6 +81,26 @@ UNARY: list[Callable[[Any], Any]] = [
     lambda a: a.cast(int),
     lambda a: a.cast(float),
     lambda a: a.cast(str),
+    lambda a: a.lower(),
+    lambda a: a.upper().strip(),
+    lambda a: a.length(),
+    lambda a: a.contains("a"),
+    lambda a: a.startswith("a") | a.endswith("b"),
+    lambda a: a.replace("a", "\\"),
+    lambda a: a.split("/"),
+    lambda a: a.split("b")[-1],
+    lambda a: a[1],
+    lambda a: a[1:],
+    lambda a: a[-2:3].upper(),
+    lambda a: a.substring(1, 2),
+    lambda a: a.regexp_extract("(a)(x)?", 2),
+    lambda a: a.regexp_extract("[a-z]+", 0),
+    lambda a: a.to_timestamp(),
+    lambda a: a.to_timestamp("%d.%m.%Y %H:%M").hour(),
+    lambda a: a.hour(),
+    lambda a: a.hour("Asia/Kolkata"),
+    lambda a: a.date_format("%Y-%m-%d"),
+    lambda a: a.date_format("%H:%M %z", "Europe/Berlin"),
 ]
 
 
@@ -70,6 +108,8 @@ def larger(smaller: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expressi
     return (
         st.builds(lambda how, a, b: how(a, b), st.sampled_from(BINARY), smaller, smaller)
         | st.builds(lambda how, a: how(a), st.sampled_from(UNARY), smaller)
+        | st.builds(lambda a, b, c, d: when(a, b).when(c > 0, d).otherwise(a), smaller, smaller, smaller, smaller)
+        | st.builds(lambda a, b, c: when(a == b, c), smaller, smaller, smaller)
         | st.builds(
             lambda a, among: a.isin(among),
             smaller,
@@ -97,6 +137,13 @@ def test_columns_and_records_pass_the_same_filter(expression: Expression, given_
     true = true_rows(expression, frame, np.ones(len(rows), np.bool_), failed).tolist()
     expected = [outcome(expression.is_true, value) for value in rows]
     assert [str(failed[row]) if row in failed else repr(true[row]) for row in range(len(rows))] == expected
+
+
+@pytest.mark.parametrize("how", UNARY)
+def test_every_function_of_one_value_is_computed_as_for_records(how: Callable[[Any], Any]) -> None:
+    times = [1_700_000_000_000, -1, 253402300800000, -62135596800001, 60_000_000_000_001]
+    rows = [{"a": a} for a in [*EDGES, *times, *FLOATS, *TEXTS, None, True, [1, "x"], {"b": 1}]] + [{}]
+    assert on_columns(how(col("a")), rows) == by_record(how(col("a")), rows)
 
 
 @pytest.mark.parametrize("how", BINARY)

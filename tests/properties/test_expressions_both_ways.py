@@ -40,7 +40,9 @@ scalars = (
     | st.sampled_from([2**53 + 1, 2**63 - 1, 2**64 - 1, -(2**63), 2**64 + 1, -(10**30), 0.5, -0.0, 1e308, 1.0])
     | st.sampled_from(["", "x", "warm", 'a"b', "é", "a\\/b"])
 )
-objects = st.dictionaries(st.sampled_from(["a", "b", "t"]), scalars | st.sampled_from([[1], {"x": 2}, [2**64 + 1]]))
+flat = st.dictionaries(st.sampled_from(["a", "b", "t"]), scalars | st.sampled_from([[1], {"x": 2}, [2**64 + 1]]))
+nested = st.builds(lambda own, inside, within: {**own, "o": {**inside, "o": within}}, flat, flat, flat | scalars)
+objects = flat | nested | st.builds(lambda own, inside: {**own, "o": inside}, flat, scalars | st.just([1]))
 raw_values = objects.map(dumps) | st.sampled_from(
     [None, b"null", b"5", b'"text"', b"[1,2]", b"{bad", b'{"a":"\\u0041"}', b'{"t":"a\\/b","a":1.5}']
 )
@@ -82,6 +84,8 @@ def plain(grouped: KGroupedStream) -> None:
         last=agg.last("t"),
         sum=agg.sum(col("a") + col("b").otherwise(0)),
         mean=agg.mean("a"),
+        positive=agg.count(where=col("a") > 0),
+        of_warm=agg.sum("b", where=col("t") == "warm"),
         materialized=Materialized("plain"),
     ).to_stream().to("out")
 
@@ -108,6 +112,18 @@ def both(grouped: KGroupedStream) -> None:
     windowed(grouped)
 
 
+def unwrapped(stream: KStream) -> KStream:
+    return stream.map_values(col("o")).filter(col("a") != 1)
+
+
+def unwrapped_twice(stream: KStream) -> KStream:
+    return stream.filter(col("o.a").is_not_null() | (col("a") == 1)).map_values(col("o")).map_values(col("o"))
+
+
+def unwrapped_from_fields(stream: KStream) -> KStream:
+    return stream.map_values(fields("a", o=col("o.o"))).map_values(col("o")).select_key(col("t"))
+
+
 def rekeyed(stream: KStream) -> KStream:
     return stream.filter(col("a").is_not_null()).select_key(col("t")).map_values(fields("*", a=col("a") // 2))
 
@@ -119,7 +135,18 @@ def rekeyed_twice(stream: KStream) -> KStream:
 
 
 DEAD_LETTERS = {"deserialization": "dlq", "processing": "dlq", "dead_letter_topic": "dead"}
-HEADS: list[Callable[[KStream], KStream]] = [a_filter, filters, mapped, extended, renamed, rekeyed, rekeyed_twice]
+HEADS: list[Callable[[KStream], KStream]] = [
+    a_filter,
+    filters,
+    mapped,
+    extended,
+    renamed,
+    rekeyed,
+    rekeyed_twice,
+    unwrapped,
+    unwrapped_twice,
+    unwrapped_from_fields,
+]
 
 
 def program(head: Callable[[KStream], KStream], tail: Callable[[KGroupedStream], None]) -> Topology:

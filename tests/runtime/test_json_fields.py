@@ -1,6 +1,7 @@
 """The JSON scanner against orjson: the same cells where it is sure, and never sure of what orjson rejects."""
 
 import json
+from typing import Any
 
 import numpy as np
 import orjson
@@ -9,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streams.errors import NoFieldsError
 from streams.model.record import pick
 from streams.operators.aggregate.column_rows import cell
 from streams.runtime.reader.json_fields import read_fields
+from streams.serdes.json_text import dumps, loads
 
 PATHS = ("a", "bb", "long name", "é", "a.0", "a.2", "bb.1")
 
@@ -140,3 +143,47 @@ def test_slices_and_nulls():
     assert found.null_values.tolist() == [False, True, False, False, False]
     assert list(found.rejected) == [3]
     assert found.fields[0].kinds.dtype == np.uint8
+
+
+INSIDE = ["a", "a.b", "a.b.c", "a.0.b", "b.c", "a.c.0"]
+parts = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**65), 2**65)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=3),
+    lambda smaller: st.lists(smaller, max_size=2) | st.dictionaries(st.sampled_from("abc"), smaller, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    st.lists(
+        parts.map(dumps) | st.sampled_from([None, b'{"a":{"b":1}', b'{"a":{"b":01}}', b'{"a":{"b":1},"a":{"b":2}}']),
+        max_size=6,
+    )
+)
+def test_nested_fields_are_those_of_the_whole_value(values: list[bytes | None]) -> None:
+    found = read_fields(pa.array(values, pa.binary()), INSIDE)
+    for row, value in enumerate(values):
+        try:
+            whole = None if value is None else loads(value)
+            expected = [pick(whole, path) for path in INSIDE]
+        except NoFieldsError:
+            assert found.without_fields[row]
+        except Exception:
+            assert row in found.rejected
+        else:
+            assert [cell(field, row) for field in found.fields] == expected
+            assert found.null_values[row] == (whole is None)
+
+
+def test_nested_fields_are_read_without_decoding_the_values() -> None:
+    values = [dumps({"type": 2, "bid": {"price": price, "extra": "x" * 40, "at": {"ms": 5}}}) for price in range(20)]
+
+    def load(value: bytes) -> Any:
+        raise AssertionError(value)
+
+    found = read_fields(pa.array(values, pa.binary()), ["bid.price", "bid", "bid.at.ms"], load)
+    assert [cell(found.fields[0], row) for row in range(20)] == list(range(20))
+    assert cell(found.fields[2], 7) == 5

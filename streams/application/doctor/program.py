@@ -30,6 +30,7 @@ from streams.checkpoint.compare import position, runs_live
 from streams.config import Execution
 from streams.config.settings import age_in_words
 from streams.errors import RescaleUnfinishedError, ResetUnfinishedError, TopologyMismatchError
+from streams.model.expressions import ValueFields
 from streams.runtime.looked_up import looked_up_by
 from streams.serdes.json import JsonSerde
 from streams.source.offsets import SourceOffsets
@@ -39,7 +40,7 @@ from streams.topology.graph import ProcessorNode, SourceNode
 from streams.topology.plan import SubTopology
 from streams.topology.planning.sub_topologies import possible_names
 from streams.topology.specs.aggregations import AggregationSpec
-from streams.topology.specs.base import Keeps, Keys, NodeSpec
+from streams.topology.specs.base import Keeps, Keys, NodeSpec, Unwraps
 from streams.topology.specs.joins import (
     ForeignKeySubscriptionsSpec,
     ForeignKeyUpdateSpec,
@@ -208,8 +209,10 @@ def _paths(spec: NodeSpec) -> Sequence[str]:
         return function.where.paths
     if isinstance(function, Keys):
         return function.key.paths
-    if isinstance(spec, MapValuesSpec) and spec.fields is not None:
-        return [path for _, expression in spec.fields.computed for path in expression.paths]
+    if isinstance(function, Unwraps):
+        return function.field.paths
+    if isinstance(function, ValueFields):
+        return [path for _, expression in function.computed for path in expression.paths]
     return ()
 
 

@@ -24,7 +24,17 @@ from streams.dsl.nodes.bytecode_types import Unknown, made_by, whole, with_any
 from streams.dsl.nodes.computed_keys import makes_keys
 from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate
-from streams.model.expressions import ALL, Col, Expression, JoinedFields, Operation, ValueFields, col
+from streams.model.expressions import (
+    ALL,
+    Col,
+    Expression,
+    JoinedFields,
+    Lit,
+    Operation,
+    ValueFields,
+    col,
+    results_of,
+)
 from streams.operators.processor import Processor
 from streams.serdes.base import Serde, type_name
 from streams.serdes.by_type import UNIONS, DefaultKeySerde, DerivedSerde, plain_type, serde_for
@@ -225,7 +235,14 @@ def _expression_type(expression: Expression, value: Serde[Any] | None) -> Type:
         for name in expression.path.split("."):
             kind = _field_type(kind, name)
         return kind
+    if isinstance(expression, Operation) and expression.name == "case":
+        kinds = [_expression_type(one, value) for one in results_of(expression) if not _is_none(one)]
+        return kinds[0] if kinds and all(kind == kinds[0] for kind in kinds) else None
     return _CASTS.get(expression.name) if isinstance(expression, Operation) else None
+
+
+def _is_none(expression: Expression) -> bool:
+    return isinstance(expression, Lit) and expression.value is None
 
 
 def _field_type(kind: Type, name: str) -> Type:

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from state.kafka.partitioner import Placement
 from streams.model.expressions import ValueFields
-from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, FieldColumn
-from streams.operators.expressions import Bools, Frame, computed, true_rows
+from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
+from streams.operators.expressions import Bools, Frame, computed, first_bytes, true_rows
 from streams.runtime.handlers import Stage
 from streams.runtime.reader.task_inputs import Piece, tasks_of, written_keys
 from streams.runtime.rows import NULL, SCALAR
@@ -24,7 +24,7 @@ from streams.runtime.step_context import SourceRows, StepContext
 from streams.topology.plan import SubTopology
 from streams.topology.planning.column_head import ColumnStep
 from streams.topology.planning.task_input import TaskInput
-from streams.topology.specs.base import Keeps, Keys
+from streams.topology.specs.base import Keeps, Keys, Unwraps
 
 # --- The columns that leave a source of a reader: behind the operators that work on columns, with their keys, for each entry.
 
@@ -135,6 +135,8 @@ def run_steps(
             made = _kept(does, above, failed)
         elif isinstance(does, Keys):
             made = _keyed(does, above, failed)
+        elif isinstance(does, Unwraps):
+            made = _unwrapped(does, step, above, failed)
         else:
             made = _mapped(does, step, above, failed)
         behind[step.node] = made
@@ -153,6 +155,19 @@ def _kept(does: Keeps, above: Columns, failed: dict[int, Exception]) -> Columns:
 def _keyed(does: Keys, above: Columns, failed: dict[int, Exception]) -> Columns:
     keys = computed(does.key, above.frame(), above.rows, failed)
     return replace(above, rows=without(above.rows, failed), keys=keys)
+
+
+def _unwrapped(does: Unwraps, step: ColumnStep, above: Columns, failed: dict[int, Exception]) -> Columns:
+    """The fields of the field that becomes the value."""
+    values = computed(does.field, above.frame(), above.rows, failed)
+    rows = without(above.rows, failed)
+    null = values.kinds == ABSENT
+    without_fields = rows & ~null
+    if values.texts is not None:
+        firsts = first_bytes(values.texts)
+        without_fields &= ~((values.kinds == TEXT) & ((firsts == ord("{")) | (firsts == ord("["))))
+    moved = {behind: above.fields[before] for behind, before in step.moved if before in above.fields}
+    return Columns(moved, null, without_fields, rows, above.keys)
 
 
 def _mapped(does: ValueFields, step: ColumnStep, above: Columns, failed: dict[int, Exception]) -> Columns:

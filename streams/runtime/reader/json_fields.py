@@ -1,4 +1,4 @@
-"""Declared fields of JSON values as columns: a scanner for flat objects, and the serde for everything else."""
+"""Declared fields of JSON values as columns: a scanner for objects, and the serde for everything else."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from streams.runtime.rows import NULL, SCALAR
 from streams.serdes.json_scan import UNSURE_AT, Bytes, is_utf8, literal_end, plain_text_end, skip_space, text_end
 from streams.serdes.json_text import loads
 
-# --- Finds declared fields in flat JSON objects, for a whole column of values at once (numba).
+# --- Finds declared fields in JSON objects, for a whole column of values at once (numba).
 #
 # Reading 160-byte objects into Python objects with a JSON library costs more than all the rest of the reader's work. The
 # scanner accepts a row only if it is certain that the row is valid JSON that it understood: objects whose values are numbers,
-# strings, true, false and null, and flat arrays of these. Everything else (deeper nesting, unicode escapes, very long
-# numbers, anything malformed) gets the status `UNSURE`, and the serde decides (together with `pick` it is the
+# strings, true, false and null, flat arrays of these, and such objects. Everything else (arrays of objects, unicode escapes, very
+# long numbers, anything malformed) gets the status `UNSURE`, and the serde decides (together with `pick` it is the
 # reference). Numbers with a fraction are read exactly: a mantissa up to 2^53 times or over a power of ten
 # up to 22 is rounded once (Clinger's fast path). Positions are unsigned: for signed ones numba would check for negative
 # indices at every byte, which made the scanner 2.5 times slower.
@@ -32,6 +32,7 @@ UNSURE: Final = 1
 
 _STOP: Final = 255
 _MAX_DIGITS: Final = 18
+_MAX_DEPTH: Final = 16
 _POW10 = 10.0 ** np.arange(23)
 _0, _1, _3 = np.uint64(0), np.uint64(1), np.uint64(3)
 
@@ -164,6 +165,62 @@ def _array(
 
 
 @kernel
+def _object(  # noqa: PLR0911, PLR0912 - one compiled loop, like `scan`
+    data: Bytes, at: Any, end: Any, name: int, name_of: Any, elements: Any, row: int, cells: Any
+) -> Any:  # pragma: no cover - compiled
+    """Position after an object whose content starts at `at`, of scalars, arrays of scalars, and such objects; fills no cells."""
+    if name >= 0:
+        for field in range(len(elements)):
+            if name_of[field] == name and elements[field] >= 0:
+                return UNSURE_AT
+    depth = 1
+    opened = True
+    while at < end:
+        at = skip_space(data, at, end)
+        if at >= end:
+            return UNSURE_AT
+        if opened and data[at] == 125:
+            at += _1
+            depth -= 1
+        else:
+            if data[at] != 34:
+                return UNSURE_AT
+            at = plain_text_end(data, at + _1, end)
+            if at == UNSURE_AT:
+                return UNSURE_AT
+            at = skip_space(data, at, end)
+            if at >= end or data[at] != 58:
+                return UNSURE_AT
+            at = skip_space(data, at + _1, end)
+            if at >= end:
+                return UNSURE_AT
+            if data[at] == 123:
+                depth += 1
+                if depth > _MAX_DEPTH:
+                    return UNSURE_AT
+                opened = True
+                at += _1
+                continue
+            is_array = data[at] == 91
+            at = (
+                _array(data, at + _1, end, -1, name_of, elements, row, cells) if is_array else _scalar(data, at, end)[3]
+            )
+            if at == UNSURE_AT:
+                return UNSURE_AT
+        opened = False
+        at = skip_space(data, at, end)
+        while depth > 0 and at < end and data[at] == 125:
+            depth -= 1
+            at = skip_space(data, at + _1, end) if depth > 0 else at + _1
+        if depth == 0:
+            return at
+        if at >= end or data[at] != 44:
+            return UNSURE_AT
+        at += _1
+    return UNSURE_AT
+
+
+@kernel
 def scan(  # noqa: PLR0912 - one compiled loop; a call per value would cost more than the value
     data: Bytes, offsets: Any, valid: Any, paths: Any, cells: Any, status: Any
 ) -> None:  # pragma: no cover - compiled
@@ -200,6 +257,8 @@ def scan(  # noqa: PLR0912 - one compiled loop; a call per value would cost more
             kind, whole, number = TEXT, np.int64(0), 0.0
             if is_array:
                 at = _array(data, begin + _1, end, name, name_of, elements, row, cells)
+            elif data[begin] == 123:
+                at = _object(data, begin + _1, end, name, name_of, elements, row, cells)
             else:
                 kind, whole, number, at = _scalar(data, begin, end)
             if at == UNSURE_AT:
@@ -259,6 +318,38 @@ class JsonFields:
 
 def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = loads) -> JsonFields:
     """Decode some fields of all values."""
+    if any(_flat(path) is None for path in paths):
+        found = _read_nested(values, paths, load)
+        if found is not None:
+            return found
+    return _read(values, paths, load)
+
+
+def _read_nested(values: pa.BinaryArray, paths: Sequence[str], load: Load) -> JsonFields | None:
+    """Decode nested fields from the texts of the objects that they are in; None if these cannot all be read by themselves.
+
+    The scanner knows names of one object alone. So it finds the objects first, and then their fields.
+    """
+    insides: dict[str, list[str]] = {}
+    for path in paths:
+        if _flat(path) is None:
+            first, _, rest = path.partition(".")
+            insides.setdefault(first, []).append(rest)
+    outer = list(dict.fromkeys([*(path for path in paths if _flat(path) is not None), *insides]))
+    found = _read(values, outer, load)
+    columns = dict(zip(outer, found.fields, strict=True))
+    for first, rests in insides.items():
+        texts = columns[first].texts
+        inside = read_fields(pa.nulls(len(values), pa.binary()) if texts is None else texts, rests, load)
+        if inside.rejected:
+            return None
+        columns.update({f"{first}.{rest}": field for rest, field in zip(rests, inside.fields, strict=True)})
+    found.fields = [columns[path] for path in paths]
+    return found
+
+
+def _read(values: pa.BinaryArray, paths: Sequence[str], load: Load) -> JsonFields:
+    """Decode some fields of all values, without looking into nested objects."""
     count = len(values)
     valid = np.ones(count, np.bool_) if values.null_count == 0 else values.is_valid().to_numpy(zero_copy_only=False)
     cells = _Cells(len(paths), count)

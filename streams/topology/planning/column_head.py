@@ -17,7 +17,7 @@ from streams.serdes.base import Serde, serde_identity
 from streams.serdes.columns import reads_alone
 from streams.serdes.json import is_plain_json
 from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode
-from streams.topology.specs.base import ColumnFunction, Keeps
+from streams.topology.specs.base import ColumnFunction, Keeps, Unwraps
 
 Paths: TypeAlias = dict[str, None]
 """Distinct dotted paths, in order."""
@@ -53,7 +53,7 @@ class ColumnStep:
         parent: The name of the source, or of the step, whose columns it takes.
         source: The name of the source.
         does: What it does.
-        moved: For `ValueFields`, the paths that are taken over rather than computed: path behind the step -> path in front of it.
+        moved: For `ValueFields` and `Unwraps`, the paths that are taken over, not computed: path behind the step -> in front of it.
     """
 
     node: str
@@ -174,6 +174,8 @@ class _Search:
 
     def _inside_computed(self, name: str, does: ColumnFunction, needed: Iterable[str]) -> str | None:
         """Notes the paths that a mapper takes over; why some of them are not columns."""
+        if isinstance(does, Unwraps):
+            self._moved[name] = {path: f"{does.field.path}.{path}" for path in needed}
         if not isinstance(does, ValueFields):
             return None
         computed = dict(does.computed)
@@ -199,6 +201,8 @@ class _Search:
             return dict.fromkeys(node.spec.projection or ())
         does = node.spec.on_columns
         assert not isinstance(does, str), "it would have a reason"
+        if isinstance(does, Unwraps):
+            return dict.fromkeys([does.field.path, *self._moved[node.name].values()])
         if not isinstance(does, ValueFields):
             read = does.where if isinstance(does, Keeps) else does.key
             return {**dict.fromkeys(read.paths), **self._needs[node.name]}

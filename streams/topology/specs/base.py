@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
-from streams.model.expressions import Expression, ValueFields
+from streams.model.expressions import Col, Expression, ValueFields
 from streams.operators.processor import AnyProcessor
 from streams.topology.node_kind import NodeKind
 
@@ -51,8 +51,19 @@ class Keys:
     key: Expression
 
 
-ColumnFunction: TypeAlias = Keeps | Keys | ValueFields
-"""What an operator does to columns: it keeps rows, makes new keys, or makes new fields."""
+@dataclass(frozen=True, slots=True)
+class Unwraps:
+    """New values for columns: one of the fields, such as the event in an envelope.
+
+    Attributes:
+        field: The field.
+    """
+
+    field: Col
+
+
+ColumnFunction: TypeAlias = Keeps | Keys | Unwraps | ValueFields
+"""What an operator does to columns: it keeps rows, makes new keys, takes a field as the value, or makes new fields."""
 
 
 ONE_BY_ONE: Final = "it takes records one by one"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from streams.model.expressions import Expression, ValueFields
+from streams.model.expressions import Col, Expression, ValueFields
 from streams.model.table_columns import RowLayout
 from streams.operators.aggregate.deduplicate import Deduplicate
 from streams.operators.enrich import CallRules, Enrich, OnError, UserClient
@@ -18,7 +18,7 @@ from streams.operators.processor import AnyProcessor
 from streams.operators.retry import Attempts, Retrying
 from streams.operators.stateless import Filter, MapValues, PassThrough, SelectKey, ToRows
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.base import ONE_BY_ONE, ColumnFunction, Keeps, Keys, NodeSpec, Parameters
+from streams.topology.specs.base import ONE_BY_ONE, ColumnFunction, Keeps, Keys, NodeSpec, Parameters, Unwraps
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +54,28 @@ class MapValuesSpec(NodeSpec):
 
     Attributes:
         mapper: `(key, value) -> value`.
-        fields: The fields that the mapper makes; None: anything.
+        made: What the mapper makes, if it is not a function: `fields(...)`, or an expression.
     """
 
     one_result = True
     kind = NodeKind.KSTREAM_MAPVALUES
     mapper: Callable[[Any, Any], Any]
-    fields: ValueFields | None
+    made: ValueFields | Expression | None
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         return MapValues(self.mapper)
 
     @property
     def on_columns(self) -> ColumnFunction | str:
-        if self.fields is None:
+        if isinstance(self.made, Col):
+            return Unwraps(self.made)
+        if isinstance(self.made, Expression):
+            return (
+                "makes a value without fields of an expression: give the result a name, as in fields(n=col('a.n') * 2)"
+            )
+        if self.made is None:
             return "calls a function, which takes whole values: write it as fields(...), such as fields('user', n=col('a.n') * 2)"
-        return self.fields
+        return self.made
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from streams import (
     fields,
     lit,
     timestamp_field,
+    when,
 )
 
 
@@ -33,6 +34,10 @@ warm = col("degrees") * 1.8 + 32 > 68
 assert_type(warm, Expression)
 assert_type(col("a") == 1, Expression)
 assert_type(~warm & (abs(col("degrees")) > 1) | col("sensor").isin(["a", "b"]), Expression)
+
+assert_type(when(warm, 1).when(col("a") > 1, col("b")).otherwise(None), Expression)
+assert_type(col("sensor").split("/")[1].lower(), Expression)
+assert_type(col("at").to_timestamp().hour("Europe/Berlin"), Expression)
 
 assert_type(readings.filter(warm), KStream[str, Reading])
 assert_type(readings.filter_not(warm), KStream[str, Reading])

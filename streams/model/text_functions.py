@@ -1,0 +1,111 @@
+"""What expressions compute of texts, lists and times: functions of one value and constants, which never see null.
+
+Texts are Python's: positions and lengths count characters, `[start:stop]` and `split` work as for `str`. A time is a whole number
+of milliseconds since 1970 in UTC, as in Kafka's records, or a `datetime` of a typed value. Wrong types are a `TypeError`, other
+values that have no result a `ValueError`, which `streams.model.expressions` makes errors of the record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from streams.model import iso
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+def of_text(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose first argument is checked to be a text."""
+
+    def checked(value: Any, *constants: Any) -> Any:
+        if not isinstance(value, str):
+            raise TypeError("it takes a text")
+        return compute(value, *constants)
+
+    return checked
+
+
+def contains(text: str, part: str) -> bool:
+    """Whether a part stands in the text."""
+    return part in text
+
+
+def regexp_extract(text: str, pattern: str, group: int) -> str | None:
+    """The group of the first match; None if there is none."""
+    found = re.search(pattern, text)
+    return None if found is None else found[group]
+
+
+def length(value: Any) -> int:
+    """Characters, or elements."""
+    if not isinstance(value, str | list):
+        raise TypeError("it takes a text or a list")
+    return len(value)
+
+
+def item(value: Any, index: int) -> Any:
+    """An element of a list, or a character; None beyond the ends."""
+    if not isinstance(value, str | list):
+        raise TypeError("it takes a text or a list")
+    return value[index] if -len(value) <= index < len(value) else None
+
+
+def slice_from(value: Any, start: int) -> Any:
+    """The rest of a text or a list."""
+    return slice_between(value, start, None)
+
+
+def slice_between(value: Any, start: int, stop: int | None) -> Any:
+    """A part of a text or a list, as in Python."""
+    if not isinstance(value, str | list):
+        raise TypeError("it takes a text or a list")
+    return value[start:stop]
+
+
+def read_iso(value: Any) -> int:
+    """The time of an ISO 8601 text, which is UTC if it says no offset."""
+    if isinstance(value, datetime):
+        return _milliseconds(value)
+    if not isinstance(value, str):
+        raise TypeError("it takes a text")
+    return _milliseconds(iso.moment(value))
+
+
+def read_time(value: Any, pattern: str) -> int:
+    """The time of a text in a format of `datetime.strptime`, which is UTC if it says no offset."""
+    if not isinstance(value, str):
+        raise TypeError("it takes a text")
+    return _milliseconds(datetime.strptime(value, pattern))  # noqa: DTZ007 - UTC is added where no offset is said
+
+
+def hour(value: Any, zone: str) -> int:
+    """The hour of the day, 0 to 23."""
+    return _moment(value, zone).hour
+
+
+def date_format(value: Any, pattern: str, zone: str) -> str:
+    """The time as a text in a format of `datetime.strftime`."""
+    return _moment(value, zone).strftime(pattern)
+
+
+def _moment(value: Any, zone: str) -> datetime:
+    if isinstance(value, datetime):
+        moment = _aware(value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        moment = EPOCH + timedelta(milliseconds=value)
+    else:
+        raise TypeError("it takes whole milliseconds since 1970: to_timestamp() makes them of a text")
+    return moment if zone == "UTC" and moment.tzinfo is timezone.utc else moment.astimezone(ZoneInfo(zone))
+
+
+def _milliseconds(moment: datetime) -> int:
+    return (_aware(moment) - EPOCH) // _MILLISECOND
+
+
+def _aware(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=timezone.utc) if moment.tzinfo is None else moment
