@@ -19,7 +19,7 @@ from streams.model.aggregates import BUILT_IN, Aggregate, Chosen
 from streams.model.expressions import Expression
 from streams.model.record import NO_TIME, HeldRecord, Record
 from streams.model.windows import TimeWindows
-from streams.operators.aggregate.accumulators import FieldAccumulators, accumulate
+from streams.operators.aggregate.accumulators import accumulate, accumulators_of
 from streams.operators.aggregate.aggregates import (
     FoldedAggregate,
     StreamAggregate,
@@ -169,7 +169,7 @@ class Folding(NamedTuple):
         slots = np.empty(len(known), np.int64)
         slots[np.argsort(~known, kind="stable")] = np.arange(len(known))
         before = self.codec.old_values(stored.filter(pa.array(known)))
-        accumulators = FieldAccumulators(self.fields, columns, before, len(known))
+        accumulators = accumulators_of(self.fields, columns, before, len(known), len(at))
         accumulators.apply(at, slots[groups.of_rows])
         accumulators.check()
         timestamps = np.full(len(known), -1, np.int64)
@@ -184,12 +184,14 @@ class Folding(NamedTuple):
         changes = Changes(accumulators.values(slots[order]), old)
         keys, timestamps = keys.take(pa.array(order)), timestamps[order]
         values = self.codec.timestamped_column(keys, accumulators.written(slots[order], self.codec), timestamps)
-        last = batch.take(last_rows[order])
-        inner, starts = last.keys, groups.starts[order]
+        last = last_rows[order]
+        inner, starts = batch.keys.take(last), groups.starts[order]
         named = inner if self.size_ms is None else WindowedKeys(inner, starts, starts + self.size_ms)
-        results = ColumnarBatch(named, changes, timestamps, np.arange(len(order)), last.headers)
-        held = HeldRows(lambda row: _held(keys, results, row), np.arange(len(order)))
-        return FoldedGroups(keys, starts, values, timestamps, replace(results, held=held))
+        headers = None if batch.headers is None else [batch.headers[row] for row in last.tolist()]
+        numbers = np.arange(len(order))
+        held = HeldRows(lambda row: _held(keys, results, row), numbers)
+        results = ColumnarBatch(named, changes, timestamps, numbers, headers, held=held)
+        return FoldedGroups(keys, starts, values, timestamps, results)
 
 
 def _held(keys: BinaryColumn, results: ColumnarBatch, row: int) -> HeldRecord:
