@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from state.columns import BinaryColumn, decode_headers, encode_headers
+from state.columns import BinaryColumn, binary_column, decode_headers, encode_headers
 from state.errors import ProduceError
 from state.headers import Header, name_bytes
 from state.kafka.config import ClientConfig, consumer_config
@@ -105,10 +105,10 @@ class SendColumns:
         return cls.of_columns(
             topic,
             -1 if partition is None else partition,
-            pa.array([key], pa.binary()),
-            pa.array([value], pa.binary()),
+            binary_column([key]),
+            binary_column([value]),
             np.array([timestamp_ms], np.int64),
-            pa.array([encode_headers(headers)], pa.binary()) if headers else None,
+            binary_column([encode_headers(headers)]) if headers else None,
         )
 
 

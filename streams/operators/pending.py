@@ -94,6 +94,9 @@ def emit_together(
 
     They stay pending if one of them cannot be written, to be emitted one by one (`emit_pending`), so that only that one is lost.
     """
+    if not store.pending:
+        store.forget_cache()
+        return
     updates = sorted(store.pending.values(), key=lambda one: one[2].timestamp)
     rows = [row for _, _, row in updates]
     values = [row.value for row in rows]

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from streams import (
     JoinWindows,
+    JsonSerde,
     Materialized,
     SessionWindows,
     SlidingWindows,
@@ -21,11 +23,16 @@ from streams import (
     col,
 )
 from streams.errors import RecordError
-from streams.operators.aggregate.accumulators import accumulate, add_rows
+from streams.operators.aggregate import accumulators
+from streams.operators.aggregate.accumulators import accumulate, accumulators_of, add_rows
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
+from streams.operators.aggregate.functions import FieldAggregates
+from streams.operators.columnar import OneByOne
+from streams.operators.stores.codec import Codec
 from streams.testing import TopologyTestDriver
 from tests.operators.both_ways import HUGE, KINDS, Step, check, examples, steps
 
+CODEC = Codec("changelog", JsonSerde(), JsonSerde())
 modes = st.sampled_from(["strict", "compat"])
 WINDOWS = {
     "groups": st.sampled_from([None, TimeWindows(10, 10, 0), TimeWindows(10, 3, 4), TimeWindows(20, 5, 30)]),
@@ -72,13 +79,15 @@ def counted(windows):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("few", [0, accumulators.FEW], ids=["arrays", "objects"])
 @pytest.mark.parametrize("kind", WINDOWS)
 @examples
 @given(st.data())
-def test_built_in_aggregates(kind, data):
+def test_built_in_aggregates(kind, few, data):
     windows = data.draw(WINDOWS[kind] | FAR["sliding"] if kind == "sliding" else WINDOWS[kind])
     retention = data.draw(st.sampled_from([None, 10_000])) if kind == "sessions" else None
-    check(many(windows, retention), data.draw(steps()), mode=data.draw(modes))
+    with patch.object(accumulators, "FEW", few):
+        check(many(windows, retention), data.draw(steps()), mode=data.draw(modes))
 
 
 @pytest.mark.slow
@@ -180,3 +189,31 @@ def test_accumulate_equals_its_twin(kind, data, before):
     assert after(accumulate, aggregate, found, at, groups, start) == after(
         add_rows, aggregate, found, at, groups, start
     )
+
+
+@settings(deadline=None)
+@given(st.data(), st.lists(numbers, max_size=4), st.booleans())
+def test_few_rows_are_added_and_written_as_many_are(data, before, bare):
+    """One by one as objects, and as arrays of numbers and texts: the same bytes for the store and for the sink."""
+    kinds = ["count"] if bare else KINDS
+    fields = FieldAggregates({kind: getattr(agg, kind)("x") for kind in kinds}, bare)
+    rows = data.draw(st.lists(st.tuples(numbers | st.none(), st.integers(0, 3)), min_size=1, max_size=20))
+    known = [[started(one, [x]) for one in fields.aggregates.values()] for x in before]
+    found = [column([x for x, _ in rows])] * len(kinds)
+    at, groups = np.arange(len(rows), dtype=np.int64)[::2], np.array([g for _, g in rows], np.int64)[::2]
+    slots = np.unique(groups)[::-1]
+
+    def written(few):
+        with patch.object(accumulators, "FEW", few):
+            made = accumulators_of(fields, found, [one[0] for one in known] if bare else known, 4, len(at))
+            made.apply(at, groups)
+            made.check()
+            values = made.values(slots)
+            texts = values.column(JsonSerde(), "").to_pylist()
+            return repr(made.take(slots)), made.written(slots, CODEC).to_pylist(), texts, repr(list(values))
+
+    try:
+        arrays = written(0)
+    except OneByOne:
+        return  # the definition decides
+    assert written(accumulators.FEW) == arrays

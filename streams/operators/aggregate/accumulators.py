@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
+from itertools import repeat
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,10 +14,10 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from state.columns import BinaryColumn
+from state.columns import BinaryColumn, binary_column
 from state.numba_kernels import kernel
 from streams.model.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
-from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell
+from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell, cells
 from streams.operators.aggregate.functions import FieldAggregates
 from streams.operators.columnar import JsonValues, OneByOne
 from streams.operators.stores.codec import Codec
@@ -264,6 +265,10 @@ class Accumulators(ABC):
         return [self.results(slots)]
 
 
+FEW = 32
+"""Up to so many rows and texts cost less as objects, one by one, than the forty calls of compiled code for arrays of them."""
+
+
 class FieldAccumulators:
     """The accumulators of several aggregates, in the form in which a store holds them.
 
@@ -308,7 +313,8 @@ class FieldAccumulators:
 
     def written(self, slots: Int64s, codec: Codec) -> BinaryColumn:
         present = np.flatnonzero(slots >= 0)
-        texts = self.stored(slots[present]) if codec.holds_json else codec.values(self.take(slots[present]))
+        joins = codec.holds_json and len(present) > FEW
+        texts = self.stored(slots[present]) if joins else codec.values(self.take(slots[present]))
         return spread(texts, present, slots)
 
     def results(self, slots: Int64s) -> pa.BinaryArray:
@@ -325,12 +331,51 @@ class FieldAccumulators:
 
         def make() -> list[Any]:
             made: list[Any] = [None] * len(slots)
-            for row, accumulator in zip(present.tolist(), self.take(slots[present]), strict=True):
-                made[row] = self._fields.result(accumulator)
+            for row, result in zip(present.tolist(), self._fields.results(self.take(slots[present])), strict=True):
+                made[row] = result
             return made
 
-        texts = spread(self.results(slots[present]), present, slots)
-        return JsonValues(texts, make)
+        if len(present) > FEW:
+            return JsonValues(spread(self.results(slots[present]), present, slots), make)
+        values = make()
+        return JsonValues(binary_column([None if value is None else dumps(value) for value in values]), make)
+
+
+class FewAccumulators(FieldAccumulators):
+    """The same for few rows, by the definition (`add_rows`), which for those costs less than arrays. Slots are not merged."""
+
+    def __init__(
+        self, fields: FieldAggregates, columns: Sequence[FieldColumn | None], before: Sequence[Any], slots: int
+    ) -> None:
+        self._fields, self._bare, self._columns = fields, fields.bare, columns
+        known = [[one] for one in before] if fields.bare else list(before)
+        self._after: list[list[Any]] = [
+            [accumulators[index] for accumulators in known] + [one.initial() for _ in range(slots - len(known))]
+            for index, one in enumerate(fields.aggregates.values())
+        ]
+
+    def apply(self, rows: Int64s, slots: Int64s) -> None:
+        parts = zip(self._fields.aggregates.values(), self._columns, self._after, strict=True)
+        self._after = [add_rows(aggregate, column, rows, slots, before) for aggregate, column, before in parts]
+
+    def check(self) -> None:
+        """Nothing: `add_rows` has raised the record's own error."""
+
+    def take(self, slots: Int64s) -> list[Any]:
+        at = slots.tolist()
+        columns = [[after[slot] for slot in at] for after in self._after]
+        return columns[0] if self._bare else [list(row) for row in zip(*columns, strict=True)]
+
+
+def accumulators_of(
+    fields: FieldAggregates, columns: Sequence[FieldColumn | None], before: Sequence[Any], slots: int, rows: int
+) -> FieldAccumulators:
+    """What adds so many rows for the least.
+
+    Raises:
+        OneByOne: See `FieldAccumulators`, as the arguments.
+    """
+    return (FewAccumulators if rows <= FEW else FieldAccumulators)(fields, columns, before, slots)
 
 
 class _Counts(Accumulators):
@@ -524,8 +569,8 @@ def add_rows(
     aggregate: Aggregate, column: FieldColumn | None, rows: Int64s, groups: Int64s, before: list[Any]
 ) -> list[Any]:
     after = list(before)
-    for row, group in zip(rows.tolist(), groups.tolist(), strict=True):
-        value = cell(column, row) if column is not None else None
+    values = repeat(None) if column is None else cells(column, rows)
+    for value, group in zip(values, groups.tolist(), strict=False):
         after[group] = aggregate.updated(after[group], value)
     return after
 

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn, rows_where
+from state.columns import BinaryColumn, binary_column, number_column, rows_where
 from streams.errors import RecordError, StreamsError
 from streams.model.aggregates import BUILT_IN, Aggregate, Chosen
 from streams.model.expressions import Expression
 from streams.model.record import NO_TIME, HeldRecord, Record
 from streams.model.windows import TimeWindows
-from streams.operators.aggregate.accumulators import FieldAccumulators, accumulate
+from streams.operators.aggregate.accumulators import accumulate, accumulators_of
 from streams.operators.aggregate.aggregates import (
     FoldedAggregate,
     StreamAggregate,
@@ -162,18 +162,19 @@ class Folding(NamedTuple):
         Raises:
             Exception: They cannot be folded at once.
         """
-        batch, keys = rows.batch, pa.array(rows.data, pa.binary()).take(pa.array(groups.codes))
+        batch, keys = rows.batch, binary_column(rows.data).take(number_column(groups.codes))
         stored = self.stored(keys, groups.starts)
         known = stored.is_valid().to_numpy(zero_copy_only=False)
         # Slots with known accumulators come first.
         slots = np.empty(len(known), np.int64)
         slots[np.argsort(~known, kind="stable")] = np.arange(len(known))
-        before = self.codec.old_values(stored.filter(pa.array(known)))
-        accumulators = FieldAccumulators(self.fields, columns, before, len(known))
+        there = stored if known.all() else stored.filter(pa.array(known))
+        before = self.codec.old_values(there)
+        accumulators = accumulators_of(self.fields, columns, before, len(known), len(at))
         accumulators.apply(at, slots[groups.of_rows])
         accumulators.check()
         timestamps = np.full(len(known), -1, np.int64)
-        timestamps[known] = timestamps_of(stored.filter(pa.array(known)))
+        timestamps[known] = timestamps_of(there)
         np.maximum.at(timestamps, groups.of_rows, batch.timestamps[at])
         order = np.argsort(timestamps, kind="stable")
         last_rows = np.zeros(len(known), np.int64)
@@ -182,14 +183,16 @@ class Folding(NamedTuple):
         if self.send_old:
             old = [self.fields.result(before[slot]) if slot < len(before) else None for slot in slots[order].tolist()]
         changes = Changes(accumulators.values(slots[order]), old)
-        keys, timestamps = keys.take(pa.array(order)), timestamps[order]
+        keys, timestamps = keys.take(number_column(order)), timestamps[order]
         values = self.codec.timestamped_column(keys, accumulators.written(slots[order], self.codec), timestamps)
-        last = batch.take(last_rows[order])
-        inner, starts = last.keys, groups.starts[order]
+        last = last_rows[order]
+        inner, starts = batch.keys.take(last), groups.starts[order]
         named = inner if self.size_ms is None else WindowedKeys(inner, starts, starts + self.size_ms)
-        results = ColumnarBatch(named, changes, timestamps, np.arange(len(order)), last.headers)
-        held = HeldRows(lambda row: _held(keys, results, row), np.arange(len(order)))
-        return FoldedGroups(keys, starts, values, timestamps, replace(results, held=held))
+        headers = None if batch.headers is None else [batch.headers[row] for row in last.tolist()]
+        numbers = np.arange(len(order))
+        held = HeldRows(lambda row: _held(keys, results, row), numbers)
+        results = ColumnarBatch(named, changes, timestamps, numbers, headers, held=held)
+        return FoldedGroups(keys, starts, values, timestamps, results)
 
 
 def _held(keys: BinaryColumn, results: ColumnarBatch, row: int) -> HeldRecord:

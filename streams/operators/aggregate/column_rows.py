@@ -16,6 +16,8 @@ from streams.model.windows import TimeWindows
 from streams.operators.columnar import ValueColumn
 from streams.serdes.json_text import dumps, loads
 
+Int64s = npt.NDArray[np.int64]
+
 # --- The declared fields of values, in place of the values.
 
 ABSENT: Final = 0
@@ -77,6 +79,15 @@ def cell(column: FieldColumn, row: int) -> Any:
     return loads(column.texts[row].as_py())
 
 
+def cells(column: FieldColumn, rows: Int64s) -> list[Any]:
+    """`cell` of each of some rows."""
+    kinds = column.kinds[rows].tolist()
+    if TEXT in kinds:
+        return [cell(column, row) for row in rows.tolist()]
+    numbers = zip(kinds, column.ints[rows].tolist(), column.floats[rows].tolist(), strict=True)
+    return [whole if kind == INT else number if kind == FLOAT else None for kind, whole, number in numbers]
+
+
 def encoded(value: Any) -> tuple[int, int, float, bytes | None]:
     """Kind, integer, number and text of a cell for a Python value. An integer beyond 64 bits is stored as text."""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -127,8 +138,6 @@ class FieldValues(ValueColumn):
 
 
 # --- Puts the rows of a step in the order of their keys; rows of one key stay in processing order (a counting sort).
-
-Int64s = npt.NDArray[np.int64]
 
 
 class RowsByKey(NamedTuple):

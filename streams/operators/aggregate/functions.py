@@ -189,6 +189,16 @@ class FieldAggregates:
         (aggregate,) = self.aggregates.values()
         return aggregate.result(stored)
 
+    def results(self, stored: Sequence[Any]) -> list[Any]:
+        """`result` of many accumulators, none None: one pass for each aggregate that has results of its own."""
+        if self.bare:
+            return list(map(self.result, stored))
+        columns = [
+            column if type(one).result is Aggregate.result else list(map(one.result, column))
+            for one, column in zip(self.aggregates.values(), zip(*stored, strict=True), strict=False)
+        ]
+        return [dict(zip(self.aggregates, row, strict=True)) for row in zip(*columns, strict=True)]
+
 
 _SCALARS: Final = frozenset({int, float, str, bool, type(None)})
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from state.columns import number_column
 from state.kafka.partitioner import Placement
 from streams.model.expressions import ValueFields
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
@@ -234,9 +235,9 @@ def field_rows(
     columns = piece.columns
     keys = piece.keys.dictionary_encode() if new_keys is None else new_keys
     arrays: dict[str, pa.Array] = {
-        "offset": pa.array(columns.offsets),
-        "seq": pa.array(np.full(len(columns), seq, np.int32)),
-        "timestamp": pa.array(timestamps),
+        "offset": number_column(columns.offsets),
+        "seq": number_column(np.full(len(columns), seq, np.int32)),
+        "timestamp": number_column(timestamps),
         "key": keys,
     }
     arrays.update({name: pa.array(flag) for name, flag in flags.items() if flag.any()})
@@ -257,12 +258,16 @@ def _cells(path: str, field: FieldColumn) -> dict[str, pa.Array]:
     columns: dict[str, pa.Array] = {}
     is_int, is_float = field.kinds == INT, field.kinds == FLOAT
     if is_int.any():
-        columns[f"i:{path}"] = pa.array(field.ints, mask=~is_int)
+        columns[f"i:{path}"] = _numbers(field.ints, is_int)
     if is_float.any():
-        columns[f"d:{path}"] = pa.array(field.floats, mask=~is_float)
+        columns[f"d:{path}"] = _numbers(field.floats, is_float)
     if field.texts is not None:
         columns[f"j:{path}"] = field.texts
     return columns
+
+
+def _numbers(numbers: npt.NDArray[Any], there: Bools) -> pa.Array:
+    return number_column(numbers) if there.all() else pa.array(numbers, mask=~there)
 
 
 def routes_of(keys: pa.DictionaryArray, partition: int, tasks: int, placement: Placement) -> npt.NDArray[np.int32]:
