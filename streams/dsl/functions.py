@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from streams.errors import TopologyError
-from streams.model.expressions import Expression, JoinedFields, ValueFields, compiled_joiner
+from streams.model.compiled_joiner import compiled_joiner
+from streams.model.expressions import Expression, JoinedFields, ValueFields
 from streams.wording import described
 
 Function: TypeAlias = Callable[..., Any]

@@ -228,7 +228,7 @@ def aggregate(stream: KStream, field: str = "a") -> None:
     [
         (lambda s: aggregate(s.filter(lambda v: True, "f")), "'f' calls a function, which takes whole values"),
         (lambda s: aggregate(s.map_values(lambda v: v, "f")), "write it as fields(...)"),
-        (lambda s: aggregate(s.map_values(col("a"), "f")), "write it as fields(...)"),
+        (lambda s: aggregate(s.map_values(col("a"), "f")), None),
         (lambda s: aggregate(s.filter(*PLAIN).peek(print, "p")), "'p' takes whole records"),
         (lambda s: aggregate(s.peek(print, "p").filter(*PLAIN)), "'p' takes whole records"),
         (lambda s: aggregate(s.merge(s.filter(*PLAIN), "both")), "'both' takes whole records"),
