@@ -40,8 +40,8 @@ class Run:
         first_result_s: From the start to the first committed result.
         steady: Whether the measured time is a steady state.
         output_records: Records in the output topics.
-        figures: Memory (`TreeUsage.memory_mb`), bytes and records of internal topics, the machine's speed
-            (`probe_us`), latencies, ...
+        figures: Memory (`TreeUsage.memory_mb`) and its growth (`TreeUsage.growth`), the CPU of the broker for a record
+            (`broker_cpu_us`), bytes and records of internal topics, the machine's speed (`probe_us`), latencies, ...
         why: Differences or the error, in words.
     """
 

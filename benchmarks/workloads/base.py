@@ -137,11 +137,11 @@ class Workload(ABC):
             round_: The number of the round, from 1.
             end_ms: The largest timestamp of the input.
         """
-        keys = [closing_key(partition, PARTITIONS) for partition in range(PARTITIONS)]
+        keys = [closing_key(partition, self.partitions) for partition in range(self.partitions)]
         sample = padded('{"n":NNNNNNNN,"v":10.000', 100)
         for role in self.inputs:
-            values = texts(sample, {"NNNNNNNN": np.full(PARTITIONS, 99_999_999 - round_)}, PARTITIONS)
-            times = np.full(PARTITIONS, end_ms + CLOSING_MS * round_)
+            values = texts(sample, {"NNNNNNNN": np.full(self.partitions, 99_999_999 - round_)}, self.partitions)
+            times = np.full(self.partitions, end_ms + CLOSING_MS * round_)
             yield Batch(role, pa.array(keys, pa.binary()), values, times)
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from benchmarks.generators import readings
 from benchmarks.generators.records import Batch
 from benchmarks.verify.compare import Verdict
-from benchmarks.workloads.base import PARTITIONS, Output, RunConfig, Workload
+from benchmarks.workloads.base import Output, RunConfig, Workload
 from streams import StreamsBuilder, Topology
 from topologies import devices
 from topologies.comparison import compare
@@ -44,7 +44,7 @@ class DevicesWorkload(Workload):
 
     def verify(self, size: str, found: Output) -> Verdict:
         generated = self.devices(size)
-        sent = all_readings(generated, partitions_of(generated, PARTITIONS))
+        sent = all_readings(generated, partitions_of(generated, self.partitions))
         grace_ms = found.config.parameters["grace_ms"]
         differences: list[str] = []
         records = 0

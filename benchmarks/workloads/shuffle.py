@@ -10,7 +10,7 @@ import numpy.typing as npt
 from benchmarks.generators.records import BLOCK, START_MS, Batch
 from benchmarks.generators.text import binary
 from benchmarks.verify.compare import Verdict, compare, table_of
-from benchmarks.workloads.base import PARTITIONS, Output, RunConfig, Workload, number_of
+from benchmarks.workloads.base import Output, RunConfig, Workload, number_of
 from streams import BytesSerde, Consumed, Grouped, StreamsBuilder, Topology
 
 _WIDTH = 1_024
@@ -42,7 +42,7 @@ class Shuffle(Workload):
             data[:] = payload
             data[:, :8] = block.astype(">u8")[:, None].view(np.uint8)
             n = np.arange(begin, begin + len(block), dtype=np.int64)
-            yield Batch("events", None, binary(data), START_MS + n // 250, (n % PARTITIONS).astype(np.int32))
+            yield Batch("events", None, binary(data), START_MS + n // 250, (n % self.partitions).astype(np.int32))
 
     def topology(self, config: RunConfig) -> Topology:
         consumers = config.parameters["consumers"]
