@@ -153,18 +153,18 @@ OF_VALUES: Final[dict[str, Definition]] = {
     "lower": Definition("{}.lower()", texts.of_text(str.lower), infix=False),
     "upper": Definition("{}.upper()", texts.of_text(str.upper), infix=False),
     "strip": Definition("{}.strip()", texts.of_text(str.strip), infix=False),
-    "contains": Definition("{}.contains({})", texts.of_text(texts.contains), infix=False),
+    "contains": Definition("{}.contains({})", texts.of_text(operator.contains), infix=False),
     "startswith": Definition("{}.startswith({})", texts.of_text(str.startswith), infix=False),
     "endswith": Definition("{}.endswith({})", texts.of_text(str.endswith), infix=False),
     "replace": Definition("{}.replace({}, {})", texts.of_text(str.replace), infix=False),
     "split": Definition("{}.split({})", texts.of_text(str.split), infix=False),
     "regexp_extract": Definition("{}.regexp_extract({}, {})", texts.of_text(texts.regexp_extract), infix=False),
-    "length": Definition("{}.length()", texts.length, infix=False),
-    "item": Definition("{}[{}]", texts.item, infix=False),
-    "slice_from": Definition("{}[{}:]", texts.slice_from, infix=False),
-    "slice": Definition("{}[{}:{}]", texts.slice_between, infix=False),
+    "length": Definition("{}.length()", texts.of_text_or_list(len), infix=False),
+    "item": Definition("{}[{}]", texts.of_text_or_list(texts.item), infix=False),
+    "slice_from": Definition("{}[{}:]", texts.of_text_or_list(texts.part), infix=False),
+    "slice": Definition("{}[{}:{}]", texts.of_text_or_list(texts.part), infix=False),
     "read_iso": Definition("{}.to_timestamp()", texts.read_iso, infix=False),
-    "read_time": Definition("{}.to_timestamp({})", texts.read_time, infix=False),
+    "read_time": Definition("{}.to_timestamp({})", texts.of_text(texts.read_time), infix=False),
     "hour": Definition("{}.hour({})", texts.hour, infix=False),
     "date_format": Definition("{}.date_format({}, {})", texts.date_format, infix=False),
 }
@@ -415,15 +415,17 @@ class Expression(AnswersUnknownNames):
         Args:
             format: As for Python's `datetime.strptime`, such as `"%d.%m.%Y %H:%M"`; None: ISO 8601.
         """
-        return _operation("read_iso", self) if format is None else _operation("read_time", self, _time_format(format))
+        if format is None:
+            return _operation("read_iso", self)
+        return _operation("read_time", self, _time_format("to_timestamp", format))
 
     def hour(self, zone: str = "UTC") -> Expression:
         """The hour of the day, 0 to 23, of a time in milliseconds since 1970; `zone` is such as `"Europe/Berlin"`."""
-        return _operation("hour", self, _time_zone(zone))
+        return _operation("hour", self, _time_zone("hour", zone))
 
     def date_format(self, format: str, zone: str = "UTC") -> Expression:
         """A time in milliseconds since 1970 as a text; `format` is as for Python's `strftime`, such as `"%Y-%m-%d"`."""
-        return _operation("date_format", self, _time_format(format), _time_zone(zone))
+        return _operation("date_format", self, _time_format("date_format", format), _time_zone("date_format", zone))
 
     # Comparisons and logic --------------------------------------------------------------------------------------------
 
@@ -554,7 +556,7 @@ class Operation(Expression):
     def is_condition(self) -> bool:
         """Whether the operation compares, or joins conditions."""
         if self.name == "case":
-            values = [one for one in results_of(self) if not (isinstance(one, Lit) and one.value is None)]
+            values = results_of(self)
             return bool(values) and all(one.is_condition for one in values)
         return self.name in TRUTH or (self.name == "otherwise" and self.operands[0].is_condition)
 
@@ -607,8 +609,9 @@ def when(condition: Expression, value: object) -> When:
 
 
 def results_of(case: Operation) -> tuple[Expression, ...]:
-    """The expressions that give the results of a `when`."""
-    return (*case.operands[1:-1:2], case.operands[-1])
+    """The expressions that give the results of a `when`, without constant nulls."""
+    found = (*case.operands[1:-1:2], case.operands[-1])
+    return tuple(one for one in found if not (isinstance(one, Lit) and one.value is None))
 
 
 def _condition(given: object) -> Expression:
@@ -635,9 +638,9 @@ def _constant(method: str, given: str) -> str:
     return given
 
 
-def _time_zone(name: str) -> str:
+def _time_zone(method: str, name: str) -> str:
     try:
-        ZoneInfo(_constant("hour", name))
+        ZoneInfo(_constant(method, name))
     except (ValueError, OSError, KeyError) as error:
         raise TopologyError(
             f"There is no time zone {name!r}: write a name such as 'UTC' or 'Europe/Berlin'."
@@ -645,8 +648,8 @@ def _time_zone(name: str) -> str:
     return name
 
 
-def _time_format(given: str) -> str:
-    if "%" not in _constant("date_format", given):
+def _time_format(method: str, given: str) -> str:
+    if "%" not in _constant(method, given):
         raise TopologyError(
             f"The format {given!r} has no %: it is Python's, such as '%Y-%m-%d %H:%M:%S', where Spark and Java write "
             f"'yyyy-MM-dd HH:mm:ss'."

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from functools import partial
+from types import UnionType
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -19,20 +21,19 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-def of_text(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose first argument is checked to be a text."""
-
+def _of(kinds: type | UnionType, what: str, compute: Callable[..., Any]) -> Callable[..., Any]:
     def checked(value: Any, *constants: Any) -> Any:
-        if not isinstance(value, str):
-            raise TypeError("it takes a text")
+        if not isinstance(value, kinds):
+            raise TypeError(f"it takes {what}")
         return compute(value, *constants)
 
     return checked
 
 
-def contains(text: str, part: str) -> bool:
-    """Whether a part stands in the text."""
-    return part in text
+of_text = partial(_of, str, "a text")
+"""Makes a function check that its first argument is a text."""
+of_text_or_list = partial(_of, str | list, "a text or a list")
+"""The same for texts and lists."""
 
 
 def regexp_extract(text: str, pattern: str, group: int) -> str | None:
@@ -41,29 +42,13 @@ def regexp_extract(text: str, pattern: str, group: int) -> str | None:
     return None if found is None else found[group]
 
 
-def length(value: Any) -> int:
-    """Characters, or elements."""
-    if not isinstance(value, str | list):
-        raise TypeError("it takes a text or a list")
-    return len(value)
-
-
 def item(value: Any, index: int) -> Any:
     """An element of a list, or a character; None beyond the ends."""
-    if not isinstance(value, str | list):
-        raise TypeError("it takes a text or a list")
     return value[index] if -len(value) <= index < len(value) else None
 
 
-def slice_from(value: Any, start: int) -> Any:
-    """The rest of a text or a list."""
-    return slice_between(value, start, None)
-
-
-def slice_between(value: Any, start: int, stop: int | None) -> Any:
-    """A part of a text or a list, as in Python."""
-    if not isinstance(value, str | list):
-        raise TypeError("it takes a text or a list")
+def part(value: Any, start: int, stop: int | None = None) -> Any:
+    """A part of a text or a list, as in Python; without `stop`, up to the end."""
     return value[start:stop]
 
 
@@ -76,11 +61,9 @@ def read_iso(value: Any) -> int:
     return _milliseconds(iso.moment(value))
 
 
-def read_time(value: Any, pattern: str) -> int:
+def read_time(text: str, pattern: str) -> int:
     """The time of a text in a format of `datetime.strptime`, which is UTC if it says no offset."""
-    if not isinstance(value, str):
-        raise TypeError("it takes a text")
-    return _milliseconds(datetime.strptime(value, pattern))  # noqa: DTZ007 - UTC is added where no offset is said
+    return _milliseconds(datetime.strptime(text, pattern))  # noqa: DTZ007 - UTC is added where no offset is said
 
 
 def hour(value: Any, zone: str) -> int:

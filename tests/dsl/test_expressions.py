@@ -373,6 +373,8 @@ untyped: Any = col
         (lambda: untyped("a").alias("b"), "the name is that of the argument"),
         (lambda: untyped("a").lowr(), "did you mean lower"),
         (lambda: col("a").date_format("yyyy-MM-dd"), "it is Python's"),
+        (lambda: untyped("a").date_format("%Y", 1), r"^date_format\(\) takes a constant text"),
+        (lambda: untyped("a").to_timestamp(1), r"^to_timestamp\(\) takes a constant text"),
         (lambda: col("a").hour("Berlin"), "There is no time zone 'Berlin'"),
         (lambda: col("a").regexp_extract("(", 1), "not a regular expression"),
         (lambda: col("a").regexp_extract("a"), "the pattern has 0 groups"),

@@ -29,7 +29,6 @@ from streams.model.expressions import (
     Col,
     Expression,
     JoinedFields,
-    Lit,
     Operation,
     ValueFields,
     col,
@@ -236,13 +235,9 @@ def _expression_type(expression: Expression, value: Serde[Any] | None) -> Type:
             kind = _field_type(kind, name)
         return kind
     if isinstance(expression, Operation) and expression.name == "case":
-        kinds = [_expression_type(one, value) for one in results_of(expression) if not _is_none(one)]
+        kinds = [_expression_type(one, value) for one in results_of(expression)]
         return kinds[0] if kinds and all(kind == kinds[0] for kind in kinds) else None
     return _CASTS.get(expression.name) if isinstance(expression, Operation) else None
-
-
-def _is_none(expression: Expression) -> bool:
-    return isinstance(expression, Lit) and expression.value is None
 
 
 def _field_type(kind: Type, name: str) -> Type:
