@@ -33,6 +33,8 @@ STUCK_S = 180.0
 START_S = 240.0
 DRAIN_S = 300.0
 APPLICATION_ID = "drill"
+END, READ = "end", "read"
+"""What of a topic an application changes: where it ends, and how far the application's group has read it."""
 LONGEST_AWAY_S = 30.0
 REST_S = 3.0
 """Seconds without a commit after which an application without input has nothing to do any more."""
@@ -259,18 +261,19 @@ class World:
         *options: str,
         target: str = "",
         environment: Mapping[str, str] | None = None,
-        apart_from: Collection[str] = (),
+        apart_from: Collection[tuple[str, str]] = (),
     ) -> str:
         """Starts a driver that must end with a named error before anything is written; returns the error's text.
 
-        `apart_from` are topics that may be written: live tasks of another sub-topology note their positions meanwhile.
+        `apart_from` may change: topics with `END` or `READ`. Live tasks of another sub-topology note their positions meanwhile.
 
         Raises:
             DrillFailed: The driver ended otherwise, or wrote something.
         """
-        before = self._written(apart_from)
+        before = self._written()
         said = self.ends_with(error, *options, target=target, environment=environment)
-        changed = [place for place, end in self._written(apart_from).items() if before.get(place) != end]
+        found = self._written().items()
+        changed = [at for at, end in found if before.get(at) != end and (at[0], at[2]) not in apart_from]
         self.require(not changed, f"{error} was raised, but something was written before: {changed}")
         return said
 
@@ -320,15 +323,15 @@ class World:
             places = [(topic, number) for topic, info in found.items() for number in range(info.partitions)]
             return admin.end_offsets(places, committed=False)
 
-    def _written(self, apart_from: Collection[str]) -> dict[tuple[str, int, str], int]:
-        """Ends of all logs that the application writes, and its group's offsets; without some topics."""
-        topics = [topic for topic in (*self.subject.outputs, *self.internal_topics()) if topic not in apart_from]
+    def _written(self) -> dict[tuple[str, int, str], int]:
+        """Ends of all logs that the application writes (`END`), and its group's offsets (`READ`)."""
+        topics = [*self.subject.outputs, *self.internal_topics()]
         places = self._ends(topics)
         with self.admin() as admin:
             # Of a driver that was killed: the broker aborts what it has left open.
             wait_until_decided(admin, places, DECIDED_S)
             offsets = admin.group_offsets(APPLICATION_ID)
-        kinds = {"end": self._ends(topics), "read": {at: end for at, end in offsets.items() if at[0] not in apart_from}}
+        kinds = {END: self._ends(topics), READ: offsets}
         return {(*place, kind): end for kind, found in kinds.items() for place, end in found.items()}
 
     # The end

@@ -33,6 +33,28 @@ def test_a_drill_whose_fault_lies_in_its_own_program_takes_no_other(streams) -> 
     assert "D25 cannot be held with a program of your own" in result.output
 
 
+@pytest.mark.parametrize(
+    ("options", "live", "ids"),
+    [
+        ((), True, ["D01", "D17"]),
+        (("--execution", "live"), True, ["D01"]),
+        (("--execution", "micro-batch"), False, ["D01", "D17"]),
+    ],
+)
+def test_the_default_is_live(
+    streams, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], live: bool, ids: list[str]
+) -> None:
+    asked: list[tuple[str, bool]] = []
+
+    def held(drill: Drill, *_: Any, live: bool, **__: Any) -> DrillResult:
+        asked.append((drill.id, live))
+        return DrillResult(drill)
+
+    monkeypatch.setattr("streams.cli.drill.run_drill", held)
+    assert streams("drill", "run", "D01", "D17", *options).exit_code == 0
+    assert asked == [(one, live) for one in ids]
+
+
 def test_what_went_wrong_is_said_and_written_at_once(streams, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     page, pages = tmp_path / "drills.md", []
 

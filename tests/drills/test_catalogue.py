@@ -146,6 +146,19 @@ def test_a_run_that_the_broker_itself_has_spoiled_is_repeated_with_other_seeds(t
     assert seeds == list(range(1, ATTEMPTS + 1))
 
 
+@pytest.mark.parametrize(
+    ("not_live", "asked", "live"), [("", True, True), ("it is about files", True, False), ("", False, False)]
+)
+def test_a_drill_runs_live_unless_it_is_about_micro_batches(
+    tmp_path: Path, not_live: str, asked: bool, live: bool
+) -> None:
+    drill = Drill("D99", "a drill", "a fault", "all", lambda world: world.saw(f"live: {world.live}"), not_live=not_live)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "World", EmptyWorld)
+        result = run_drill(drill, OwnProgram(), lambda text: None, folder=tmp_path, live=asked)
+    assert result.evidence == [f"live: {live}"]
+
+
 def test_a_repeated_run_may_pass(tmp_path: Path) -> None:
     def run(world: World) -> None:
         if world.seed == 1:

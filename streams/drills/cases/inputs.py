@@ -12,12 +12,12 @@ from state.kafka.partitioner import partition_for_key
 from streams.drills.drill import drill
 from streams.drills.program import KEYS, ORDERS, PARTITIONS, PAYMENTS, TOTALS
 from streams.drills.topics import read_committed
-from streams.drills.world import APPLICATION_ID, World
+from streams.drills.world import APPLICATION_ID, END, READ, World
 from streams.source.log import STEP
 
 GROWN = 2 * PARTITIONS
 _SECOND = "by-region-repartition"
-_OF_THE_SECOND = f"{APPLICATION_ID}-{_SECOND}", commits_topic(APPLICATION_ID, _SECOND)
+_OF_THE_SECOND = {(commits_topic(APPLICATION_ID, _SECOND), END), (f"{APPLICATION_ID}-{_SECOND}", READ)}
 """What tasks of the second sub-topology write even if they have no records: their positions."""
 
 
