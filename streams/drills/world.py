@@ -298,6 +298,10 @@ class World:
             names = admin.topic_names()
         return [name for name in names if name.startswith(f"{APPLICATION_ID}-") and name.endswith(ending)]
 
+    def all_have_state(self) -> bool:
+        """Whether there are rows in each partition of each changelog, readable or not."""
+        return all(end > 0 for end in self._ends(self.internal_topics("-changelog")).values())
+
     def commits(self) -> int:
         """The number of offsets that markers have taken in all commits topics, readable or not."""
         return sum(self._ends(self.internal_topics("-commits")).values())

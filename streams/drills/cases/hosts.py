@@ -15,6 +15,7 @@ from streams.drills.hosts import ClusterApplication, LoopbackHost, step_of, why_
 from streams.drills.processes import CommandProcess
 from streams.drills.program import ORDERS, PARTITIONS, TOTALS
 from streams.drills.world import APPLICATION_ID, World
+from streams.live.slot import REPORT_EVERY_S
 
 NAMESPACES = "root, for namespaces"
 EXCLUDING = ("--set", "spark.excludeOnFailure.taskAndStage.enabled=true")
@@ -40,8 +41,11 @@ def started(world: World) -> tuple[LoopbackHost, LoopbackHost]:
         return {(one.sub_topology, one.task) for host in world.cluster.hosts for one in host.tasks(APPLICATION_ID)}
 
     world.wait_for(lambda: have_run() == EVERY, "each task has run on a host")
-    # The driver knows where a task has run once its step is reported, which is before the next one begins.
+    world.wait_for(world.all_have_state, "each task has state that can be lost")
+    # The driver knows where a task has run once its step is reported: before the next one begins, or live once a second.
     world.wait_for(world.grows(), "results of a further step")
+    if world.live:
+        time.sleep(2 * REPORT_EVERY_S)
     other, busy = sorted(world.cluster.hosts, key=lambda host: len(host.tasks(APPLICATION_ID)))
     world.require(bool(busy.tasks(APPLICATION_ID)), "no host has state of tasks")
     world.say(f"the hosts are {kind(world)}; they have the tasks {names(busy)} and {names(other)}")
