@@ -25,9 +25,10 @@ from streams.live.task import LiveTask, Tally
 from streams.live.watch import Watch
 from streams.logs.json_lines import set_context
 from streams.metrics.application import StepFigures
+from streams.metrics.memory import host_name
 from streams.metrics.reports import DriverAddress
 from streams.microbatch.job import QueryJob
-from streams.microbatch.step import figures_of, log_failed_attempt, step_events, task_step
+from streams.microbatch.step import figures_of, log_failed_attempt, restored, step_events, task_step
 from streams.source.offsets import SourceOffsets
 
 REPORT_EVERY_S = 1.0
@@ -393,8 +394,10 @@ class Slot:
         self._link.tell({"sub": sub, "task": task, "events": [event]})
 
     def _report_open(self, task: LiveTask) -> None:
-        events = step_events(self._attempt, -1, task.access.stores.report)
-        opened = {"sub": task.job.sub.name, "task": task.task, "events": events, "attempt": self._attempt}
+        """Tells what it has restored: later reports are about steps, and the lease may end before the first one."""
+        done = task.access.stores.report
+        opened = {"sub": task.job.sub.name, "task": task.task, "events": step_events(self._attempt, -1, done)}
+        opened |= {"attempt": self._attempt, "opened": host_name(), "restored": restored(done)}
         self._link.tell(opened)
 
 
@@ -413,7 +416,6 @@ def report_of(task: LiveTask, tally: Tally) -> StepFigures:
         batch_id=marker.version,
         total_s=round(tally.total_s / tally.steps, 6),
         cpu_s=round(tally.cpu_s, 6),
-        restore=tally.restore,
         live=True,
         steps=tally.steps,
     )

@@ -23,11 +23,10 @@ from streams.errors import NewPartitionsError
 from streams.live.alignment import BEHIND_AFTER_S, FREE, Bound, Reached
 from streams.live.arrived import Arrivals, Arrived
 from streams.live.partitions import UNHEARD_S, Ending, OpenReader, OwnPartition, OwnPartitions, Pace, Reader
-from streams.metrics.application import RestoreFigures
 from streams.microbatch.global_tables import count_global_tables, global_stores
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import StepRows
-from streams.microbatch.step import BatchContext, TaskAccess, count_copy, restored, step_process
+from streams.microbatch.step import BatchContext, TaskAccess, step_process
 from streams.model.record import NO_TIME
 from streams.runtime.outputs import OutputTopics
 from streams.runtime.settings import Counters
@@ -53,11 +52,7 @@ _AT_ONCE = {"queued.min.messages": "100000"}
 
 @dataclass
 class Tally:
-    """What a task has done since its last report.
-
-    Attributes:
-        restore: What its session has restored at the beginning; empty in later reports, so that it counts once.
-    """
+    """What a task has done since its last report."""
 
     steps: int = 0
     counts: dict[str, int] = field(default_factory=dict)
@@ -66,7 +61,6 @@ class Tally:
     total_s: float = 0.0
     cpu_s: float = 0.0
     event_times: dict[TopicPartition, int] = field(default_factory=dict)
-    restore: RestoreFigures | None = None
 
 
 @dataclass(frozen=True)
@@ -156,8 +150,6 @@ class LiveTask:
     def __enter__(self) -> LiveTask:
         with ExitStack() as opened:
             opened.enter_context(self.session)
-            self.tally.restore = restored(self.access.stores.report)
-            count_copy(self.access.stores.report, self.tally.counters)
             for topic, at in self._positions().items():
                 reader = self._open_reader(topic, self.task, at)
                 opened.callback(reader.close)

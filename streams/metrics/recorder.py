@@ -17,13 +17,14 @@ from streams.metrics.application import (
     MicroBatchFigures,
     PartitionMetrics,
     Readiness,
+    RestoreFigures,
     StepFigures,
     StoreRestore,
     SubTopologyMetrics,
     TaskMetrics,
 )
 from streams.metrics.memory import MemoryMeter
-from streams.runtime.settings import Counters
+from streams.runtime.settings import MOVED, RESTORED_FROM_COPY, Counters
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,18 @@ class MetricsRecorder:
             late = known.running_since_ms is None and not known.is_live
             found = _ended(progress) if late else progress
             self._subs[sub] = replace(known, restores={**known.restores, (task, store): found})
+
+    def opened(self, sub: str, task: int, restore: RestoreFigures | None, moved: bool) -> None:
+        """Takes in what a live task has restored before it could begin, and whether it was on another host before."""
+        with self._lock:
+            known = self._subs[sub]
+            counters, before = Counters(known.counters), known.tasks.get(task, TaskMetrics())
+            counters.add(MOVED, moved)
+            tasks = dict(known.tasks)
+            if restore is not None:
+                counters.add(RESTORED_FROM_COPY, restore.copies)
+                tasks[task] = replace(before, restored=before.restored.plus(restore))
+            self._subs[sub] = replace(known, counters=counters, tasks=tasks)
 
     def step(
         self, sub: str, batch_id: int, steps: tuple[StepFigures, ...], at_ms: int | None = None

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from state.changelog import note_needed
 from state.commit.decide import TaskIdentity
@@ -30,7 +30,7 @@ from streams.metrics.reports import RestoreReporter, Tell
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import Row, StepRows
 from streams.runtime.outputs import OutputTopics
-from streams.runtime.settings import Counters
+from streams.runtime.settings import RESTORED_FROM_COPY, Counters
 from streams.runtime.task.task import StepOutput, StreamTask
 from streams.source.partition_times import with_partition_times
 
@@ -251,18 +251,16 @@ def restored(done: RestoreReport | None) -> RestoreFigures | None:
 def count_copy(done: RestoreReport | None, counters: Counters) -> None:
     """Counts a restore that has taken over a copy."""
     if done is not None and done.copy:
-        counters.add("restored_from_copy", 1)
+        counters.add(RESTORED_FROM_COPY, 1)
 
 
-# --- Which host runs each task: reported with every step, so that the driver sees a task move.
+# --- Which host runs each task: reported with every step and when a live task is opened, so that the driver sees a task move.
 #
 # Local state makes a host the right place for a task. Spark prefers the executor that has loaded its own copy of the
 # task's state (`StateStoreCoordinator`), and takes another one if that executor has no free core within
 # `spark.locality.wait`, or has ended. A task that has moved brings the local stores there to its marker first, which
 # is what a move costs.
 
-MOVED: Final = "moved"
-"""Counter: steps on another host than the task's step before."""
 SAY_EVERY_S = 10.0
 """Seconds between two lines about moves of the same task; the counter has all of them."""
 
@@ -283,15 +281,15 @@ class TaskHosts:
         self._hosts: dict[tuple[str, int], str] = {}
         self._said: dict[tuple[str, int], float] = {}
 
-    def moved(self, sub: str, step: StepFigures) -> bool:
-        """Takes in the report of a step; returns whether its task has moved since its last step."""
-        if not step.host:
+    def moved(self, sub: str, task: int, host: str, restore: RestoreFigures | None) -> bool:
+        """Takes in where a task is, and what it has restored there; returns whether it has moved."""
+        if not host:
             return False
-        key, now = (sub, step.task), self._clock()
-        before = self._hosts.setdefault(key, step.host)
-        self._hosts[key] = step.host
-        if before != step.host and now - self._said.get(key, -SAY_EVERY_S) >= SAY_EVERY_S:
+        key, now = (sub, task), self._clock()
+        before = self._hosts.setdefault(key, host)
+        self._hosts[key] = host
+        if before != host and now - self._said.get(key, -SAY_EVERY_S) >= SAY_EVERY_S:
             self._said[key] = now
-            how = step.restore.how if step.restore else "its state was there"
-            self.lines.append(f"task {step.task} moved from {before} to {step.host}: {how}")
-        return before != step.host
+            how = restore.how if restore else "its state was there"
+            self.lines.append(f"task {task} moved from {before} to {host}: {how}")
+        return before != host

@@ -84,16 +84,19 @@ class TaskSettings:
 # `cpu_ns:<node>`: CPU time, where operators are timed: of a source with the head behind it, and of the nodes of a task that are
 # timed together (`streams.topology.planning.units`), under the name of the first one.
 # `followed:<sample>`: a sample of a record (`streams.runtime.following`).
-# `restored_from_copy`: 1 if the step had to restore its stores and began with a snapshot or a replica's copy.
+# `restored_from_copy`: 1 if a step, or a live task at its beginning, had to restore its stores and began with a snapshot or a
+# replica's copy.
 # `early:<source>`: rows from outside Kafka with a time before 1970.
 # `looked_up:<node>`, `unmatched:<node>:<reason>`: records for which a join has looked on its other side, and how many of
 # them found nothing there.
-# `moved`, which the driver counts: steps on another host than the step of the task before.
+# `moved`, which the driver counts: steps, or beginnings of live tasks, on another host than before.
 
 ONE_BY_ONE: Final = "one_by_one:"
 CPU_NS: Final = "cpu_ns:"
 LOOKED_UP: Final = "looked_up:"
 UNMATCHED: Final = "unmatched:"
+RESTORED_FROM_COPY: Final = "restored_from_copy"
+MOVED: Final = "moved"
 
 
 class Counters(dict[str, int]):

@@ -22,11 +22,11 @@ from rich.table import Table
 from state.secrets import mask
 from streams.config import StreamsConfig
 from streams.config.settings import age_in_words
-from streams.metrics.application import PARTS, StepFigures, SubTopologyMetrics
+from streams.metrics.application import PARTS, RestoreFigures, StepFigures, SubTopologyMetrics
 from streams.metrics.recorder import MetricsRecorder
-from streams.microbatch.step import MOVED, TaskHosts
+from streams.microbatch.step import TaskHosts
 from streams.runtime.looked_up import looked_up_in
-from streams.runtime.settings import ONE_BY_ONE
+from streams.runtime.settings import MOVED, ONE_BY_ONE
 from streams.source.offsets import SourceOffsets
 
 log = logging.getLogger("streams.progress")
@@ -149,7 +149,9 @@ class Progress:
         """Takes in the reports of a finished micro-batch's tasks."""
         before = self.subs[sub].counters
         counted = (
-            replace(one, counters={**one.counters, MOVED: 1}) if self._task_hosts.moved(sub, one) else one
+            replace(one, counters={**one.counters, MOVED: 1})
+            if self._task_hosts.moved(sub, one.task, one.host, one.restore)
+            else one
             for one in steps
         )
         self.metrics.step(sub, batch_id, tuple(counted))
@@ -158,14 +160,23 @@ class Progress:
             pace = self._paces[sub]
             pace.committed_at = self._clock()
             pace.count(pace.committed_at, after.records_in)
-            moves, self._task_hosts.lines = self._task_hosts.lines, []
-        for move in moves:
-            self.say(f"{self.title}/{sub}: {move}")
+        self._say_moves(sub)
         for name in after.counters.keys() - before.keys():
             if name.startswith(ONE_BY_ONE):
                 node, _, reason = name.removeprefix(ONE_BY_ONE).partition(":")
                 self.say(f"{self.title}/{sub}: '{node}' processes records one by one, which takes longer: {reason}")
         self._show()
+
+    def opened(self, sub: str, task: int, host: str, restore: RestoreFigures | None) -> None:
+        """Takes in that a live task was opened: its lease may end before its first step, and its restore counts nevertheless."""
+        self.metrics.opened(sub, task, restore, moved=self._task_hosts.moved(sub, task, host, restore))
+        self._say_moves(sub)
+
+    def _say_moves(self, sub: str) -> None:
+        with self._lock:
+            moves, self._task_hosts.lines = self._task_hosts.lines, []
+        for move in moves:
+            self.say(f"{self.title}/{sub}: {move}")
 
     def query(self, progress: Any) -> None:
         """Takes in Spark's own progress of a query, for the lag."""

@@ -52,7 +52,7 @@ from streams.logs.events import (
 )
 from streams.logs.json_lines import fields_logged_once
 from streams.logs.output import set_up_program
-from streams.metrics.application import StepFigures, StoreRestore
+from streams.metrics.application import RestoreFigures, StepFigures, StoreRestore
 from streams.metrics.export import serving
 from streams.metrics.recorder import START
 from streams.metrics.reports import RESTORING
@@ -561,6 +561,9 @@ class StreamsApplication:
             self._stepped(sub, message["report"]["version"], [message])
         elif "events" in message:
             self.events.reported(sub, message["task"], message["events"])
+        if "opened" in message:
+            done = message["restored"]
+            self.progress.opened(sub, message["task"], message["opened"], done and RestoreFigures(**done))
         if "read" in message and self._run_end is not None:
             self._run_end.hear(sub, message["read"])
         if "positions" in message:

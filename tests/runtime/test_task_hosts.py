@@ -11,8 +11,8 @@ from streams.microbatch.step import SAY_EVERY_S, TaskHosts, restored
 from streams.spark.progress import Progress
 
 
-def report(host, task=0, restore=None):
-    return StepFigures(task, 1, host=host, restore=restore)
+def report(host, restore=None):
+    return StepFigures(0, 1, host=host, restore=restore)
 
 
 def read(action, copy="", records=5):
@@ -20,10 +20,10 @@ def read(action, copy="", records=5):
 
 
 def said(first, second, restore):
-    placement = TaskHosts()
-    assert not placement.moved("orders", report(first))
-    placement.moved("orders", report(second, restore=restore))
-    return placement.lines
+    hosts = TaskHosts()
+    assert not hosts.moved("orders", 0, first, None)
+    hosts.moved("orders", 0, second, restore)
+    return hosts.lines
 
 
 def test_a_line_says_where_a_task_has_moved_and_what_that_has_cost():
@@ -40,21 +40,21 @@ def test_a_line_says_where_a_task_has_moved_and_what_that_has_cost():
 
 def test_every_move_counts_but_a_task_that_moves_all_the_time_is_a_line_every_ten_seconds():
     now = [0.0]
-    placement = TaskHosts(lambda: now[0])
+    hosts = TaskHosts(lambda: now[0])
     moves = 0
     for step in range(100):
         now[0] += SAY_EVERY_S / 20
-        moves += placement.moved("orders", report("ab"[step % 2]))
+        moves += hosts.moved("orders", 0, "ab"[step % 2], None)
     assert moves == 99
-    assert len(placement.lines) == 5
+    assert len(hosts.lines) == 5
 
 
 def test_tasks_of_sub_topologies_are_told_apart():
-    placement = TaskHosts()
-    placement.moved("orders", report("a"))
-    placement.moved("orders", report("b", task=1))
-    placement.moved("pairs", report("b"))
-    assert placement.lines == []
+    hosts = TaskHosts()
+    hosts.moved("orders", 0, "a", None)
+    hosts.moved("orders", 1, "b", None)
+    hosts.moved("pairs", 0, "b", None)
+    assert hosts.lines == []
 
 
 def test_progress_shows_moves_and_counts_them():
@@ -67,3 +67,22 @@ def test_progress_shows_moves_and_counts_them():
     assert "shop/orders: task 0 moved from a to b: rolled forward by 5 changelog records" in out.getvalue()
     assert progress.subs["orders"].counters == {"moved": 1}
     assert "moved 1" in out.getvalue()
+
+
+def test_a_live_task_that_is_opened_and_never_steps_has_moved_and_restored():
+    """Its lease may end at once, for instance because the number of executors has changed; the next one finds the state there."""
+    out = StringIO()
+    progress = Progress("shop", Console(file=out, width=200), clock=lambda: 0.0)
+    progress.started("orders", 1, ("orders",))
+    with progress:
+        progress.opened("orders", 0, "a", None)
+        progress.opened("orders", 0, "b", read(Action.TAIL, "the replica in var"))
+        progress.opened("orders", 0, "b", None)
+        progress.step("orders", 1, [report("b")])
+    assert (
+        "shop/orders: task 0 moved from a to b: taken over from the replica in var, then 5 changelog records"
+        in out.getvalue()
+    )
+    orders = progress.subs["orders"]
+    assert orders.counters == {"moved": 1, "restored_from_copy": 1}
+    assert (orders.tasks[0].restored.copies, orders.tasks[0].restored.records) == (1, 5)
