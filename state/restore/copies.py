@@ -22,7 +22,7 @@ from state.restore.snapshots import Snapshot, TaskSnapshots
 from state.stores.position import StoreOrigin, read_meta
 from state.stores.spec import StoreSpec
 from state.stores.task_store import TaskStore
-from state.tables.files import make_private
+from state.tables.files import MODE, make_private
 from state.tables.open_tables import DiskTable, open_table
 from state.tables.rocks_common import RocksSettings
 
@@ -179,9 +179,10 @@ class ReplicaCopy:
     def fetch(self, into: Path) -> None:
         table = open_table(self.folder / DATABASE, self.settings)
         try:
-            # RocksDB makes the folder itself.
+            # RocksDB makes the folder itself, and lets other users in.
             into.rmdir()
             table.checkpoint(into)
+            into.chmod(MODE)
         finally:
             table.close()
 

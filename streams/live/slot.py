@@ -213,6 +213,7 @@ class Slot:
     def _close_untaken(self) -> None:
         for task, opening in self._opening.items():
             if opening.done() and not opening.cancelled() and opening.exception() is None:
+                self._report_open(task)
                 task.__exit__(None, None, None)
 
     def _rest(self, due: float, clock: Callable[[], float]) -> None:

@@ -72,7 +72,7 @@ def test_a_replica_follows_each_commit_and_says_how_far_behind_it_is(life):
     assert life.follow().version == 4
 
 
-def test_a_task_takes_the_copy_on_its_host_over_and_reads_the_tail(life):
+def test_a_task_takes_the_copy_on_its_host_over_and_reads_the_tail(life, caplog):
     for _ in range(5):
         life.step()
     life.follow()
@@ -81,6 +81,7 @@ def test_a_task_takes_the_copy_on_its_host_over_and_reads_the_tail(life):
     assert report.copy.startswith("the replica in ")
     assert report.records == life.target.changelog_records
     assert {store.action for store in report.stores} <= {Action.TAIL, Action.NOTHING}
+    assert "other users had access" not in caplog.text, "RocksDB makes folders that others may enter"
     # The task and the replica go on, each with its own database.
     life.host = "second"
     life.step()
