@@ -6,8 +6,7 @@ Columns, because a Python object per record costs more than reading and processi
 from __future__ import annotations
 
 import ctypes
-import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from struct import pack
@@ -18,7 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.headers import FOREIGN_BYTES, Header, name_bytes
 from state.numba_kernels import as_pointer, call, carray, copy_bytes, kernel
 
 BinaryColumn: TypeAlias = "pa.BinaryArray | pa.LargeBinaryArray"
@@ -206,53 +204,6 @@ def address_of(array: npt.NDArray[Any]) -> int:
     """Where the data of an array begin; `ndarray.ctypes` makes several objects to tell it."""
     address: int = array.__array_interface__["data"][0]
     return address
-
-
-# --- Record headers as bytes: one cell of an Arrow column holds the header list of one record.
-#
-# Format, little endian, no padding, the headers one after the other in the order of the record: `int32 length of name ∥
-# name (UTF-8) ∥ int32 length of value, -1 = null ∥ value`. Invariant: the compiled reader and writer
-# (`kafka/native_*`) use the same format; tests compare them with these two functions. As in Kafka, names may repeat and their order
-# matters. An empty header list is written as no headers at all: Kafka does not distinguish the two.
-
-_LENGTH = struct.Struct("<i")
-
-
-def encode_headers(headers: Iterable[Header]) -> bytes:
-    """Encode the header list of one record."""
-    parts: list[bytes] = []
-    for name, value in headers:
-        encoded = name_bytes(name)
-        parts += (_LENGTH.pack(len(encoded)), encoded)
-        parts += (_LENGTH.pack(-1),) if value is None else (_LENGTH.pack(len(value)), value)
-    return b"".join(parts)
-
-
-def decode_headers(cell: bytes | None) -> list[Header]:
-    """Decode one cell made by `encode_headers`; null means no headers."""
-    headers: list[Header] = []
-    at = 0
-    data = cell or b""
-    while at < len(data):
-        name, at = _take(data, at)
-        value, at = _take(data, at)
-        if name is None:
-            raise ValueError(f"encoded headers have a null name before byte {at} of {len(data)}: not a header cell")
-        headers.append((name.decode(errors=FOREIGN_BYTES), value))
-    return headers
-
-
-def _take(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """Read one length-prefixed field at `at`: the field, and the position of the next one."""
-    start = at + _LENGTH.size
-    if start > len(data):
-        raise ValueError(f"encoded headers are cut off at byte {len(data)}: not a header cell")
-    (length,) = _LENGTH.unpack_from(data, at)
-    if length < 0:
-        return None, start
-    if start + length > len(data):
-        raise ValueError(f"encoded headers are cut off at byte {len(data)}: not a header cell")
-    return data[start : start + length], start + length
 
 
 # --- Arrow binary columns in compiled kernels: reading their cells, and appending cells to buffers that grow.

@@ -73,8 +73,7 @@ from streams.operators.process.user_stores import (
     VersionedKeyValueStore,
     WindowStore,
 )
-from streams.operators.processor import Cancellable, Processor, ProcessorContext, PunctuationType
-from streams.operators.table.table_steps import ValueTransformer
+from streams.operators.processor import Cancellable, Processor, ProcessorContext, PunctuationType, ValueTransformer
 from streams.operators.wrapped import WrappedProcessor
 from streams.serdes import (
     AvroFixed,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from state.columns import decode_headers
+from state.headers import decode_headers
 from streams.errors import RecordFailedError
 from streams.model.record import Headers
 from streams.operators.columnar import ColumnarBatch

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Message, TopicPartition
 
-from state.columns import RecordColumns, cells_of, encode_headers
+from state.columns import RecordColumns, cells_of
 from state.errors import ClientFailure, KafkaClientError, OffsetsLostError, ReadTimeoutError
-from state.headers import Header
+from state.headers import Header, encode_headers
 from state.kafka.config import DEFAULT_PREFETCH_BYTES, ClientConfig, consumer_config
 from state.kafka.error_mapping import OFFSETS_LOST, PARTITION_EOF, REFUSED, TRANSIENT, failure_of, read_error
 

@@ -20,9 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from state.columns import BinaryColumn, binary_column, decode_headers, encode_headers
+from state.columns import BinaryColumn, binary_column
 from state.errors import ProduceError
-from state.headers import Header, name_bytes
+from state.headers import Header, decode_headers, encode_headers, name_bytes
 from state.kafka.config import ClientConfig, consumer_config
 from state.kafka.error_mapping import failure_of, record_error, transaction_error
 

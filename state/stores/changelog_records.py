@@ -24,8 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import encode_headers, joined, numbers_at, packed, sliced
+from state.columns import joined, numbers_at, packed, sliced
 from state.errors import RestoreError
+from state.headers import encode_headers
 from state.sorting import last_of_each
 from state.stores.byte_stores import BOUNDED, FORGOTTEN, TOMBSTONE, VALUE
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX

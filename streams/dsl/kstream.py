@@ -68,8 +68,8 @@ from streams.model.typing import (
     ValuePredicate,
 )
 from streams.model.windows import Duration
+from streams.operators.late import Branch, FlatMap, FlatMapValues, Map, PassThrough, Peek
 from streams.operators.processor import Processor
-from streams.operators.stateless import Branch, FlatMap, FlatMapValues, Map, PassThrough, Peek
 from streams.serdes.base import Serde
 from streams.topology.graph import SinkNode
 from streams.topology.naming import check_topic, numbered, stateful_name

@@ -48,8 +48,8 @@ from streams.model.typing import (
     ValueMapper,
     ValuePredicate,
 )
-from streams.operators.table.table_aggregate import TableGroupBy
-from streams.operators.table.table_steps import TableToStream, ValueTransformer
+from streams.operators.late import TableGroupBy, TableToStream
+from streams.operators.processor import ValueTransformer
 from streams.operators.table.value_getter import JoinKind
 from streams.topology.graph import GlobalTable
 from streams.topology.node_kind import NodeKind

@@ -10,13 +10,13 @@ from streams.dsl.nodes.tables import TableNode
 from streams.errors import TopologyError
 from streams.migration_hints import AnswersUnknownNames
 from streams.model.windows import Duration, to_ms
-from streams.operators.table.suppress import SuppressRules, SuppressValueGetter
+from streams.operators.table.suppress_rules import SuppressRules
 from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.primitives import BytesSerde
 from streams.topology.graph import Graph, ProcessorNode
 from streams.topology.naming import stateful_name
 from streams.topology.specs.aggregations import AggregationSpec
-from streams.topology.specs.tables import SuppressSpec
+from streams.topology.specs.tables import SuppressSpec, SuppressValueGetter
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from state.tables.table import MemoryTable
 from streams.microbatch.job import QueryJob
 from streams.runtime.global_tables import GlobalTables, global_store_specs
 from streams.runtime.settings import Counters
-from streams.serdes.columns import always_canonical
+from streams.serdes.exactness import always_canonical
 from streams.source.log import now_ms as wall_clock_ms
 from streams.source.offsets import TopicOffsets
 

@@ -19,21 +19,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import (
-    FEW_ROWS,
-    NOTHING,
-    BinaryColumn,
-    binary_column,
-    decode_headers,
-    one_column,
-    replaced,
-    rows_where,
-)
+from state.columns import FEW_ROWS, NOTHING, BinaryColumn, binary_column, one_column, replaced, rows_where
+from state.headers import decode_headers
 from streams.model.ownership import snapshot
 from streams.model.record import Change, Headers, HeldRecord, Record, Window, Windowed
 from streams.serdes.base import Headers as HeadersToRead
 from streams.serdes.base import Serde
-from streams.serdes.columns import is_exact, read_all, reads_alone, write_all
+from streams.serdes.columns import read_all, write_all
+from streams.serdes.exactness import is_exact, reads_alone
 from streams.serdes.json import JsonSerde, is_plain_json
 from streams.serdes.wrappers import SessionWindowedSerde, TimeWindowedSerde
 

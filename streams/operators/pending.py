@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from state.columns import BinaryColumn, binary_column, encode_headers
+from state.columns import BinaryColumn, binary_column
+from state.headers import encode_headers
 from streams.model.record import Headers, HeldRecord
 from streams.operators.columnar import Changes, ColumnarBatch, HeldRows, Int64s, JsonValues, KeyColumn
 from streams.operators.operator import OperatorContext

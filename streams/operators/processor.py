@@ -11,7 +11,7 @@ from typing_extensions import TypeVar
 
 from streams.errors import TopologyError
 from streams.model.record import Headers, Record, RecordMetadata
-from streams.model.typing import KIn, KOut, VIn, VOut
+from streams.model.typing import K, KIn, KOut, V, VIn, VOut
 from streams.model.windows import Duration
 
 
@@ -210,3 +210,32 @@ class OuterProcessor(BaseProcessor[KIn, VIn, ContextT]):
 
     def close(self) -> None:
         self.inner.close()
+
+
+# --- `transform_values` of a table: a user's stateful value transformer (Kafka Streams: `KTableTransformValues`).
+
+
+class ValueTransformer(ABC, Generic[K, V, VOut]):
+    """Computes a table's new values from the old ones, with stores (Kafka Streams: `ValueTransformerWithKey`).
+
+    A new object is created for every micro-batch, so its attributes remember nothing: use `self.ctx.store(name)` or
+    `self.ctx.state`.
+    As in a `Processor`, an attribute that changes after `init` is an error unless it is declared in `transient`.
+
+    Attributes:
+        transient: Names of attributes that may change after `init` and be lost, or one name.
+    """
+
+    ctx: ProcessorContext
+    transient: ClassVar[str | tuple[str, ...]] = ()
+
+    def init(self, ctx: ProcessorContext) -> None:
+        """Called once per step, before the first update; `ctx.schedule` may be used, `ctx.forward` may not."""
+        self.ctx = ctx
+
+    @abstractmethod
+    def transform(self, key: K, value: V | None) -> VOut | None:
+        """Returns the new value; None deletes the row. Called once for each update, including deletions (value None)."""
+
+    def close(self) -> None:
+        """Called at the end of the step, also when it failed."""

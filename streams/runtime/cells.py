@@ -11,14 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import FEW_ROWS, BinaryColumn, decode_headers, rows_where
+from state.columns import FEW_ROWS, BinaryColumn, rows_where
+from state.headers import decode_headers
 from streams.errors import ValueNotPicklableError
 from streams.model.record import Headers
 from streams.operators.columnar import NULL_KEY, EncodedValues, KeyColumn
 from streams.runtime.keys import read_key
 from streams.runtime.node import may_be_the_records_fault
 from streams.serdes.base import Serde
-from streams.serdes.columns import normal_cells, read_all, reads_alone
+from streams.serdes.columns import normal_cells, read_all
+from streams.serdes.exactness import reads_alone
 
 _PART = 512
 

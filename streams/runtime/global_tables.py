@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from state.columns import RecordColumns, decode_headers
+from state.columns import RecordColumns
+from state.headers import decode_headers
 from state.stores.position import StorePosition
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore

@@ -15,11 +15,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from state.columns import BinaryColumn, RecordColumns, binary_column, decode_headers, replaced, rows_where
+from state.columns import BinaryColumn, RecordColumns, binary_column, replaced, rows_where
+from state.headers import decode_headers
 from streams.model.record import Headers
 from streams.runtime.node import may_be_the_records_fault
 from streams.serdes.base import Serde
-from streams.serdes.columns import always_canonical, normal_cells, reads_alone
+from streams.serdes.columns import normal_cells
+from streams.serdes.exactness import always_canonical, reads_alone
 
 
 def canonical_keys(serde: Serde, columns: RecordColumns) -> BinaryColumn:

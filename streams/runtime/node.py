@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from state.columns import encode_headers
+from state.headers import encode_headers
 from streams.errors import RecordError, RecordFailedError, RegistryError, StreamsError, TopologyError
 from streams.model.ownership import snapshot
 from streams.model.record import Headers, HeldRecord, Record, RecordMetadata

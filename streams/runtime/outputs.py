@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.changelog import INTERNAL_ENDINGS
-from state.columns import BinaryColumn, binary_column, cell_sizes, encode_headers, one_column
+from state.columns import BinaryColumn, binary_column, cell_sizes, one_column
 from state.errors import TopicNotFoundError
+from state.headers import encode_headers
 from state.kafka.partitioner import Placement, partition_for_keys
 from state.kafka.topics import NO_LIMIT, RECORD_OVERHEAD, UNLIMITED, TopicLimits, wire_size
 from streams.errors import ForbiddenTopicError, OversizedRecordError, RefusedRecordError, UnknownTopicError

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from state.columns import decode_headers
 from state.exact_json import write
+from state.headers import decode_headers
 from streams.errors import OperatorStateError
 from streams.model.record import NO_TIME, Headers, HeldRecord, Record, RecordMetadata
 from streams.runtime.following import Followed

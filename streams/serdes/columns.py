@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -13,56 +12,17 @@ import pyarrow.compute as pc
 from state.columns import BinaryColumn
 from state.exact_json import UNREADABLE, read
 from streams.serdes.base import Headers, Serde
+from streams.serdes.exactness import is_a
 from streams.serdes.json import JsonSerde, is_plain_json
 from streams.serdes.json_scan import is_utf8, normal_json
 from streams.serdes.keys import JsonKeySerde
 from streams.serdes.primitives import (
-    BooleanSerde,
     BytesSerde,
-    Float64Serde,
-    Int16Serde,
-    Int32Serde,
-    Int64Serde,
     StringSerde,
-    TupleSerde,
     UuidSerde,
-    VoidSerde,
 )
-from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
 
-_EXACT = (StringSerde, BytesSerde, Int16Serde, Int32Serde, Int64Serde)
-_CANONICAL = (*_EXACT, Float64Serde, BooleanSerde, VoidSerde)
-_WINDOWED = (TimeWindowedSerde, CustomWindowedSerde, SessionWindowedSerde)
 _UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-
-
-@lru_cache(1024)
-def _is_a(kind: type, kinds: tuple[type, ...]) -> bool:
-    """`issubclass`, which is slow for protocols, as serdes are."""
-    return issubclass(kind, kinds)
-
-
-def is_exact(serde: Serde) -> bool:
-    """Whether each object has one form of bytes only, so that bytes once read need not be written again.
-
-    JSON, for example, is not exact: the same object may be written with or without spaces.
-    """
-    return _is_a(type(serde), _EXACT)
-
-
-def always_canonical(serde: Serde) -> bool:
-    """Whether all bytes that a serde reads are the ones that it writes for what it has read: it has no two notations."""
-    kind = type(serde)
-    if _is_a(kind, _WINDOWED):
-        return always_canonical(cast(Any, serde).inner)
-    return _is_a(kind, _CANONICAL) or (
-        _is_a(kind, (TupleSerde,)) and all(map(always_canonical, cast(TupleSerde, serde).entries))
-    )
-
-
-def reads_alone(serde: Serde) -> bool:
-    """Whether a serde reads the same bytes, and writes the same object, in the same way under all headers."""
-    return _is_a(type(serde), (*_EXACT, JsonSerde))
 
 
 def normal_cells(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | None:
@@ -70,7 +30,7 @@ def normal_cells(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | N
 
     Null cells are. None: the serde has no way to find out that is faster than reading.
     """
-    if is_plain_json(serde) or _is_a(type(serde), (JsonKeySerde,)):
+    if is_plain_json(serde) or is_a(type(serde), (JsonKeySerde,)):
         normal = normal_json(cells, not is_plain_json(serde))
         normal |= cells.is_null().to_numpy(zero_copy_only=False)
         return normal

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from state.columns import constant, decode_headers, encode_headers, joined, numbers_at, packed, sliced
-from streams.model.record import LEFT, RIGHT, Change, CombinedKey, Response, Subscription, WaitingKey, WaitingRecord
+from state.headers import decode_headers, encode_headers
+from streams.model.record import Change, CombinedKey, Response, Subscription, WaitingKey, WaitingRecord
 from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize, kept_parts
-from streams.serdes.columns import write_all
 
 _OLD, _NEW, _BOTH = 0, 1, 2
 
@@ -200,6 +194,11 @@ def response_cells(hashes: Iterable[bytes | None], values: Iterable[bytes | None
     ]
 
 
+def with_length(foreign_key: bytes) -> bytes:
+    """The first bytes of the `CombinedKey` of each row of a foreign key."""
+    return _LENGTH.pack(len(foreign_key)) + foreign_key
+
+
 @dataclass(frozen=True, slots=True)
 class CombinedKeySerde(Serde[CombinedKey]):
     """`length of foreign key(4) ∥ foreign key ∥ primary key`: all rows of a foreign key are adjacent.
@@ -217,21 +216,7 @@ class CombinedKeySerde(Serde[CombinedKey]):
         data = self.foreign_key.serialize(topic, key)
         if data is None:
             raise cannot_serialize(self, topic, key, "no foreign key")
-        return _LENGTH.pack(len(data)) + data
-
-    def prefixes(self, topic: str, keys: Sequence[Any]) -> list[bytes]:
-        """`prefix` for many keys."""
-        cells = write_all(self.foreign_key, topic, keys)
-        if None in cells:
-            raise cannot_serialize(self, topic, keys[cells.index(None)], "no foreign key")
-        return [_LENGTH.pack(len(cell)) + cell for cell in cast("list[bytes]", cells)]
-
-    def primary_keys(self, topic: str, keys: Sequence[Any]) -> list[bytes]:
-        """The bytes of many primary keys."""
-        cells = write_all(self.primary_key, topic, keys)
-        if None in cells:
-            raise cannot_serialize(self, topic, keys[cells.index(None)], "no primary key")
-        return cast("list[bytes]", cells)
+        return with_length(data)
 
     def kept(self) -> CombinedKeySerde:
         """The same over serdes that are kept."""
@@ -340,49 +325,3 @@ class WaitingSerde(Serde[WaitingRecord]):
         own = tuple(decode_headers(header_cell))
         value = (self.left if data[0] else self.right).deserialize(topic, cell, own)
         return WaitingRecord(data[0], value, own, cell)
-
-
-Int64s = npt.NDArray[np.int64]
-
-_NO_HEADERS = constant(bytes(HEAD_BYTES - 1))
-"""The length of no headers."""
-
-
-def waiting_prefixes(times: Int64s, sides: Int64s, keys: pa.BinaryArray) -> pa.BinaryArray:
-    """The first bytes of the keys of waiting records, without their numbers, which have `NUMBER_BYTES`."""
-    by_side = pa.array([bytes((side,)) for side in (RIGHT, LEFT)], pa.binary())
-    return joined(packed(times), by_side.take(pa.array(sides)), keys)
-
-
-def waiting_keys(times: Int64s, sides: Int64s, keys: pa.BinaryArray, numbers: Int64s) -> pa.BinaryArray:
-    """The bytes of each `WaitingKey`."""
-    return joined(waiting_prefixes(times, sides, keys), packed(numbers))
-
-
-def split_waiting_keys(cells: pa.BinaryArray) -> tuple[Int64s, Int64s]:
-    """Time and side of each `WaitingKey`."""
-    # The eight bytes behind the first one end with the side.
-    return numbers_at(cells, 0), numbers_at(cells, 1) & 0xFF
-
-
-def keys_in(cells: pa.BinaryArray) -> pa.BinaryArray:
-    """The records' keys in the bytes of each `WaitingKey`."""
-    return sliced(cells, TIME_SIDE_BYTES, NUMBER_BYTES)
-
-
-def waiting_records(sides: Int64s, headers: Sequence[bytes | None] | None, values: pa.BinaryArray) -> pa.BinaryArray:
-    """The bytes of each `WaitingRecord` with these encoded headers and values."""
-    if headers is None:
-        heads = pa.array([waiting_head(side, b"") for side in (RIGHT, LEFT)], pa.binary()).take(pa.array(sides))
-    else:
-        cells = zip(sides.tolist(), headers, strict=True)
-        heads = pa.array([waiting_head(side, cell or b"") for side, cell in cells], pa.binary())
-    return joined(heads, values)
-
-
-def split_waiting_records(cells: pa.BinaryArray) -> tuple[list[bytes | None] | None, pa.BinaryArray]:
-    """Encoded headers (None: no record has any) and value of each `WaitingRecord`."""
-    if pc.all(pc.equal(pc.binary_slice(cells, 1, HEAD_BYTES), _NO_HEADERS)).as_py() is not False:
-        return None, sliced(cells, HEAD_BYTES)
-    split = list(map(split_waiting_record, cells.to_pylist()))
-    return [headers or None for headers, _ in split], pa.array([data for _, data in split], pa.binary())

@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any, get_args
 
 from state.changelog import commits_topic
-from state.columns import encode_headers
 from state.errors import CheckpointMismatchError
+from state.headers import encode_headers
 from state.kafka.partitioner import Placement, partition_for_key
 from state.kafka.topics import TopicPartition
 from state.restore.task_stores import TaskStateManager

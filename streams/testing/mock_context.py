@@ -9,8 +9,9 @@ from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
 from streams.model.record import Headers, Record, RecordMetadata
 from streams.model.windows import Duration
+from streams.operators.process.store_views import user_store
 from streams.operators.process.user_processor import checked_record
-from streams.operators.process.user_stores import InProcess, user_store
+from streams.operators.process.user_stores import InProcess
 from streams.operators.processor import PunctuationType, punctuation_type
 from streams.runtime.node import Punctuation, Punctuations
 from streams.runtime.typed_stores import typed_store

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple, overload
 
-from state.columns import decode_headers
+from state.headers import decode_headers
 from streams.migration_hints import AnswersUnknownNames
 from streams.model.record import Headers, HeadersLike, TimestampLike, to_headers, to_timestamp_ms
 from streams.model.typing import K, V

@@ -22,7 +22,7 @@ from streams import (
 )
 from streams.model.record import LEFT, RIGHT
 from streams.operators.join.join_all import StreamJoinAll
-from streams.operators.join.pairs import JoinSide
+from streams.operators.join.joins import JoinSide
 from streams.topology.diff import StateEffect, compare, worst
 from streams.topology.manifest import manifest_json
 from streams.topology.plan import build_plan

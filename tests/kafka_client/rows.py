@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from state.columns import RecordColumns, decode_headers
-from state.headers import Header
+from state.columns import RecordColumns
+from state.headers import Header, decode_headers
 from state.kafka.config import ClientConfig
 from state.kafka.producer import TransactionalProducer
 from state.kafka.reader import open_range_reader

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state import errors, numba_functions
-from state.columns import decode_headers, encode_headers
 from state.errors import FencedError
+from state.headers import decode_headers, encode_headers
 from state.kafka.config import consumer_config, producer_config
 from state.kafka.librdkafka import bulk_available
 from state.kafka.partitioner import murmur2, partition_for_key, partition_for_keys

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from state.changelog import changelog_config
-from state.columns import encode_headers
 from state.commit import live
 from state.commit.live import LiveKafka
 from state.errors import FencedError, KafkaClientError, ProduceError, ProducerStateError, RecordTooLargeError
+from state.headers import encode_headers
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import ClientConfig
 from state.kafka.native_producer import BulkTransport

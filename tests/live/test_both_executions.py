@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from state.columns import encode_headers
+from state.headers import encode_headers
 from streams import (
     Consumed,
     EmitStrategy,

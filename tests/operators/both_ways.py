@@ -14,7 +14,7 @@ import orjson
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from state.columns import decode_headers
+from state.headers import decode_headers
 from streams import JsonSerde, StreamsBuilder, StringSerde
 from streams.testing import TopologyTestDriver
 from streams.topology.plan import plan_alone

@@ -5,7 +5,7 @@ import pytest
 from streams import Consumed, JsonSerde, Processor, StreamsBuilder, StringSerde, TopologyError
 from streams.dsl.stores import Stores
 from streams.errors import RecordFailedError
-from streams.operators.table.table_steps import ValueTransformer
+from streams.operators.processor import ValueTransformer
 from streams.testing import TopologyTestDriver
 from streams.topology.diff import compare, worst
 from streams.topology.manifest import manifest

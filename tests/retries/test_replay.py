@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from state.changelog import ensure_replays
-from state.columns import decode_headers, encode_headers
 from state.commit.live import LiveKafka
 from state.errors import FencedError, OffsetsLostError
+from state.headers import decode_headers, encode_headers
 from state.kafka.admin import KafkaAdmin
 from state.kafka.producer import TransactionalProducer
 from streams import EmitStrategy, Processor, Retry, StreamsBuilder, StringSerde, TimeWindows

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from state.columns import RecordColumns, decode_headers, encode_headers
+from state.columns import RecordColumns
+from state.headers import decode_headers, encode_headers
 from streams import Consumed, Materialized, StreamsBuilder, agg, timestamp_field
 from streams.errors import RecordFailedError
 from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, UsePartitionTimeOnInvalidTimestamp

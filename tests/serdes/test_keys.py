@@ -19,7 +19,8 @@ from pyspark import cloudpickle
 from streams import Consumed, Int64Serde, JsonSerde, Serde, SerdeError, StringSerde, TimeWindowedSerde, TupleSerde
 from streams.model.same_key import same_key
 from streams.serdes.base import kept, serde_identity
-from streams.serdes.columns import always_canonical, normal_cells
+from streams.serdes.columns import normal_cells
+from streams.serdes.exactness import always_canonical
 from streams.serdes.keys import JsonKeySerde, as_key
 from streams.serdes.primitives import UuidSerde
 

@@ -25,7 +25,7 @@ from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.spec import StoreKind, StoreSpec
 from streams.errors import RescaleError
 from streams.serdes.base import Serde, serde_identity
-from streams.serdes.columns import always_canonical
+from streams.serdes.exactness import always_canonical
 from streams.serdes.internal import NUMBER_BYTES, CombinedKeySerde, WaitingKeySerde
 from streams.serdes.primitives import BytesSerde
 from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde

@@ -28,15 +28,16 @@ from streams.model.windows import (
     Windows,
     to_ms,
 )
-from streams.operators.aggregate.aggregates import (
+from streams.operators.aggregate.functions import AggregationFunctions, FieldAggregates
+from streams.operators.late import (
+    SessionAggregate,
+    SlidingAggregate,
     StreamAggregate,
+    StreamColumnAggregate,
     WindowAggregate,
     WindowAggregateOnClose,
+    WindowColumnAggregate,
 )
-from streams.operators.aggregate.column_aggregate import StreamColumnAggregate, WindowColumnAggregate
-from streams.operators.aggregate.functions import AggregationFunctions, FieldAggregates
-from streams.operators.aggregate.session_aggregate import SessionAggregate
-from streams.operators.aggregate.sliding_aggregate import SlidingAggregate
 from streams.operators.processor import AnyProcessor
 from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde

@@ -24,7 +24,8 @@ from streams.dsl.nodes.inferred_types import (
 )
 from streams.errors import TopologyError
 from streams.model.typing import Partitioner
-from streams.operators.wrapped import ProcessorWrapper, wrapped
+from streams.operators.late import wrapped
+from streams.operators.wrapped import ProcessorWrapper
 from streams.serdes.base import Serde
 from streams.topology.graph import (
     GlobalTable,

@@ -16,11 +16,11 @@ from streams.dsl.options import Retry
 from streams.errors import TopologyError
 from streams.model.timestamps import RetriedTimestampExtractor
 from streams.model.windows import Duration, to_ms
-from streams.operators.enrich import CallRules, UserClient
-from streams.operators.process.user_processor import FixedKeyProcessor, UserProcessor, check_supplier
+from streams.operators.attempts import Attempts
+from streams.operators.calls import CallRules, UserClient
+from streams.operators.late import FixedKeyProcessor, PassThrough, RetryRoute, UserProcessor
+from streams.operators.process.suppliers import check_supplier
 from streams.operators.processor import Processor
-from streams.operators.retry import Attempts, RetryRoute
-from streams.operators.stateless import PassThrough
 from streams.serdes.base import Serde, kept
 from streams.serdes.internal import CombinedKeySerde
 from streams.serdes.json import JsonIdSerde, JsonSerde

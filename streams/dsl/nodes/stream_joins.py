@@ -14,7 +14,7 @@ from streams.dsl.nodes.tables import TableNode
 from streams.dsl.options import Joined, StreamJoined
 from streams.errors import TopologyError
 from streams.model.windows import Duration, JoinWindows, to_ms
-from streams.operators.join.pairs import AsOf, JoinAll, StreamJoin
+from streams.operators.join.joins import AsOf, JoinAll, StreamJoin
 from streams.operators.table.value_getter import JoinKind, StoreValueGetter
 from streams.serdes.base import Serde, serde_identity
 from streams.serdes.internal import WaitingKeySerde, WaitingSerde

@@ -37,7 +37,7 @@ from streams.errors import TopologyError
 from streams.model.ownership import lending, only_reads
 from streams.model.scores import NUMBER, Score, check_alike, inverted, order_bytes, score_of
 from streams.model.windows import to_ms
-from streams.operators.table.table_steps import ValueTransformer
+from streams.operators.processor import ValueTransformer
 from streams.operators.table.value_getter import MapValueGetter, StoreValueGetter, ValueGetter
 from streams.serdes.base import Serde
 from streams.serdes.internal import WaitingKeySerde, WaitingSerde

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streams.errors import RecordError
 from streams.model.aggregates import Aggregate, Chosen, Count, results
 from streams.model.ownership import UNCHANGING, may_share, only_reads, snapshot
-from streams.operators.stores.codec import Codec
 from streams.serdes.json_text import dumps, loads
 from streams.users_code import line_of, users_function
 from streams.wording import described
+
+if TYPE_CHECKING:
+    from streams.operators.stores.codec import Codec
 
 # --- The functions of an aggregation, and the new aggregate that they compute from an old one.
 

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn, binary_column, decode_headers
+from state.columns import BinaryColumn, binary_column
+from state.headers import decode_headers
 from state.numba_kernels import kernel
 from streams.model.record import NO_TIME, HeldRecord, Record, ValueAndTimestamp, Window, Windowed
 from streams.operators.aggregate.accumulators import FieldAccumulators

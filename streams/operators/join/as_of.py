@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from streams.model.record import LEFT, NO_TIME, RIGHT, Record, WaitingRecord
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, OneByOne, values_at
+from streams.operators.join.joins import AsOf
 from streams.operators.join.pairs import (
     FARTHEST_MS,
-    AsOf,
     JoinRecords,
     StoreKeys,
     grouped,
@@ -35,7 +35,7 @@ from streams.operators.operator import Operator, OperatorContext, forward_in_one
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import SharedStreamTime
-from streams.serdes.internal import waiting_keys
+from streams.serdes.internal_columns import waiting_keys
 
 
 class AsOfJoin(Operator):

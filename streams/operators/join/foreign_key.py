@@ -40,6 +40,7 @@ from streams.serdes.internal import (
     subscription_cells,
     subscription_hashes,
 )
+from streams.serdes.internal_columns import foreign_prefixes, primary_keys
 
 
 class Responses(WrittenValues):
@@ -298,8 +299,8 @@ class ForeignKeySubscriptions(Operator):
         """The store's rows for the subscriptions with a foreign key: keys, values (null deletes), timestamps."""
         codec, at = self._store.codec, known.tolist()
         asked = [batch.values[row] for row in at]
-        prefixes = self.keys.prefixes(codec.topic, batch.keys.objects)
-        primary = self.keys.primary_keys(codec.topic, [one.primary_key for one in asked])
+        prefixes = foreign_prefixes(self.keys, codec.topic, batch.keys.objects)
+        primary = primary_keys(self.keys, codec.topic, [one.primary_key for one in asked])
         codes = batch.keys.codes[known].tolist()
         keys = binary_column([prefixes[code] + key for code, key in zip(codes, primary, strict=True)])
         gone = np.isin(instructions[known], (Instruction.DELETE, Instruction.DELETE_AND_RESPOND)).tolist()
@@ -353,7 +354,7 @@ class ForeignKeyUpdate(Operator):
         batch = replace(batch, keys=batch.keys.compact())
         null_key = batch.keys.codes == NULL_KEY
         updates = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
-        prefixes = self.keys.prefixes(self.store_name, updates.keys.objects)
+        prefixes = foreign_prefixes(self.keys, self.store_name, updates.keys.objects)
         distinct = sorted(set(prefixes))
         number_of = {prefix: number for number, prefix in enumerate(distinct)}
         numbers = np.array([number_of[prefix] for prefix in prefixes], np.int64)[updates.keys.codes]

@@ -27,17 +27,8 @@ from state.columns import rows_where
 from streams.model.ownership import only_reads
 from streams.model.record import MAX_TIME, NO_TIME
 from streams.operators.columnar import ColumnarBatch, Int64s
-from streams.operators.join.pairs import (
-    Bools,
-    JoinAll,
-    JoinRecords,
-    Pairs,
-    Partners,
-    Reach,
-    StoredStep,
-    clamped,
-    store_keys,
-)
+from streams.operators.join.joins import JoinAll
+from streams.operators.join.pairs import Bools, JoinRecords, Pairs, Partners, Reach, StoredStep, clamped, store_keys
 from streams.operators.operator import Operator, OperatorContext, forward_in_one
 from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import SharedStreamTime

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -12,13 +10,14 @@ import pyarrow as pa
 
 from state.columns import BinaryColumn, binary_column, data_and_bounds, replaced
 from state.numba_kernels import kernel
-from streams.model.expressions import ALL, Col, Expression, JoinedFields, Lit
+from streams.model.expressions import JoinedFields
 from streams.operators.columnar import EncodedValues, Int64s, OneByOne
 from streams.operators.join.pairs import Bools
+from streams.operators.join.taken_fields import Part, parts_of
 from streams.serdes.columns import write_all
 from streams.serdes.json import JsonSerde
 from streams.serdes.json_scan import Bytes, known_text_end, known_value_end, normal_json
-from streams.serdes.json_text import dumps, loads
+from streams.serdes.json_text import loads
 
 # --- New JSON objects made of parts of other ones, for a whole column at once (numba).
 #
@@ -202,22 +201,6 @@ def write(
 
 _MOST_BYTES = 2**31 - 1
 """What a column with offsets of 32 bits holds."""
-_SIDES = ("left", "right")
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A part of the new object: a field or constant under a name, or all fields of a value (without a name).
-
-    Attributes:
-        side: The index of the value that it is of; -1 for a constant.
-        path: The names of the fields on the way to it.
-        constant: JSON text.
-    """
-
-    side: int
-    path: tuple[str, ...] = ()
-    constant: bytes | None = None
 
 
 class JoinedObjects:
@@ -225,10 +208,10 @@ class JoinedObjects:
 
     Args:
         fields: The definition.
-        parts: The parts of an object, by name; all fields of a value have its side's index as their name.
+        parts: The parts of an object (`parts_of`).
     """
 
-    def __init__(self, fields: JoinedFields, parts: dict[str | int, _Part]) -> None:
+    def __init__(self, fields: JoinedFields, parts: dict[str | int, Part]) -> None:
         self._fields = fields
         texts = list[bytes]()
         rows = [_row(name, part, texts) for name, part in parts.items()]
@@ -238,15 +221,9 @@ class JoinedObjects:
 
     @classmethod
     def of(cls, fields: JoinedFields | None) -> JoinedObjects | None:
-        """None if objects have to be computed, or a name has two meanings."""
-        if fields is None:
-            return None
-        parts = dict[str | int, _Part]()
-        for name, part in _parts_of(fields):
-            if part is None or name in parts:
-                return None
-            parts[name] = part
-        return cls(fields, parts)
+        """None where `parts_of` has none."""
+        parts = parts_of(fields)
+        return None if fields is None or parts is None else cls(fields, parts)
 
     def of_pairs(self, values: BinaryColumn, left: Int64s, right: Int64s, certain: Bools) -> EncodedValues:
         """The objects.
@@ -291,27 +268,7 @@ class JoinedObjects:
         return binary_column(write_all(JsonSerde(), "", list(map(self._fields, *sides))))
 
 
-def _parts_of(fields: JoinedFields) -> Iterator[tuple[str | int, _Part | None]]:
-    """The parts; None for what has to be computed."""
-    for side, names in enumerate((fields.left, fields.right)):
-        if ALL in names:
-            yield side, _Part(side)
-        else:
-            yield from ((name, _Part(side, (name,))) for name in names)
-    for name, expression in fields.computed:
-        yield name, _computed(expression)
-
-
-def _computed(expression: Expression) -> _Part | None:
-    if isinstance(expression, Lit):
-        return _Part(-1, constant=dumps(expression.value))
-    if not isinstance(expression, Col):
-        return None
-    first, *path = expression.path.split(".")
-    return _Part(_SIDES.index(first), tuple(path)) if first in _SIDES else _Part(-1, constant=b"null")
-
-
-def _row(name: str | int, part: _Part, texts: list[bytes]) -> list[int]:
+def _row(name: str | int, part: Part, texts: list[bytes]) -> list[int]:
     """The part as a row for the kernels; adds its texts."""
     if isinstance(name, int):
         return [EVERYTHING, part.side, 0, 0, 0]

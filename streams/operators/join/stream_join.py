@@ -23,16 +23,15 @@ from streams.operators.columnar import (
     value_column,
 )
 from streams.operators.join.joined_objects import JoinedObjects
+from streams.operators.join.joins import JoinSide, StreamJoin
 from streams.operators.join.pairs import (
     Bools,
     JoinRecords,
-    JoinSide,
     Pairs,
     Partners,
     Reach,
     Refused,
     StoredStep,
-    StreamJoin,
     clamped,
     placed,
     store_keys,

@@ -14,7 +14,7 @@ from streams.model.ownership import only_reads
 from streams.model.record import LEFT, Record, ValueAndTimestamp
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, null_values, unread_json
 from streams.operators.join.joined_objects import JoinedObjects
-from streams.operators.join.pairs import joined_fields
+from streams.operators.join.joins import joined_fields
 from streams.operators.operator import Operator, OperatorContext, RecordOperator, call_each, drop_rows, lent
 from streams.operators.stores.found_rows import FoundRows
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import BinaryColumn, decode_headers
+from state.columns import BinaryColumn
+from state.headers import decode_headers
 from state.numba_kernels import kernel
 from state.sorting import inverse, sorted_rows
 from streams.errors import RecordError
@@ -19,12 +20,12 @@ from streams.model.record import LEFT, MAX_TIME, NO_TIME, RIGHT, HeldRecord, Wai
 from streams.model.windows import JoinWindows
 from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s, KeyColumn, values_at
 from streams.operators.join.joined_objects import JoinedObjects
-from streams.operators.join.pairs import Bools, JoinRecords, Pairs, Refused, StreamJoin
+from streams.operators.join.joins import StreamJoin
+from streams.operators.join.pairs import Bools, JoinRecords, Pairs, Refused
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.time_ordered_buffer import NEVER, TimeOrderedBuffer
-from streams.serdes.internal import (
-    NUMBER_BYTES,
-    TIME_SIDE_BYTES,
+from streams.serdes.internal import NUMBER_BYTES, TIME_SIDE_BYTES
+from streams.serdes.internal_columns import (
     keys_in,
     split_waiting_keys,
     split_waiting_records,

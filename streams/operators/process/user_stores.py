@@ -4,34 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
-from typing import Any, Generic, Protocol, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from state.stores.codec import MAX_TIME
 from streams.errors import TopologyError
 from streams.model.record import Headers, Record, TimestampLike, ValueAndTimestamp, Window, Windowed, to_timestamp_ms
 from streams.model.typing import K, V
-from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore, TypedVersionedStore
-from streams.operators.stores.window import TypedSessionStore, TypedTimestampedWindowStore, TypedWindowStore
 from streams.serdes.base import Serde
 
-
-def user_store(name: str, store: Any, in_process: InProcess) -> Any:
-    """The user's view of an operator's store; a global store already is one."""
-    made: Any = store
-    match store:
-        case TypedKeyValueStore():
-            made = KeyValueStore(name, store, in_process)
-        case TypedTimestampedKeyValueStore():
-            made = TimestampedKeyValueStore(name, store, in_process)
-        case TypedWindowStore():
-            made = WindowStore(name, store, in_process)
-        case TypedTimestampedWindowStore():
-            made = TimestampedWindowStore(name, store, in_process)
-        case TypedSessionStore():
-            made = SessionStore(name, store, in_process)
-        case TypedVersionedStore():
-            made = VersionedKeyValueStore(name, store, in_process)
-    return made
+if TYPE_CHECKING:
+    # Programs import the users' classes, and need no libraries of columns.
+    from streams.operators.stores.key_value import TypedVersionedStore
+    from streams.operators.stores.window import TypedSessionStore, TypedTimestampedWindowStore, TypedWindowStore
 
 
 # --- The current record of a user's processor, shared by its context and its stores.

@@ -69,6 +69,22 @@ class FoundRows:
     def with_values(self, values: list[Any]) -> FoundRows:
         return FoundRows(self.there, self.timestamps, lambda: values, shared=self.shared)
 
+    def mapped(self, values: list[Any], shared: bool) -> FoundRows:
+        """The rows with the results of a function, None for no row; `shared`: the function may give one object for several."""
+        return FoundRows.of(values, self.timestamps, self.shared or shared)
+
+    def joins(self, right: FoundRows, needs_left: bool, needs_right: bool) -> npt.NDArray[np.bool_]:
+        """Where a join of this table with another one has a row: bool[n]."""
+        left, there = self.there | (not needs_left), right.there | (not needs_right)
+        found: npt.NDArray[np.bool_] = (self.there | right.there) & left & there
+        return found
+
+    def joined(self, right: FoundRows, values: list[Any], shared: bool) -> FoundRows:
+        """The rows of a join with another table, from the results of its joiner; `shared` as in `mapped`."""
+        return FoundRows.of(
+            values, np.maximum(self.timestamps, right.timestamps), self.shared or right.shared or shared
+        )
+
 
 TableLookup = Callable[[KeyColumn, Int64s], FoundRows]
 """`(keys, order)` -> the rows of a table for many keys (none null), each just before a position of the step."""

@@ -7,8 +7,8 @@ the due updates without a scan of the rest. Invariant: a key is in the buffer at
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,13 +22,13 @@ from state.columns import (
     binary_column,
     cell_bounds,
     cell_sizes,
-    decode_headers,
     joined,
     numbers_at,
     one_column,
     packed,
     sliced,
 )
+from state.headers import decode_headers
 from streams.errors import SuppressBufferFullError
 from streams.model.record import ValueAndTimestamp, Windowed
 from streams.operators.columnar import (
@@ -42,11 +42,11 @@ from streams.operators.columnar import (
 )
 from streams.operators.operator import Operator, OperatorContext
 from streams.operators.stores.codec import Codec
-from streams.operators.stores.found_rows import TableLookup
 from streams.operators.stores.key_value import TypedKeyValueStore, row_as_result
 from streams.operators.stores.time_ordered_buffer import ExpiryIndex
 from streams.operators.stream_time import NO_LIMIT, StreamTime
-from streams.operators.table.value_getter import Lookup, ValueGetter
+from streams.operators.table.suppress_rules import SuppressRules
+from streams.operators.table.value_getter import Lookup
 from streams.serdes.base import Serde
 
 _PLACE = struct.Struct(">q")
@@ -56,28 +56,6 @@ _NULL = -1
 _RECORD_BYTES = 8 + 8 + 4
 _RECORDS, _BYTES = "records", "buffered_bytes"  # "bytes" was a count by other rules
 _NO_UPDATES = ColumnarBatch(KeyColumn.of([]), [], np.empty(0, np.int64), np.empty(0, np.int64))
-
-
-@dataclass(frozen=True)
-class SuppressRules:
-    """When updates are emitted.
-
-    Attributes:
-        wait_ms: How far stream time must be beyond an update's place, ms: grace (and a session's gap) until a window
-            closes, else the time limit.
-        by_window: An update's place is its window's end, and deletions are never emitted; else its timestamp.
-        inclusive_end: The windows' ends are inclusive, so a window closes one millisecond later (strict mode).
-        max_records: Maximum number of buffered keys; None: no bound.
-        max_bytes: Maximum number of buffered bytes, as `BufferedUpdate.bytes_in` counts; None: no bound.
-        emit_early: What to do at a bound: emit the oldest, or fail.
-    """
-
-    wait_ms: int
-    by_window: bool
-    inclusive_end: bool
-    max_records: int | None
-    max_bytes: int | None
-    emit_early: bool
 
 
 class BufferedUpdate(NamedTuple):
@@ -520,46 +498,35 @@ class Suppress(Operator):
         return int(_PLACE.unpack_from(row)[0])
 
 
-@dataclass(frozen=True)
-class SuppressValueGetter:
-    """A suppressed table as other operators see it: as last emitted.
+def rows_as_emitted(
+    ctx: OperatorContext, above: Lookup, buffer: str, places: str | None, key_serde: Serde, value_serde: Serde
+) -> Lookup:
+    """How a suppressed table is looked up within a step: as it was last emitted.
 
-    Attributes:
-        parent: The table above.
+    Look-ups see the value before a buffered update; its timestamp is no longer known, so it is -1.
+
+    Args:
+        ctx: The context of the node that looks rows up.
+        above: Looks up the rows of the table above.
+        buffer: The store of the buffered updates.
+        places: The store of their places; None: these follow from the keys.
+        key_serde: Of the table's keys.
+        value_serde: Of its values.
     """
+    rows = ctx.store(buffer)
+    known = None if places is None else ctx.store(places)
+    codec = Codec(f"{ctx.application_id}-{buffer}-changelog", key_serde, value_serde)
 
-    parent: ValueGetter
-    buffer: str
-    places: str | None
-    key_serde: Serde
-    value_serde: Serde
+    def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
+        key_bytes = codec.key(key)
+        place = _known_place(known, key, key_bytes)
+        held = None if place is None else rows.get(_PLACE.pack(place) + key_bytes)
+        if held is None:
+            return above(key, as_of)
+        prior = codec.read_value(BufferedUpdate.read(held).prior)
+        return None if prior is None else ValueAndTimestamp(prior, -1)
 
-    @property
-    def stores(self) -> tuple[str, ...]:
-        own = (self.buffer,) if self.places is None else (self.buffer, self.places)
-        return (*self.parent.stores, *own)
-
-    reads_each = True
-
-    def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
-        """Look-ups see the value before a buffered update; its timestamp is no longer known, so it is -1."""
-        above, rows = self.parent.open(ctx, forwarded), ctx.store(self.buffer)
-        places = None if self.places is None else ctx.store(self.places)
-        codec = Codec(f"{ctx.application_id}-{self.buffer}-changelog", self.key_serde, self.value_serde)
-
-        def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
-            key_bytes = codec.key(key)
-            place = _known_place(places, key, key_bytes)
-            held = None if place is None else rows.get(_PLACE.pack(place) + key_bytes)
-            if held is None:
-                return above(key, as_of)
-            prior = codec.read_value(BufferedUpdate.read(held).prior)
-            return None if prior is None else ValueAndTimestamp(prior, -1)
-
-        return lookup
-
-    def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
-        raise NotImplementedError("the buffer is looked up key by key")
+    return lookup
 
 
 def _known_place(places: TypedKeyValueStore | None, key: Any, key_bytes: bytes) -> int | None:

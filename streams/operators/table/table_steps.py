@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +11,12 @@ from state.columns import rows_where
 from streams.errors import TopologyError
 from streams.model.ownership import lending, only_reads
 from streams.model.record import RIGHT, Change, Record
-from streams.model.typing import K, V, VOut
 from streams.operators.columnar import NULL_KEY, Changes, ColumnarBatch
 from streams.operators.operator import Operator, OperatorContext, RecordOperator, call_each, compute_all, drop_rows
-from streams.operators.process.user_processor import Attributes, UserContext, check_methods, expire_stores
+from streams.operators.process.suppliers import check_methods
+from streams.operators.process.user_processor import Attributes, UserContext, expire_stores
 from streams.operators.process.user_stores import InProcess
-from streams.operators.processor import ProcessorContext
+from streams.operators.processor import ValueTransformer
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
@@ -196,32 +195,6 @@ class TableMapValues(TableOperator):
 
 
 # --- `transform_values` of a table: a user's stateful value transformer (Kafka Streams: `KTableTransformValues`).
-
-
-class ValueTransformer(ABC, Generic[K, V, VOut]):
-    """Computes a table's new values from the old ones, with stores (Kafka Streams: `ValueTransformerWithKey`).
-
-    A new object is created for every micro-batch, so its attributes remember nothing: use `self.ctx.store(name)` or
-    `self.ctx.state`.
-    As in a `Processor`, an attribute that changes after `init` is an error unless it is declared in `transient`.
-
-    Attributes:
-        transient: Names of attributes that may change after `init` and be lost, or one name.
-    """
-
-    ctx: ProcessorContext
-    transient: ClassVar[str | tuple[str, ...]] = ()
-
-    def init(self, ctx: ProcessorContext) -> None:
-        """Called once per step, before the first update; `ctx.schedule` may be used, `ctx.forward` may not."""
-        self.ctx = ctx
-
-    @abstractmethod
-    def transform(self, key: K, value: V | None) -> VOut | None:
-        """Returns the new value; None deletes the row. Called once for each update, including deletions (value None)."""
-
-    def close(self) -> None:
-        """Called at the end of the step, also when it failed."""
 
 
 class TableTransformValues(RecordOperator, TableOperator):

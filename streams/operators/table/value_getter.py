@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streams.model.ownership import may_share
 from streams.model.record import ValueAndTimestamp
-from streams.operators.columnar import Int64s, KeyColumn
-from streams.operators.operator import OperatorContext
-from streams.operators.stores.found_rows import FoundRows, TableLookup
+
+if TYPE_CHECKING:
+    # A plan has value getters, and needs no libraries of columns.
+    from streams.operators.columnar import Int64s, KeyColumn
+    from streams.operators.operator import OperatorContext
+    from streams.operators.stores.found_rows import FoundRows, TableLookup
 
 JoinKind = Literal["inner", "left", "outer"]
 Lookup = Callable[[Any, "int | None"], "ValueAndTimestamp | None"]
@@ -129,7 +130,7 @@ class MapValueGetter:
             given = found.values if self.reads else found.values_for(fn)
             rows = zip(found.there.tolist(), keys, given, strict=True)
             values = [fn(key, value) if there else None for there, key, value in rows]
-            return FoundRows.of(values, found.timestamps, found.shared or may_share(fn))
+            return found.mapped(values, may_share(fn))
 
         return lookup
 
@@ -177,10 +178,9 @@ class JoinValueGetter:
 
         def lookup(keys: KeyColumn, order: Int64s) -> FoundRows:
             left, right = on_left(keys, order), on_right(keys, order)
-            joins = (left.there | right.there) & (left.there | (not needs_left)) & (right.there | (not needs_right))
+            joins = left.joins(right, needs_left, needs_right)
             rows = zip(joins.tolist(), keys, left.values_for(joiner), right.values_for(joiner), strict=True)
             values = [joiner(key, one, other) if join else None for join, key, one, other in rows]
-            shared = left.shared or right.shared or may_share(joiner)
-            return FoundRows.of(values, np.maximum(left.timestamps, right.timestamps), shared)
+            return left.joined(right, values, may_share(joiner))
 
         return lookup

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn, RecordColumns, encode_headers
+from state.columns import BinaryColumn, RecordColumns
 from state.errors import StepTooLargeError
+from state.headers import encode_headers
 from state.kafka.partitioner import Placement, partition_for_keys
 from streams.errors import RecordError, ValueNotPicklableError
 from streams.model.record import Headers, Record
@@ -24,7 +25,7 @@ from streams.runtime.reader.head import Ways, number_in_runs
 from streams.runtime.step_context import SourceRows, StepContext
 from streams.runtime.values import dump_value
 from streams.serdes.base import Serde
-from streams.serdes.columns import reads_alone
+from streams.serdes.exactness import reads_alone
 from streams.topology.planning.task_input import TaskInput
 
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 from state.columns import binary_column
 from streams.errors import OversizedRecordError
 from streams.model.ownership import lending
-from streams.model.record import Headers, Record, RecordContext, Windowed
+from streams.model.record import RETRY, Headers, Record, RecordContext, Windowed
 from streams.model.timestamps import RETRIED_TIME
+from streams.operators.attempts import TOPIC
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, WindowedKeys, value_column
-from streams.operators.retry import RETRY, TOPIC
 from streams.runtime.handlers import MESSAGE, STACK, DeadLetter, Origin, error_headers, fitted
 from streams.runtime.node import each_record, may_be_the_records_fault
 from streams.runtime.outputs import DEFAULT_PARTITION, SendBatch, Target

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from state.changelog import commits_topic
-from state.columns import decode_headers
+from state.headers import decode_headers
 from streams.model.record import NO_TIME
 from streams.operators.processor import PunctuationType
 from streams.operators.stream_time import STREAM_TIME, idle_from

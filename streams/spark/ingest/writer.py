@@ -13,10 +13,11 @@ import orjson
 import pyarrow as pa
 from pyspark import TaskContext
 
-from state.columns import BinaryColumn, binary_column, encode_headers
+from state.columns import BinaryColumn, binary_column
 from state.commit.decide import TaskIdentity
 from state.commit.ingest import IngestBatch, Rows, write_batch
 from state.commit.live import LiveKafka
+from state.headers import encode_headers
 from streams.config import StreamsConfig
 from streams.runtime.handlers import OUTSIDE, DeadLetter, ErrorHandlers, Origin, fitted
 from streams.runtime.node import may_be_the_records_fault

@@ -25,9 +25,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.changelog import DELETE_RETENTION_MS
-from state.columns import RecordColumns, encode_headers
+from state.columns import RecordColumns
 from state.errors import FencedError, KafkaClientError, ProduceError, ProducerStateError, TopicNotFoundError
-from state.headers import Header
+from state.headers import Header, encode_headers
 from state.kafka.partitioner import choose_partitions, partition_for_key
 from state.kafka.topics import TopicInfo, TopicPartition, TopicSpec
 from streams.testing.simulation.log import PartitionLog, Span, as_columns

@@ -15,8 +15,9 @@ from state.stores.spec import StoreSpec
 from streams.migration_hints import AnswersUnknownNames
 from streams.model.table_columns import RowLayout
 from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, TimestampExtractor
+from streams.operators.late import wrapped
 from streams.operators.processor import AnyProcessor
-from streams.operators.wrapped import ProcessorWrapper, wrapped
+from streams.operators.wrapped import ProcessorWrapper
 from streams.serdes.base import Serde, kept
 from streams.serdes.primitives import StringSerde
 from streams.topology.naming import INGEST, pattern_name, pattern_text

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from streams.model.expressions import Col, ValueFields
 from streams.serdes.base import Serde, serde_identity
-from streams.serdes.columns import reads_alone
+from streams.serdes.exactness import reads_alone
 from streams.serdes.json import is_plain_json
 from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode
 from streams.topology.specs.base import ColumnFunction, Keeps, Unwraps

@@ -7,21 +7,25 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from streams.model.record import LEFT, RIGHT
-from streams.operators.join.as_of import AsOfJoin
-from streams.operators.join.foreign_key import (
+from streams.operators.join.joins import AsOf, JoinAll, JoinSide, StreamJoin, joined_fields
+from streams.operators.join.taken_fields import parts_of
+from streams.operators.late import (
+    AsOfJoin,
     ForeignKeyResult,
     ForeignKeySubscribe,
     ForeignKeySubscriptions,
     ForeignKeyUpdate,
+    GraceTableJoin,
+    StreamGlobalJoin,
+    StreamJoinAll,
+    StreamSelfJoin,
+    StreamStreamJoin,
+    StreamTableJoin,
+    TableJoinMerge,
+    TableSource,
+    TableTableJoin,
 )
-from streams.operators.join.join_all import StreamJoinAll
-from streams.operators.join.joined_objects import JoinedObjects
-from streams.operators.join.pairs import AsOf, JoinAll, JoinSide, StreamJoin, joined_fields
-from streams.operators.join.stream_join import StreamSelfJoin, StreamStreamJoin
-from streams.operators.join.stream_table_join import GraceTableJoin, StreamGlobalJoin, StreamTableJoin
-from streams.operators.join.table_table_join import TableJoinMerge, TableTableJoin
 from streams.operators.processor import AnyProcessor
-from streams.operators.table.table_steps import TableSource
 from streams.operators.table.value_getter import JoinKind, ValueGetter
 from streams.serdes.base import Serde
 from streams.serdes.internal import CombinedKeySerde
@@ -55,7 +59,7 @@ class _StreamJoinSpec(NodeSpec):
     @property
     def takes_encoded(self) -> bool:
         """If results are made of the bytes of values."""
-        return JoinedObjects.of(self.join.fields) is not None
+        return parts_of(self.join.fields) is not None
 
     @property
     def remark(self) -> str:
@@ -199,7 +203,7 @@ class StreamTableJoinSpec(NodeSpec):
     @property
     def takes_encoded(self) -> bool:
         """If results are made of the bytes of values."""
-        return JoinedObjects.of(joined_fields(self.joiner)) is not None
+        return parts_of(joined_fields(self.joiner)) is not None
 
     @property
     def remark(self) -> str:
@@ -271,7 +275,7 @@ def _reads(joiner: Callable[..., Any]) -> str:
     selected = joined_fields(joiner)
     if selected is None:
         return "the joiner is a function, which takes values"
-    return "the joiner computes fields" if JoinedObjects.of(selected) is None else "fields of JSON are copied as bytes"
+    return "the joiner computes fields" if parts_of(selected) is None else "fields of JSON are copied as bytes"
 
 
 # --- The specs of joins of two tables, by key and by a foreign key.

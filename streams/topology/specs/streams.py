@@ -7,16 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from streams.model.expressions import Col, Expression, ValueFields
 from streams.model.table_columns import RowLayout
-from streams.operators.aggregate.deduplicate import Deduplicate
-from streams.operators.enrich import CallRules, Enrich, OnError, UserClient
-from streams.operators.process.user_processor import UserProcessor
+from streams.operators.attempts import Attempts
+from streams.operators.calls import CallRules, OnError, UserClient
+from streams.operators.late import (
+    Deduplicate,
+    Enrich,
+    Filter,
+    MapValues,
+    PassThrough,
+    Retrying,
+    SelectKey,
+    ToRows,
+    UserProcessor,
+)
 from streams.operators.processor import AnyProcessor
-from streams.operators.retry import Attempts, Retrying
-from streams.operators.stateless import Filter, MapValues, PassThrough, SelectKey, ToRows
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import ONE_BY_ONE, ColumnFunction, Keeps, Keys, NodeSpec, Parameters, Unwraps
 
@@ -166,8 +174,7 @@ class RetryingProcessorSpec(UserProcessorSpec):
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """The user's processor in the one that retries."""
-        inner = self.supplier()
-        assert isinstance(inner, UserProcessor), "the supplier wraps what the user's supplier makes"
+        inner = cast("UserProcessor", self.supplier())  # which wraps what the user's supplier makes
         return Retrying(inner, self.attempts, self.waiting)
 
 

@@ -5,24 +5,31 @@ Invariant: if a table's store is optional, the spec is the same with and without
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from streams.operators.processor import AnyProcessor
-from streams.operators.table.suppress import Suppress, SuppressRules
-from streams.operators.table.table_aggregate import TableAggregate, TableTop
-from streams.operators.table.table_steps import (
+from streams.operators.late import (
     ExpiringTable,
+    Suppress,
+    TableAggregate,
     TableFilter,
     TableMapValues,
     TableSource,
+    TableTop,
     TableTransformValues,
-    ValueTransformer,
+    rows_as_emitted,
 )
+from streams.operators.processor import AnyProcessor, ValueTransformer
+from streams.operators.table.suppress_rules import SuppressRules
+from streams.operators.table.value_getter import Lookup, ValueGetter
 from streams.serdes.base import Serde
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import ONE_BY_ONE, CachingTableSpec, Parameters, TableSpec
+
+if TYPE_CHECKING:
+    from streams.operators.operator import OperatorContext
+    from streams.operators.stores.found_rows import TableLookup
 
 
 def only(stores: tuple[str, ...]) -> str | None:
@@ -267,3 +274,36 @@ class SuppressSpec(TableSpec):
         return Suppress(
             buffer, places[0] if places else None, self.key_serde, self.value_serde, self.rules, self.send_old
         )
+
+
+@dataclass(frozen=True)
+class SuppressValueGetter:
+    """A suppressed table as other operators see it: as last emitted.
+
+    Attributes:
+        parent: The table above.
+        buffer: The store of the buffered updates.
+        places: The store of their places; None: these follow from the keys.
+        key_serde: Of the table's keys.
+        value_serde: Of its values.
+    """
+
+    parent: ValueGetter
+    buffer: str
+    places: str | None
+    key_serde: Serde
+    value_serde: Serde
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        own = (self.buffer,) if self.places is None else (self.buffer, self.places)
+        return (*self.parent.stores, *own)
+
+    reads_each = True
+
+    def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
+        above = self.parent.open(ctx, forwarded)
+        return rows_as_emitted(ctx, above, self.buffer, self.places, self.key_serde, self.value_serde)
+
+    def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
+        raise NotImplementedError("the buffer is looked up key by key")

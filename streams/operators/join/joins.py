@@ -1,0 +1,142 @@
+"""What the joins of streams are: their windows, joiners and sides. Planning needs these; the operators are in the other files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from streams.model.expressions import JoinedFields
+from streams.model.ownership import only_reads
+from streams.model.record import LEFT, RIGHT
+from streams.model.windows import JoinWindows
+from streams.operators.table.value_getter import JoinKind
+from streams.serdes.base import Serde
+
+Parameters: TypeAlias = tuple[tuple[str, str | int | bool | None], ...]
+"""The parameters in names and in the topology hash."""
+
+
+def joined_fields(joiner: Callable[..., Any]) -> JoinedFields | None:
+    """What a joiner selects, if it is made of `fields(...)`."""
+    wrapped = getattr(joiner, "__wrapped__", None)
+    return wrapped if isinstance(wrapped, JoinedFields) else None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJoin:
+    """A join of two streams in time.
+
+    Attributes:
+        join_kind: Which side may be missing.
+        windows: A right record at r joins a left one at l if l - before <= r <= l + after.
+        joiner: `(key, left value, right value) -> value`.
+        key_serde: Serde of the keys on both sides.
+    """
+
+    join_kind: JoinKind
+    windows: JoinWindows
+    joiner: Callable[[Any, Any, Any], Any]
+    key_serde: Serde
+
+    @property
+    def parameters(self) -> Parameters:
+        """The windows, and the kind of join unless it is inner."""
+        return (
+            ("before_ms", self.windows.before_ms),
+            ("after_ms", self.windows.after_ms),
+            ("grace_ms", self.windows.grace_ms),
+            *((("kind", self.join_kind),) if self.join_kind != "inner" else ()),
+        )
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether the joiner is known to leave its arguments as they are: an expression does."""
+        return only_reads(self.joiner)
+
+    @property
+    def fields(self) -> JoinedFields | None:
+        """What the joiner selects, if it is `fields(...)`."""
+        return joined_fields(self.joiner)
+
+    def is_outer(self, side: int) -> bool:
+        """Whether records of a side give a result without a partner, too."""
+        return self.join_kind == "outer" or (self.join_kind == "left" and side == LEFT)
+
+    def reach(self, side: int) -> tuple[int, int]:
+        """How far before and after a record of a side its partners may be, ms."""
+        before, after = self.windows.before_ms, self.windows.after_ms
+        return (before, after) if side == LEFT else (after, before)
+
+    def joined(self, side: int, key: Any, value: Any, other: Any) -> Any:
+        """The result for a value of a side and one of the other side; None: no result."""
+        return self.joiner(key, value, other) if side == LEFT else self.joiner(key, other, value)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSide:
+    """One of the two streams of a join, from the point of view of its operator.
+
+    Attributes:
+        side: `LEFT` or `RIGHT`.
+        store: Window store of this side's records, with duplicates.
+        other_store: Window store of the other side's records.
+        state_name: Name of the state that both sides share.
+    """
+
+    side: int
+    store: str
+    other_store: str
+    state_name: str
+
+    @property
+    def other(self) -> int:
+        return RIGHT if self.side == LEFT else LEFT
+
+    @property
+    def opposite(self) -> JoinSide:
+        """The other one of the two."""
+        return JoinSide(self.other, self.other_store, self.store, self.state_name)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAll:
+    """A join of several streams in time.
+
+    Attributes:
+        streams: Names of all the streams, in the order of the results.
+        windows: The maximum time between records.
+        joiner: `(key, {name of the stream: value}) -> value`.
+    """
+
+    streams: tuple[str, ...]
+    windows: JoinWindows
+    joiner: Callable[[Any, dict[str, Any]], Any]
+
+    @property
+    def parameters(self) -> Parameters:
+        return (("difference_ms", self.windows.after_ms), ("grace_ms", self.windows.grace_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """A join of each left record with the newest right one that is not newer than itself.
+
+    Attributes:
+        within_ms: How much older the right record may be.
+        grace_ms: How late a record may be.
+        is_left_join: Whether a left record without a match is joined with None.
+        joiner: `(key, left value, right value) -> value`.
+        key_serde: Serde of the keys on both sides.
+    """
+
+    within_ms: int
+    grace_ms: int
+    is_left_join: bool
+    joiner: Callable[[Any, Any, Any], Any]
+    key_serde: Serde
+
+    @property
+    def parameters(self) -> Parameters:
+        """The times, and the kind of join."""
+        return (("within_ms", self.within_ms), ("grace_ms", self.grace_ms), ("left", self.is_left_join))

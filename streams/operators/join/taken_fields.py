@@ -1,0 +1,61 @@
+"""Joins whose results are made of fields and constants alone: the parts of such an object, or that it has to be computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from streams.model.expressions import ALL, Col, Expression, JoinedFields, Lit
+from streams.serdes.json_text import dumps
+
+_SIDES = ("left", "right")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the new object: a field or constant under a name, or all fields of a value (without a name).
+
+    Attributes:
+        side: The index of the value that it is of; -1 for a constant.
+        path: The names of the fields on the way to it.
+        constant: JSON text.
+    """
+
+    side: int
+    path: tuple[str, ...] = ()
+    constant: bytes | None = None
+
+
+def parts_of(fields: JoinedFields | None) -> dict[str | int, Part] | None:
+    """The parts of an object, by name; all fields of a value have its side's index as their name.
+
+    None if objects have to be computed, or a name has two meanings.
+    """
+    if fields is None:
+        return None
+    parts = dict[str | int, Part]()
+    for name, part in _each(fields):
+        if part is None or name in parts:
+            return None
+        parts[name] = part
+    return parts
+
+
+def _each(fields: JoinedFields) -> Iterator[tuple[str | int, Part | None]]:
+    """The parts; None for what has to be computed."""
+    for side, names in enumerate((fields.left, fields.right)):
+        if ALL in names:
+            yield side, Part(side)
+        else:
+            yield from ((name, Part(side, (name,))) for name in names)
+    for name, expression in fields.computed:
+        yield name, _computed(expression)
+
+
+def _computed(expression: Expression) -> Part | None:
+    if isinstance(expression, Lit):
+        return Part(-1, constant=dumps(expression.value))
+    if not isinstance(expression, Col):
+        return None
+    first, *path = expression.path.split(".")
+    return Part(_SIDES.index(first), tuple(path)) if first in _SIDES else Part(-1, constant=b"null")

@@ -1,0 +1,27 @@
+"""How long `suppress` delays the updates of a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SuppressRules:
+    """When updates are emitted.
+
+    Attributes:
+        wait_ms: How far stream time must be beyond an update's place, ms: grace (and a session's gap) until a window
+            closes, else the time limit.
+        by_window: An update's place is its window's end, and deletions are never emitted; else its timestamp.
+        inclusive_end: The windows' ends are inclusive, so a window closes one millisecond later (strict mode).
+        max_records: Maximum number of buffered keys; None: no bound.
+        max_bytes: Maximum number of buffered bytes, as `BufferedUpdate.bytes_in` counts; None: no bound.
+        emit_early: What to do at a bound: emit the oldest, or fail.
+    """
+
+    wait_ms: int
+    by_window: bool
+    inclusive_end: bool
+    max_records: int | None
+    max_bytes: int | None
+    emit_early: bool
