@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from state.commit.marker import RESCALED, UNPLACED, CommitMarker, Ranges
 from state.errors import CheckpointMismatchError
-from state.kafka.partitioner import Placement
+from state.kafka.placement import Placement
 
 RESET = "`streams reset {id}` deletes the application's state, changelogs and checkpoint, to start over."
 ADOPT = (

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-import pyarrow as pa
-
-from state.columns import RecordColumns
-from state.commit.marker import CommitMarker, KeyedColumns
+from state.commit.marker import CommitMarker
 from state.kafka.topics import TopicInfo, TopicPartition
-from state.stores.task_store import TaskStore
+
+if TYPE_CHECKING:
+    # A command that asks for markers needs no libraries of columns.
+    import numpy as np
+    import pyarrow as pa
+
+    from state.columns import RecordColumns
+    from state.stores.task_store import TaskStore
 
 
 class Producer(Protocol):
@@ -49,6 +52,17 @@ class KafkaAccess(Protocol):
     def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]: ...
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
     def partitions_for(self, send: Send, turn: int) -> Any: ...
+
+
+class KeyedColumns(Protocol):
+    """Keys, values and timestamps of records as columns."""
+
+    @property
+    def keys(self) -> pa.Array: ...
+    @property
+    def values(self) -> pa.Array: ...
+    @property
+    def timestamps(self) -> np.ndarray: ...
 
 
 class Send(KeyedColumns, Protocol):

@@ -14,7 +14,8 @@ from state.changelog import check_end
 from state.commit import guards
 from state.commit.crash_points import Faults
 from state.commit.decide import TaskIdentity
-from state.commit.marker import MARKER_KEY, CommitMarker, MarkerCopy, Ranges, Routing, StepDigest, format_of
+from state.commit.digest import StepDigest
+from state.commit.marker import MARKER_KEY, CommitMarker, MarkerCopy, Ranges, Routing, format_of
 from state.commit.protocols import Effects, KafkaAccess, Producer, Send, TopicPartition
 from state.commit.watch import StopWatch
 from state.errors import ProducerStateError

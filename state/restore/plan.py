@@ -14,7 +14,7 @@ from enum import Enum
 
 from state.changelog import DAY_MS, DELETE_RETENTION_MS, NO_CHANGELOG, check_end, cleanup_policy
 from state.columns import RecordColumns
-from state.commit.marker import StepDigest
+from state.commit.digest import StepDigest
 from state.errors import RestoreError
 from state.stores.changelog_records import ChangelogBatch
 from state.stores.position import StoreOrigin

@@ -8,12 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
 from state.changelog import INTERNAL_ENDINGS
-from state.columns import RecordColumns
 from state.errors import OffsetsLostError, TopicNotFoundError
 from state.headers import decode_headers
 from state.kafka.admin import KafkaAdmin
@@ -26,6 +25,9 @@ from streams.runtime.handlers import OUTSIDE
 from streams.topology.graph import Failed
 from streams.topology.plan import Plan
 from streams.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from state.columns import RecordColumns
 
 
 class LetterLog(Protocol):

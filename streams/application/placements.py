@@ -16,7 +16,7 @@ from functools import partial, reduce
 from state.changelog import commits_topic
 from state.columns import RecordColumns
 from state.commit.marker import CommitMarker, MarkerLog
-from state.kafka.partitioner import Placement
+from state.kafka.placement import Placement
 from state.kafka.topics import TopicInfo, partitions_of
 from streams.application.markers import placed_marker
 from streams.application.prepare import Application, PreparedSub

@@ -8,23 +8,19 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from state.changelog import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
-from state.commit.crash_points import CrashPoints
-from state.commit.live import LiveKafka
 from state.commit.marker import MarkerLog
 from state.errors import TopicNotFoundError
 from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
-from state.kafka.partitioner import Placement
+from state.kafka.placement import Placement
 from state.kafka.topics import TopicInfo, TopicPartition, TopicSpec, partitions_of
 from streams.application.dead_letters import check_dead_letter_topic
 from streams.application.ingests import ensure_ingests, ingest_partitions
 from streams.application.owned_topics import own_manifest, owned_topics
 from streams.config import Execution, StreamsConfig
-from streams.metrics.reports import DriverAddress
-from streams.microbatch.job import ProcessMemory, QueryJob
 from streams.model.table_columns import ColumnRule
-from streams.runtime.global_tables import global_table_settings
-from streams.runtime.settings import TaskSettings
-from streams.source.offsets import FirstBatch, SourceOffsets
+from streams.runtime.settings import TaskSettings, global_table_settings
+from streams.source.log import LiveLog
+from streams.source.offsets import SourceOffsets
 from streams.source.partition_times import asks_for_partition_time
 from streams.source.topics import SourceSpec
 from streams.topology.graph import Failed, Graph, ProcessorNode, SourceNode
@@ -350,7 +346,7 @@ def _with_topics_of_patterns(
     if not has_patterns(topology):
         return topology
     app, written = config.application_id, own_manifest(config)
-    log = log or LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+    log = log or LiveLog(config.client, admin)
     own = set(owned_topics(app, written, admin, log).own)
     # Whether the plan adds topics behind sources depends on the topics that match; what they would be called does not.
     for one in (topology, _behind_all_sources(topology)) if has_added else (topology,):
@@ -580,51 +576,6 @@ def _source_partitions(plan: Plan, admin: KafkaAdmin) -> dict[str, int]:
     read = {topic for sub in plan.sub_topologies for topic in sub.topics if topic not in plan.repartition_topics}
     read.update(str(table.source.topics[0]) for table in plan.topology.global_tables.values())
     return _check_exist(read, admin)
-
-
-# --- The job of a sub-topology's query: what its readers and tasks must know of the application and its settings.
-
-
-def query_job(
-    application: Application,
-    prepared: PreparedSub,
-    counts: dict[str, int],
-    processes: int,
-    readers: int | None,
-    *,
-    until: Mapping[tuple[str, int], int],
-    first: FirstBatch | None,
-    restore_reports: DriverAddress | None = None,
-) -> QueryJob:
-    config, sub = application.config, prepared.sub
-    return QueryJob(
-        sub=sub,
-        tasks=prepared.tasks,
-        settings=replace(
-            application.task_settings(counts),
-            placement=prepared.placement or Placement.MURMUR2,
-            placements=application.topic_placements,
-        ),
-        source=replace(
-            application.source_spec(sub),
-            until=until,
-            first=first,
-            tick_ms=None if config.available_now else config.wall_clock_interval_ms,
-            readers=readers,
-        ),
-        client=config.client,
-        state_dir=config.state_dir,
-        transaction_timeout_ms=config.transaction_timeout_ms,
-        spill_bytes=config.spill_bytes,
-        bulk_io=config.bulk_io,
-        crash=CrashPoints.from_environment(),
-        trim_delay_ms=config.trim_delay_ms,
-        memory=ProcessMemory.of(config.memory_bytes, processes),
-        snapshots=config.snapshots,
-        replica_dir=config.replica_dir,
-        logs=config.logs,
-        restore_reports=restore_reports,
-    )
 
 
 # --- The output topics of a replay: made like those of the program that it repeats.

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from state.columns import RecordColumns
 from state.commit.marker import MarkerLog
-from state.kafka.partitioner import FUNCTIONS, Placement, functions_of
+from state.kafka.partitioner import functions_of
+from state.kafka.placement import FUNCTIONS, Placement
 from state.kafka.topics import TopicInfo, TopicPartition, partitions_of
 
 _RECORDS = 100

@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.columns import RecordColumns
-from state.kafka.partitioner import Placement, functions_of
+from state.kafka.partitioner import functions_of
+from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition
 from streams.errors import KeyPlacementError, RecordFailedError
 from streams.microbatch.job import QueryJob

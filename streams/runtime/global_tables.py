@@ -9,7 +9,6 @@ copy, so any other effect would happen several times.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +18,7 @@ from state.headers import decode_headers
 from state.stores.position import StorePosition
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore
-from streams.errors import ConfigError, TopologyError
+from streams.errors import TopologyError
 from streams.model.record import Record, RecordMetadata
 from streams.model.timestamps import ConsumedRecord
 from streams.operators.operator import Mode
@@ -28,7 +27,7 @@ from streams.operators.processor import AnyProcessor
 from streams.runtime.handlers import NOWHERE, ErrorHandlers, Origin
 from streams.runtime.keys import canonical_keys, read_key
 from streams.runtime.node import may_be_the_records_fault
-from streams.runtime.settings import Counters, TaskSettings
+from streams.runtime.settings import Counters, TaskSettings, global_table_settings
 from streams.runtime.typed_stores import typed_store
 from streams.topology.graph import GlobalTable
 
@@ -234,19 +233,6 @@ class GlobalTables:
         if not may_be_the_records_fault(error):
             raise error
         self._handlers.handle("processing", table.name, origin, error)
-
-
-def global_table_settings(settings: TaskSettings) -> TaskSettings:
-    """The settings for reading global tables, with their own policy in place of those of the stages."""
-    own = settings.global_table_errors
-    if own is not None:
-        settings = replace(settings, deserialization=own, processing=own)
-    if "dlq" in (settings.deserialization, settings.processing):
-        raise ConfigError(
-            "the topology has global tables, and the policy for bad records is 'dlq', but global tables have no dead letters: each "
-            "process reads them for itself, and would send its own. Set global_table_errors to 'fail' or 'skip' for them"
-        )
-    return settings
 
 
 class _Keeper(Protocol):

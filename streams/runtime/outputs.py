@@ -15,7 +15,8 @@ from state.changelog import INTERNAL_ENDINGS
 from state.columns import BinaryColumn, binary_column, cell_sizes, one_column
 from state.errors import TopicNotFoundError
 from state.headers import encode_headers
-from state.kafka.partitioner import Placement, partition_for_keys
+from state.kafka.partitioner import partition_for_keys
+from state.kafka.placement import Placement
 from state.kafka.topics import NO_LIMIT, RECORD_OVERHEAD, UNLIMITED, TopicLimits, wire_size
 from streams.errors import ForbiddenTopicError, OversizedRecordError, RefusedRecordError, UnknownTopicError
 from streams.model.record import Headers

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal
 
-from state.kafka.partitioner import Placement
-from streams.operators.operator import Mode
+from state.kafka.placement import Placement
+from streams.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streams.operators.operator import Mode
 
 Policy = Literal["fail", "skip", "dlq"]
 
@@ -117,3 +120,16 @@ class Counters(dict[str, int]):
         for name, count in self.items():
             found.add(name, count - before.get(name, 0))
         return found
+
+
+def global_table_settings(settings: TaskSettings) -> TaskSettings:
+    """The settings for reading global tables, with their own policy in place of those of the stages."""
+    own = settings.global_table_errors
+    if own is not None:
+        settings = replace(settings, deserialization=own, processing=own)
+    if "dlq" in (settings.deserialization, settings.processing):
+        raise ConfigError(
+            "the topology has global tables, and the policy for bad records is 'dlq', but global tables have no dead letters: each "
+            "process reads them for itself, and would send its own. Set global_table_errors to 'fail' or 'skip' for them"
+        )
+    return settings

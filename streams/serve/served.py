@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from state.changelog import commits_topic
-from state.kafka.partitioner import Placement
+from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition
 from state.restore.verify import TaskPlace
 from streams.application.restore import ReplicaTask

@@ -98,6 +98,9 @@ class LiveLog:
         self.begin_offsets = admin.begin_offsets
         self.end_offsets = admin.end_offsets
 
+    def begin_offset(self, partition: TopicPartition) -> int:
+        return self.begin_offsets([partition])[partition]
+
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
         from state.kafka.reader import shared_reader
 

@@ -26,10 +26,11 @@ from state.machine_code import kernels_compiled
 from state.secrets import mask
 from streams.application.execution import Executions, LiveStart, Switch, may_run_live, obstacle, ways_of
 from streams.application.instances import check_not_running, only_instance, shown_as_running
+from streams.application.jobs import query_job
 from streams.application.owned_topics import local_folder, write_manifest
 from streams.application.pausing import Pausing
 from streams.application.placements import Placements, Undecided
-from streams.application.prepare import PreparedSub, query_job, written_ends
+from streams.application.prepare import PreparedSub, written_ends
 from streams.application.start import Preflight, check_places, prepare_start
 from streams.checkpoint.files import CheckpointFiles
 from streams.config import Execution, StreamsConfig

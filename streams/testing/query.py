@@ -18,7 +18,7 @@ from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker, MarkerCopy, read_last_marker
 from state.commit.protocols import Send
 from state.commit.step import CommitStep, StepInput
-from state.kafka.partitioner import Placement
+from state.kafka.placement import Placement
 from state.restore.task_stores import TaskStateManager
 from state.stores.task_store import TaskStore
 from streams.application.markers import placed_marker

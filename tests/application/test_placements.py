@@ -12,12 +12,14 @@ import pytest
 
 from state.commit.marker import MARKER_KEY, UNPLACED, format_of
 from state.errors import CheckpointMismatchError
-from state.kafka.partitioner import FUNCTIONS, Placement, partition_for_key
+from state.kafka.partitioner import partition_for_key
+from state.kafka.placement import FUNCTIONS, Placement
 from streams import Consumed, JsonSerde, Produced, Serde, StreamsBuilder
 from streams.application.execution import obstacle
+from streams.application.jobs import query_job
 from streams.application.owned_topics import write_manifest
 from streams.application.placements import PATIENCE_S, Placements, Undecided
-from streams.application.prepare import Application, PreparedSub, plan_application, query_job
+from streams.application.prepare import Application, PreparedSub, plan_application
 from streams.application.start import Preflight
 from streams.checkpoint.files import LocalFiles
 from streams.config import Execution, StreamsConfig

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from state.commit.marker import CommitMarker, StepDigest, format_of
+from state.commit.digest import StepDigest
+from state.commit.marker import CommitMarker, format_of
 from state.errors import MarkerFormatError
 from state.stores.codec import timestamped
 from state.stores.spec import StoreKind, StoreSpec

@@ -11,14 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state.kafka import partitioner
-from state.kafka.partitioner import (
-    FUNCTIONS,
-    Placement,
-    fnv1a,
-    functions_of,
-    partition_for_key,
-    partition_for_keys,
-)
+from state.kafka.partitioner import fnv1a, functions_of, partition_for_key, partition_for_keys
+from state.kafka.placement import FUNCTIONS, Placement
 
 KEYS = [b"k", b"key", b'"quoted"', b"\x00\x01\x02", b"a longer key, of more than sixteen bytes", "Zürich".encode()]
 KEYS += [f"user-{n}".encode() for n in range(300)]

@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from state.changelog import DELETE_RETENTION_MS, changelog_topic
 from state.columns import RecordColumns
-from state.commit.marker import MARKER_KEY, CommitMarker, StepDigest
+from state.commit.digest import StepDigest
+from state.commit.marker import MARKER_KEY, CommitMarker
 from state.errors import KafkaClientError
 from state.kafka.topics import TopicInfo
 from state.restore.plan import RestoreTarget

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from state.changelog import changelog_topic, ensure_changelogs, trim_targets
-from state.commit.marker import StepDigest
+from state.commit.digest import StepDigest
 from state.kafka.admin import KafkaAdmin, delete_if_possible, wait_until_decided
 from state.kafka.reader import open_range_reader
 from state.restore.plan import RestoreTarget

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from state.changelog import DELETE_RETENTION_MS, changelog_topic
-from state.commit.marker import StepDigest
+from state.commit.digest import StepDigest
 from state.errors import KafkaClientError, RestoreError
 from state.restore import restorer as loading
 from state.restore.plan import Action

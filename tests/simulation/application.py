@@ -17,7 +17,8 @@ from state.errors import (
     TopicRecreatedError,
     UnexpectedOffsetError,
 )
-from state.kafka.partitioner import Placement, partition_for_key
+from state.kafka.partitioner import partition_for_key
+from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition
 from streams.application import prepare
 from streams.application.dead_letters import ReplayPlan

@@ -16,7 +16,7 @@ import pytest
 
 from state.changelog import commits_topic
 from state.errors import CheckpointMismatchError, TopicRecreatedError
-from state.kafka.partitioner import FUNCTIONS
+from state.kafka.placement import FUNCTIONS
 from streams.application import adopt, execution, reset, start
 from streams.application.rescale import rescale
 from streams.checkpoint import files as checkpoint_files

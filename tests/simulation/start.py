@@ -10,8 +10,9 @@ from typing import Any
 
 from state.kafka.topics import TopicPartition
 from streams.application.execution import LiveStart, Switch, ways_of
+from streams.application.jobs import query_job
 from streams.application.placements import Placements
-from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application, query_job
+from streams.application.prepare import Application, PreparedSub, ensure_internal_topics, plan_application
 from streams.application.start import Preflight, check_start
 from streams.checkpoint.files import CheckpointFiles
 from streams.config import StreamsConfig

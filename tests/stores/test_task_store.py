@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from state.commit.marker import StepDigest
+from state.commit.digest import StepDigest
 from state.errors import StateError
 from state.stores.codec import pack_window_suffix, timestamped
 from state.stores.dump import dump, state_digest

@@ -9,7 +9,7 @@ from functools import partial
 from state.commit.live import LiveKafka
 from state.errors import CheckpointMismatchError
 from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
-from state.kafka.partitioner import Placement
+from state.kafka.placement import Placement
 from state.restore.directory import StateDirectory
 from streams.application.markers import MarkerAccess
 from streams.application.pausing import Pausing

@@ -16,7 +16,7 @@ from state.commit.marker import UNPLACED, CommitMarker, format_of
 from state.commit.protocols import KafkaAccess
 from state.errors import MarkerFormatError
 from state.kafka.admin import KafkaAdmin
-from state.kafka.partitioner import Placement
+from state.kafka.placement import Placement
 from state.kafka.topics import TopicInfo, TopicSpec
 from streams.application.markers import still_running
 from streams.application.rescale.rows import records_of

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from state.changelog import commits_topic, rescale_topic
 from state.commit.protocols import KafkaAccess
 from state.kafka.admin import KafkaAdmin
-from state.kafka.partitioner import Placement
+from state.kafka.placement import Placement
 from streams.application.execution import obstacle
 from streams.application.markers import placed_marker
 from streams.application.owned_topics import write_manifest

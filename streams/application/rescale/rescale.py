@@ -22,7 +22,7 @@ from state.commit.marker import MARKER_KEY, RESCALED, CommitMarker
 from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError, FencedError
 from state.kafka.admin import KafkaAdmin
-from state.kafka.partitioner import Placement
+from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition, TopicSpec
 from state.stores.spec import StoreSpec
 from streams.application.markers import MarkerAccess, still_running

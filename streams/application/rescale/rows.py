@@ -19,7 +19,8 @@ from state.columns import RecordColumns, binary_column, numbers_at, one_piece, s
 from state.commit.guards import fenced_producer
 from state.commit.marker import CommitMarker
 from state.commit.protocols import KafkaAccess, Producer
-from state.kafka.partitioner import Placement, partition_for_keys
+from state.kafka.partitioner import partition_for_keys
+from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.spec import StoreKind, StoreSpec

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.columns import number_column
-from state.kafka.partitioner import Placement
+from state.kafka.placement import Placement
 from streams.model.expressions import ValueFields
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
 from streams.operators.expressions import Bools, Frame, computed, first_bytes, true_rows

@@ -13,7 +13,8 @@ import pyarrow as pa
 from state.columns import BinaryColumn, RecordColumns
 from state.errors import StepTooLargeError
 from state.headers import encode_headers
-from state.kafka.partitioner import Placement, partition_for_keys
+from state.kafka.partitioner import partition_for_keys
+from state.kafka.placement import Placement
 from streams.errors import RecordError, ValueNotPicklableError
 from streams.model.record import Headers, Record
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell
