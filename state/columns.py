@@ -46,6 +46,19 @@ class RecordColumns:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    @property
+    def last_offset(self) -> int:
+        return int(self.offsets[-1])
+
+    @property
+    def last_value(self) -> bytes | None:
+        value: bytes | None = self.values[len(self.values) - 1].as_py()
+        return value
+
+    def cells(self) -> list[tuple[bytes | None, bytes | None]]:
+        """Key and value of each record."""
+        return list(zip(self.keys.to_pylist(), self.values.to_pylist(), strict=True))
+
     def take(self, rows: npt.NDArray[np.int64]) -> RecordColumns:
         """Some of the records."""
         at = pa.array(rows)

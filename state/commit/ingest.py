@@ -9,7 +9,6 @@ writes (`check_batch`), because a batch with other rows must not be written by s
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,40 +19,17 @@ from state.changelog import commits_topic
 from state.columns import BinaryColumn
 from state.commit import guards
 from state.commit.decide import TaskIdentity
+from state.commit.ingest_batch import OFFSETS, IngestBatch, digest_of
 from state.commit.marker import MARKER_KEY, CommitMarker, read_last_marker
 from state.commit.protocols import KafkaAccess, Send
 from state.errors import CheckpointMismatchError
 from state.kafka.partitioner import choose_partitions
 from state.kafka.topics import TopicPartition
 
-OFFSETS = "offsets"
-"""The name under which a marker has the query's logged offsets, from which a lost checkpoint is made again."""
 KEYS = "keys"
 """The name under which a marker has `IngestBatch.keys`."""
 ROWS = "rows"
 """The name under which a marker has the hash of the task's rows (`Rows.hash`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class IngestBatch:
-    """A batch of the query that reads the rows.
-
-    Attributes:
-        batch_id: Spark's number of the batch, from 0.
-        offsets: What Spark has logged for the batch; empty if that does not lead back to the same rows.
-        now_ms: When the batch was made, ms since 1970.
-        digest: Digest of where the batch ends (`digest_of`): two batches with the same one end with the same row. Empty for a
-            static DataFrame, for which nothing is logged.
-        before: The digest of the batch before, behind which this one begins.
-        keys: Digest of what decides which task gets a row.
-    """
-
-    batch_id: int
-    offsets: str
-    now_ms: int
-    digest: str = ""
-    before: str = ""
-    keys: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +49,6 @@ class Rows:
     hash: int = 0
     count: int | None = None
     letters: Send | None = None
-
-
-def digest_of(logged: str, files: Iterable[bytes] = ()) -> str:
-    """Digest of where a batch ends."""
-    digest = hashlib.blake2b("\n".join(logged.splitlines()[2:]).encode(), digest_size=16)
-    for entry in files:
-        digest.update(b"\0" + entry)
-    return digest.hexdigest()
 
 
 def check_batch(

@@ -20,7 +20,7 @@ from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from state.columns import RecordColumns
+    from state.kafka.range_reader import Run
 
 MARKER_KEY = b"marker"
 FORMAT = 3
@@ -228,7 +228,7 @@ class MarkerLog(Protocol):
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
     def begin_offset(self, partition: TopicPartition) -> int: ...
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Run]: ...
 
 
 FIRST_SPAN = 64
@@ -259,7 +259,7 @@ def read_last_marker(
 
 def _last_in(log: MarkerLog, commits: TopicPartition, start: int, end: int) -> MarkerCopy | None:
     last: MarkerCopy | None = None
-    for columns in log.read(*commits, start, end):
-        if len(columns.offsets):
-            last = MarkerCopy(columns.values[len(columns.values) - 1].as_py(), int(columns.offsets[-1]))
+    for records in log.read(*commits, start, end):
+        if len(records):
+            last = MarkerCopy(records.last_value or b"", records.last_offset)
     return last

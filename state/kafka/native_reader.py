@@ -177,7 +177,7 @@ _FIRST_SIZES = (64, 512, 64)
 _LARGEST_CAPACITY = 16 << 20
 
 
-class BulkReader(RangeReader):
+class BulkReader(RangeReader[RecordColumns]):
     """Range reader on librdkafka's C API; see `open_range_reader` for the arguments."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""`RangeReader`: reads exact offset ranges of one topic-partition; and `OrdinaryReader`, its form on the ordinary client.
+"""`RangeReader`: reads exact offset ranges of one topic-partition.
 
 Ranges are read by position and never by count: control records, aborted transactions and compaction leave gaps in the
 offsets, so a range of n offsets holds anything from 0 to n records. A range [position, end) is done when the next record is
@@ -11,19 +11,11 @@ from __future__ import annotations
 
 import abc
 import time
-from collections.abc import Iterator
-from itertools import starmap
-from typing import NamedTuple
+from collections.abc import Iterator, Sized
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-import numpy as np
-import pyarrow as pa
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Message, TopicPartition
-
-from state.columns import RecordColumns, cells_of
 from state.errors import ClientFailure, KafkaClientError, OffsetsLostError, ReadTimeoutError
-from state.headers import Header, encode_headers
-from state.kafka.config import DEFAULT_PREFETCH_BYTES, ClientConfig, consumer_config
-from state.kafka.error_mapping import OFFSETS_LOST, PARTITION_EOF, REFUSED, TRANSIENT, failure_of, read_error
+from state.kafka.error_mapping import OFFSETS_LOST, PARTITION_EOF, REFUSED, TRANSIENT, read_error
 
 # Control records never wake a waiting call, they only move the position. The first waits are short, because a range usually
 # ends with the control record of a transaction, and a step must not wait for it.
@@ -45,7 +37,23 @@ class FetchedHead(NamedTuple):
     failure: ClientFailure | None
 
 
-class RangeReader(abc.ABC):
+class Run(Sized, Protocol):
+    """Records of one topic-partition in the order of their offsets, at least one: as records, or as objects."""
+
+    @property
+    def last_offset(self) -> int: ...
+
+    @property
+    def last_value(self) -> bytes | None: ...
+
+    def cells(self) -> list[tuple[bytes | None, bytes | None]]:
+        """Key and value of each record."""
+
+
+R = TypeVar("R", bound=Run)
+
+
+class RangeReader(abc.ABC, Generic[R]):
     """Reads [position, end) ranges of one topic-partition, one after the other; not thread safe.
 
     Args:
@@ -75,7 +83,7 @@ class RangeReader(abc.ABC):
         """Offset where the next read continues: every record below it was returned, or does not exist."""
         return self._position
 
-    def read(self, end: int, max_records: int = 100_000) -> Iterator[RecordColumns]:
+    def read(self, end: int, max_records: int = 100_000) -> Iterator[R]:
         """Read the records in [position, end).
 
         Raises:
@@ -94,7 +102,7 @@ class RangeReader(abc.ABC):
             self.failed = True
             raise
 
-    def poll(self, max_records: int = 100_000) -> list[RecordColumns]:
+    def poll(self, max_records: int = 100_000) -> list[R]:
         """Take the records that have arrived, without waiting. Then `at_end` says whether the client knows of no others.
 
         Those of transactions that are still open are none: nobody can say when, or whether, they come.
@@ -121,14 +129,14 @@ class RangeReader(abc.ABC):
         """
         return False
 
-    def _arrived(self, max_records: int) -> Iterator[RecordColumns]:
+    def _arrived(self, max_records: int) -> Iterator[R]:
         left = max_records
         while left > 0:
-            columns = self._take(_NO_END, left)
-            if columns is not None:
-                self._position = int(columns.offsets[-1]) + 1
-                left -= len(columns)
-                yield columns
+            records = self._take(_NO_END, left)
+            if records is not None:
+                self._position = records.last_offset + 1
+                left -= len(records)
+                yield records
             elif (head := self._head()) is not None:
                 self._serve_head(head, _NO_END)
             elif not self._fill(left, 0):
@@ -137,16 +145,16 @@ class RangeReader(abc.ABC):
                     raise read_error(self.topic, self.partition, self._refusal)
                 return
 
-    def _read(self, end: int, max_records: int) -> Iterator[RecordColumns]:
+    def _read(self, end: int, max_records: int) -> Iterator[R]:
         heard = time.monotonic()
         silent_s = _SILENT_S
         wait_ms = _FIRST_WAIT_MS
         while self._position < end:
             before = self._position
-            columns = self._take(end, max_records)
-            if columns is not None:
-                self._position = int(columns.offsets[-1]) + 1
-                yield columns
+            records = self._take(end, max_records)
+            if records is not None:
+                self._position = records.last_offset + 1
+                yield records
             elif (head := self._head()) is not None:
                 self._serve_head(head, end)
             elif not self._fill(max_records, wait_ms):
@@ -211,7 +219,7 @@ class RangeReader(abc.ABC):
         """Fetch what is available into the empty queue, else wait for something; False if nothing came."""
 
     @abc.abstractmethod
-    def _take(self, end: int, max_records: int) -> RecordColumns | None:
+    def _take(self, end: int, max_records: int) -> R | None:
         """Take the records below `end` from the head of the queue; None if the head is not such a record."""
 
     @abc.abstractmethod
@@ -243,115 +251,3 @@ class RangeReader(abc.ABC):
         if not self.closed:
             self.closed = True
             self._close()
-
-
-class OrdinaryReader(RangeReader):
-    """Range reader on confluent-kafka's Python API; see `open_range_reader` for the arguments."""
-
-    def __init__(
-        self,
-        config: ClientConfig,
-        topic: str,
-        partition: int,
-        start: int,
-        *,
-        timeout_s: float,
-        prefetch_bytes: int = DEFAULT_PREFETCH_BYTES,
-    ) -> None:
-        super().__init__(topic, partition, start, timeout_s)
-        self._messages: list[Message] = []
-        self._next = 0
-        self._properties = consumer_config(config, prefetch_bytes)
-        self._open()
-
-    def _open(self) -> None:
-        on_error = {"error_cb": lambda error: self._on_client_error(failure_of(error))}
-        self._consumer = Consumer({**self._properties, **on_error})
-        self._consumer.assign([TopicPartition(self.topic, self.partition, self._position)])
-
-    def _fill(self, max_records: int, wait_ms: int) -> bool:
-        # `consume` waits for as many as requested: so wait for one, then take what has arrived.
-        messages = self._consumer.consume(max_records, 0)
-        if not messages:
-            messages = self._consumer.consume(1, wait_ms / 1000)
-            if messages and max_records > 1:
-                messages += self._consumer.consume(max_records - 1, 0)
-        self._messages, self._next = messages, 0
-        return bool(messages)
-
-    def _take(self, end: int, max_records: int) -> RecordColumns | None:
-        messages = self._messages
-        first = self._next
-        last = first
-        while last < len(messages) and last - first < max_records:
-            message = messages[last]
-            if message.error() is not None or message.offset() >= end:
-                break
-            last += 1
-        if last == first:
-            return None
-        run = messages[first:last]
-        self._next = last
-        return RecordColumns(
-            self.topic,
-            self.partition,
-            np.fromiter(map(Message.offset, run), np.int64, len(run)),
-            np.fromiter(starmap(_milliseconds, map(Message.timestamp, run)), np.int64, len(run)),
-            cells_of(list(map(Message.key, run))),
-            cells_of(list(map(Message.value, run))),
-            _header_column(run),
-        )
-
-    def _head(self) -> FetchedHead | None:
-        if self._next == len(self._messages):
-            return None
-        message = self._messages[self._next]
-        error = message.error()
-        return FetchedHead(message.offset() or 0, None if error is None else failure_of(error))
-
-    def _drop_head(self) -> None:
-        self._next += 1
-
-    def _client_position(self) -> int:
-        (position,) = self._consumer.position([TopicPartition(self.topic, self.partition)])
-        return int(position.offset)
-
-    def _fetched_end(self) -> int:
-        place = TopicPartition(self.topic, self.partition)
-        found = self._consumer.get_watermark_offsets(place, cached=True)
-        return -1 if found is None else int(found[1])
-
-    def _watermarks(self, timeout_s: float) -> tuple[int, int]:
-        try:
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(self.topic, self.partition), timeout_s)
-        except KafkaException as exception:
-            raise read_error(self.topic, self.partition, failure_of(exception.args[0])) from exception
-        return int(low), int(high)
-
-    def _close(self) -> None:
-        self._messages = []
-        self._next = 0
-        self._consumer.close()
-
-
-def _milliseconds(kind: int, timestamp: int) -> int:
-    return -1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp
-
-
-def _header_column(run: list[Message]) -> pa.BinaryArray | None:
-    headers = [_headers(message) for message in run]
-    if not any(headers):
-        return None
-    return pa.array([encode_headers(of_record) if of_record else None for of_record in headers], pa.binary())
-
-
-def _headers(message: Message) -> list[Header] | None:
-    try:
-        # By `map`, because only such a call reports a failure of the client over headers at once. And only for the first message.
-        headers: list[list[Header] | None] = list(map(Message.headers, (message,)))
-    except (SystemError, UnicodeDecodeError) as error:
-        raise KafkaClientError(
-            f"the record at {message.topic()}-{message.partition()} offset {message.offset()} has a header whose name is not "
-            f"UTF-8, which this client cannot read: set bulk_io to true"
-        ) from error
-    return headers[0]

@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 
+from state.columns import RecordColumns
 from state.kafka.config import DEFAULT_PREFETCH_BYTES, ClientConfig
 from state.kafka.librdkafka import bulk_available
-from state.kafka.range_reader import OrdinaryReader, RangeReader
+from state.kafka.ordinary_reader import OrdinaryReader
+from state.kafka.range_reader import RangeReader
 
 DEFAULT_TIMEOUT_S = 60.0
 POOL_PREFETCH_BYTES = 64 * 1024 * 1024
@@ -29,7 +31,7 @@ def open_range_reader(
     *,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     prefetch_bytes: int = DEFAULT_PREFETCH_BYTES,
-) -> RangeReader:
+) -> RangeReader[RecordColumns]:
     """Open a reader of offset ranges of one topic-partition, without waiting."""
     if bulk and bulk_available():
         from state.kafka.native_reader import BulkReader
@@ -51,10 +53,12 @@ class ReaderPool:
         self.prefetch_bytes = prefetch_bytes
         self._prefetch: dict[tuple[object, ...], int] = {}
         self._pid = os.getpid()
-        self._readers: OrderedDict[tuple[object, ...], RangeReader] = OrderedDict()
-        self._inherited: list[RangeReader] = []
+        self._readers: OrderedDict[tuple[object, ...], RangeReader[RecordColumns]] = OrderedDict()
+        self._inherited: list[RangeReader[RecordColumns]] = []
 
-    def reader(self, config: ClientConfig, topic: str, partition: int, start: int, bulk: bool = True) -> RangeReader:
+    def reader(
+        self, config: ClientConfig, topic: str, partition: int, start: int, bulk: bool = True
+    ) -> RangeReader[RecordColumns]:
         """A reader whose position is `start`: the open one if it is at that position, else a new one.
 
         The pool owns the reader: do not close it, and do not use it after asking for the same partition again.
@@ -105,7 +109,7 @@ def shared_reader(
     bulk: bool = True,
     *,
     prefetch_bytes: int = POOL_PREFETCH_BYTES,
-) -> RangeReader:
+) -> RangeReader[RecordColumns]:
     """A reader from the pool of this process, whose readers prefetch no more than the given bytes; see `ReaderPool.reader`."""
     _process_pool.prefetch_bytes = prefetch_bytes
     return _process_pool.reader(config, topic, partition, start, bulk)

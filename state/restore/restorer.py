@@ -343,6 +343,8 @@ def _data_bytes(column: Any) -> int:
 class ChangelogSource(MarkerLog, Protocol):
     """The source of changelogs; `state.commit.live.LiveKafka` is the real one."""
 
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
+
     def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
         """Kafka's ids of topics, where known; an id changes when a topic is deleted and created again."""
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import orjson
 
 from state.changelog import commits_topic, ensure_commits, ensure_repartition
-from state.commit.ingest import OFFSETS, IngestBatch, digest_of
+from state.commit.ingest_batch import OFFSETS, IngestBatch, digest_of
 from state.commit.marker import CommitMarker, MarkerLog, read_last_marker
 from state.kafka.admin import KafkaAdmin
 from streams.checkpoint.files import CheckpointFiles, query_id_of, write_query_id

@@ -11,7 +11,7 @@ from state.kafka.admin import KafkaAdmin
 from streams.cluster.records import Outgoing, write_records
 from streams.config import Execution
 from streams.errors import ConfigError
-from streams.source.log import LiveLog
+from streams.source.log import CommandLog
 from streams.source.pauses import (
     WHOLE,
     LeftLive,
@@ -39,7 +39,7 @@ class Pausing:
 
     def pauses(self) -> Pauses:
         with KafkaAdmin(self.client) as admin:
-            return read_pauses(LiveLog(self.client, admin), self.application_id)
+            return read_pauses(CommandLog(self.client, admin), self.application_id)
 
     def pause(self, sub_topology: str | None = None) -> Pauses:
         """Pauses a part of the application, or all of it; what is paused already stays so since then.

@@ -19,7 +19,7 @@ from streams.application.owned_topics import own_manifest, owned_topics
 from streams.config import Execution, StreamsConfig
 from streams.model.table_columns import ColumnRule
 from streams.runtime.settings import TaskSettings, global_table_settings
-from streams.source.log import LiveLog
+from streams.source.log import CommandLog
 from streams.source.offsets import SourceOffsets
 from streams.source.partition_times import asks_for_partition_time
 from streams.source.topics import SourceSpec
@@ -346,7 +346,7 @@ def _with_topics_of_patterns(
     if not has_patterns(topology):
         return topology
     app, written = config.application_id, own_manifest(config)
-    log = log or LiveLog(config.client, admin)
+    log = log or CommandLog(config.client, admin)
     own = set(owned_topics(app, written, admin, log).own)
     # Whether the plan adds topics behind sources depends on the topics that match; what they would be called does not.
     for one in (topology, _behind_all_sources(topology)) if has_added else (topology,):

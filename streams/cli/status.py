@@ -19,12 +19,12 @@ from state.kafka.admin import KafkaAdmin
 from state.kafka.placement import Placement
 from streams.application.pausing import Pausing
 from streams.cli.command import NOT_SAFE, argument, command, option
-from streams.cli.options import ApplicationOptions, AsJson, ClusterOptions, Target, duration_ms, live, reachable
+from streams.cli.options import ApplicationOptions, AsJson, ClusterOptions, Target, duration_ms, reachable
 from streams.cli.output import print_json, print_json_line, shown_time, table, table_console
 from streams.cli.target import TopologyTarget
 from streams.config import Execution, StreamsConfig
 from streams.config.settings import Address, age_in_words
-from streams.source.log import LiveLog
+from streams.source.log import CommandLog
 from streams.source.pauses import WHOLE, Pauses, read_pauses
 from streams.spark.stopping import stopped_by_signals
 
@@ -78,11 +78,11 @@ def _looks(topology: Topology, config: StreamsConfig, pause_s: float) -> Iterato
     from streams.application.prepare import plan_application
     from streams.application.status import application_status, sink_statuses
 
-    log = live(config)
     with KafkaAdmin(config.client) as admin:
+        log = CommandLog(config.client, admin)
         planned = plan_application(topology, config, admin)
         while True:
-            pauses = read_pauses(LiveLog(config.client, admin), config.application_id)
+            pauses = read_pauses(log, config.application_id)
             sinks = sink_statuses(planned, admin, pauses)
             yield application_status(planned, admin, log, int(time.time() * 1000), pauses, sinks)
             time.sleep(pause_s)

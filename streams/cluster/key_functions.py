@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from state.columns import RecordColumns
-from state.commit.marker import MarkerLog
 from state.kafka.partitioner import functions_of
 from state.kafka.placement import FUNCTIONS, Placement
 from state.kafka.topics import TopicInfo, TopicPartition, partitions_of
@@ -54,10 +53,16 @@ class Shown:
         return len(self.functions) < 2 and self.keys > 0
 
 
+class KeyLog(Protocol):
+    """What reads the records."""
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
+
+
 def shown_in(
     topics: Mapping[str, TopicInfo],
     admin: Admin,
-    log: MarkerLog,
+    log: KeyLog,
     rewritten: Callable[[RecordColumns], bool] = lambda columns: False,
 ) -> dict[str, Shown]:
     """What the records of topics show.
@@ -88,7 +93,7 @@ def shown_in(
 
 
 def shown_by(
-    log: MarkerLog,
+    log: KeyLog,
     place: TopicPartition,
     start: int,
     end: int,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +14,8 @@ from state.kafka.topics import TopicInfo, TopicPartition
 if TYPE_CHECKING:
     from state.columns import RecordColumns
     from state.kafka.admin import KafkaAdmin, TransientRetry
+    from state.kafka.message_reader import Messages
+    from state.kafka.range_reader import Run
 
 # --- The wall clock of all tasks, which is the driver's, and which fault drills can step.
 #
@@ -89,19 +92,52 @@ class Log(Protocol):
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
 
 
-class LiveLog:
-    """The real Kafka, with readers that are reused."""
+READ_S = 60.0
+"""How long a command waits for records that Kafka has, s."""
+
+
+class RunLog(Protocol):
+    """The same for those who read a few records, of which key and value are enough."""
+
+    def describe_topics(self, names: Sequence[str]) -> Mapping[str, Any]: ...
+    def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Run]: ...
+
+
+class _Requests:
+    """The requests to the real Kafka, apart from reading."""
 
     def __init__(self, client: Mapping[str, str], admin: SourceAdmin) -> None:
         self._client = client
         self.describe_topics = admin.describe_topics
         self.begin_offsets = admin.begin_offsets
-        self.end_offsets = admin.end_offsets
+        self._end_offsets = admin.end_offsets
 
     def begin_offset(self, partition: TopicPartition) -> int:
         return self.begin_offsets([partition])[partition]
+
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict(self._end_offsets(partitions))
+
+
+class LiveLog(_Requests):
+    """The real Kafka, with readers that are reused."""
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
         from state.kafka.reader import shared_reader
 
         return shared_reader(self._client, topic, partition, start, bulk=False).read(end)
+
+
+class CommandLog(_Requests):
+    """The real Kafka for a command, which reads the last commits and such: a few records, as the client has them."""
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Messages]:
+        """Committed records [start, end)."""
+        if start >= end:
+            return
+        from state.kafka.message_reader import MessageReader
+
+        with closing(MessageReader(self._client, topic, partition, start, timeout_s=READ_S)) as reader:
+            yield from reader.read(end)

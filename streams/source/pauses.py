@@ -20,8 +20,8 @@ import orjson
 from state.changelog import pauses_topic
 
 if TYPE_CHECKING:
-    from state.columns import RecordColumns
-    from streams.source.log import Log
+    from state.kafka.range_reader import Run
+    from streams.source.log import RunLog
 
 WHOLE = ""
 """The name under which a whole application is paused."""
@@ -75,7 +75,7 @@ class Pauses(NamedTuple):
 NOTHING: Pauses = Pauses({})
 
 
-def read_pauses(log: Log, application_id: str) -> Pauses:
+def read_pauses(log: RunLog, application_id: str) -> Pauses:
     topic = pauses_topic(application_id)
     if topic not in log.describe_topics([topic]):
         return NOTHING
@@ -83,13 +83,13 @@ def read_pauses(log: Log, application_id: str) -> Pauses:
     return pauses_in(log.read(*place, log.begin_offsets([place])[place], log.end_offsets([place])[place]))
 
 
-def pauses_in(records: Iterable[RecordColumns]) -> Pauses:
+def pauses_in(records: Iterable[Run]) -> Pauses:
     """What records of the topic say."""
     found: dict[str, int] = {}
     execution: str | None = None
     left: dict[str, LeftLive] = {}
-    for columns in records:
-        for key, value in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True):
+    for run in records:
+        for key, value in run.cells():
             name, said = (key or b"").decode(), orjson.loads(value or b"{}")
             if name == EXECUTION:
                 execution = said.get("execution")
@@ -134,7 +134,7 @@ class PauseWatch:
         now_ms: The clock, ms.
     """
 
-    def __init__(self, log: Log, application_id: str, sub_topology: str, now_ms: Callable[[], int]) -> None:
+    def __init__(self, log: RunLog, application_id: str, sub_topology: str, now_ms: Callable[[], int]) -> None:
         self._log = log
         self._application_id = application_id
         self._sub_topology = sub_topology

@@ -12,7 +12,8 @@ import pytest
 from state.changelog import commits_topic
 from state.columns import binary_column
 from state.commit.decide import TaskIdentity
-from state.commit.ingest import IngestBatch, Rows, check_batch, check_rows, digest_of, write_batch
+from state.commit.ingest import Rows, check_batch, check_rows, write_batch
+from state.commit.ingest_batch import IngestBatch, digest_of
 from state.errors import CheckpointMismatchError
 from streams.application.ingests import keys_digest, last_markers, logged_batch, remake_checkpoint
 from streams.checkpoint.files import LocalFiles

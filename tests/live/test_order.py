@@ -306,7 +306,7 @@ def test_the_partition_time_of_micro_batches_is_that_of_the_first_live_step() ->
 # --- Open transactions
 
 
-class Client(RangeReader):
+class Client(RangeReader[RecordColumns]):
     """Librdkafka's consumer: it knows the end of the log behind open transactions, and reads to the last stable offset."""
 
     says_ends = True

@@ -21,7 +21,8 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
 from state.commit.decide import TaskIdentity
-from state.commit.ingest import IngestBatch, check_batch, check_rows, write_batch
+from state.commit.ingest import check_batch, check_rows, write_batch
+from state.commit.ingest_batch import IngestBatch
 from state.commit.live import LiveKafka
 from streams.application.ingests import ingest_topic, keys_digest, last_markers, logged_batch, remake_checkpoint
 from streams.application.prepare import Application

@@ -15,7 +15,8 @@ from pyspark import TaskContext
 
 from state.columns import BinaryColumn, binary_column
 from state.commit.decide import TaskIdentity
-from state.commit.ingest import IngestBatch, Rows, write_batch
+from state.commit.ingest import Rows, write_batch
+from state.commit.ingest_batch import IngestBatch
 from state.commit.live import LiveKafka
 from state.headers import encode_headers
 from streams.config import StreamsConfig
