@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.changelog import changelog_topic, commits_topic, rescale_topic
-from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker, read_last_marker
 from state.errors import RestoreError
 from state.restore.copies import DATABASE
 from state.restore.directory import StateDirectory
+from state.restore.place import TaskPlace
 from state.restore.plan import Action
 from state.restore.restorer import RestoreListener, RestoreReport
 from state.restore.snapshots import NO_SNAPSHOTS, SnapshotSettings
@@ -30,25 +30,6 @@ from state.stores.task_store import TaskStore
 from state.tables.files import make_private
 from state.tables.open_tables import copy_linked
 from state.tables.table import Row
-
-
-@dataclass(frozen=True, slots=True)
-class TaskPlace:
-    """A task of an application, as far as Kafka knows it."""
-
-    application_id: str
-    sub_topology: str
-    task: int
-    tasks: int
-    topology_hash: str
-
-    def identity(self, marker: CommitMarker | None = None) -> TaskIdentity:
-        """The task, as of the query that wrote the marker; without one, of whatever query."""
-        query_id = "" if marker is None else marker.query_id
-        return TaskIdentity(self.application_id, self.sub_topology, self.task, self.tasks, query_id, self.topology_hash)
-
-    def __str__(self) -> str:
-        return f"task {self.task} of {self.tasks} of {self.application_id}/{self.sub_topology}"
 
 
 @dataclass(frozen=True, slots=True)

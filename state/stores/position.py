@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from state.errors import StateFormatError
-from state.tables.table import OrderedTable
+
+if TYPE_CHECKING:
+    from state.tables.table import OrderedTable
 
 META_KEY = b"\x00\x00meta"
 STORES_KEY = b"\x00\x00stores"

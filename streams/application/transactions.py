@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from state.kafka.topics import LogEnds, TopicPartition
-from streams.cluster.java_admin import CoordinatorView, OpenProducer
+
+if TYPE_CHECKING:
+    from streams.cluster.java_admin import CoordinatorView, OpenProducer
 
 _CLOSING = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 """The states in which a coordinator still closes a transaction's partitions."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 from state.changelog import ensure_replays
-from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.kafka.connection import RightsProbe
 from streams.application.dead_letters import (
@@ -48,6 +47,9 @@ from streams.cli.output import print_json, print_table, shown_time, visible, vis
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
 from streams.wording import counted
+
+if TYPE_CHECKING:
+    from state.commit.live import LiveKafka
 
 Target = Annotated[str | None, argument("The topology, for its topics of dead letters.", metavar="TARGET")]
 Topic = Annotated[

@@ -17,14 +17,8 @@ import typer
 from state.errors import KafkaClientError, TopicNotFoundError
 from state.kafka.consumers import GroupMember
 from state.tables.files import make_private
-from streams.application.restore import (
-    SERVED_AT_A_TIME,
-    Replica,
-    ReplicaPosition,
-    ReplicaTask,
-    StoredTask,
-    stored_tasks,
-)
+from streams.application.restore import SERVED_AT_A_TIME, Replica, ReplicaPosition, ReplicaTask
+from streams.application.stored_tasks import StoredTask, stored_tasks
 from streams.cli.command import command, option
 from streams.cli.options import ApplicationOptions, AsJson, Target, complete_stores, duration_ms, live
 from streams.cli.output import print_json_line

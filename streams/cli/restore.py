@@ -16,7 +16,8 @@ from rich.filesize import decimal
 from state.restore.snapshots import NO_SNAPSHOTS
 from state.restore.verify import RebuiltTask, RowDifference, VerifiedStore, VerifiedTask
 from state.tables.files import make_private, write_private
-from streams.application.restore import StoredTask, restore_tasks, stored_tasks, verify_tasks
+from streams.application.restore import restore_tasks, verify_tasks
+from streams.application.stored_tasks import StoredTask, stored_tasks
 from streams.cli.command import command, option
 from streams.cli.options import ApplicationOptions, AsJson, Target
 from streams.cli.output import print_json, print_line, print_table, table, table_console, visible_bytes

@@ -19,7 +19,7 @@ import orjson
 
 from state.kafka.partitioner import partition_for_key
 from streams import EmitStrategy, Grouped, JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows
-from streams.application.restore import stored_tasks
+from streams.application.stored_tasks import stored_tasks
 from streams.config import StreamsConfig
 from streams.drills.subject import Flow, Site, store_rows, wrong_commits, wrong_restore
 from streams.drills.topics import SOON_ELSEWHERE, OutsideReader, Read, read_committed

@@ -16,7 +16,8 @@ from state.kafka.admin import KafkaAdmin
 from state.restore.directory import StateDirectory
 from state.stores.dump import DumpRow, dump, read_task_store, state_digest
 from state.stores.position import StorePosition
-from streams.application.restore import StoredTask, restore_tasks
+from streams.application.restore import restore_tasks
+from streams.application.stored_tasks import StoredTask
 from streams.config import StreamsConfig
 from streams.drills.topics import OutsideReader, Read, read_committed
 

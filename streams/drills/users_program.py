@@ -16,7 +16,7 @@ from pathlib import Path
 
 from state.kafka.admin import KafkaAdmin
 from streams.application.prepare import Application, plan_application
-from streams.application.restore import stored_tasks
+from streams.application.stored_tasks import stored_tasks
 from streams.config import StreamsConfig
 from streams.drills.drill import Conditions, DrillFailed
 from streams.drills.subject import Flow, Site, store_rows, wrong_commits, wrong_restore

@@ -11,7 +11,7 @@ from typing import Any
 from state.changelog import commits_topic
 from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition
-from state.restore.verify import TaskPlace
+from state.restore.place import TaskPlace
 from streams.application.restore import ReplicaTask
 from streams.application.store_rows import StoreReader, view_of, window_ends
 from streams.errors import NotUpToBoundError, QueryError

@@ -30,7 +30,8 @@ from state.stores.task_store import open_task_store
 from state.tables.files import make_private
 from streams.application.markers import placed_marker
 from streams.application.prepare import task_settings
-from streams.application.restore import SERVED_AT_A_TIME, ReplicaTask, stateful_subs, stored_tasks, with_own_topics
+from streams.application.restore import SERVED_AT_A_TIME, ReplicaTask
+from streams.application.stored_tasks import stateful_subs, stored_tasks, with_own_topics
 from streams.cluster.records import Outgoing, RecordWriter
 from streams.config import StreamsConfig
 from streams.config.settings import Address

@@ -21,8 +21,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 from state.commit.live import LiveKafka
 from state.restore.task_stores import TaskStateManager
 from state.restore.verify import last_marker
-from streams.application.restore import StoredTask, stored_tasks
 from streams.application.store_rows import StoreReader, StoreRow, view_of, window_ends
+from streams.application.stored_tasks import StoredTask, stored_tasks
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
 from streams.serdes.json_shown import shown_json

@@ -15,11 +15,12 @@ import typer
 
 from state.errors import KafkaClientError, TopicNotFoundError
 from state.restore.directory import StateDirectory
-from state.restore.verify import TaskPlace
+from state.restore.place import TaskPlace
 from state.stores.codec import timestamped
 from state.stores.dump import read_task_store
 from state.stores.task_store import StorePosition, TaskStore, open_task_store
-from streams.application.restore import ReplicaPosition, ReplicaTask, stateful_subs
+from streams.application.restore import ReplicaPosition, ReplicaTask
+from streams.application.stored_tasks import stateful_subs
 from streams.broker.processes import free_ports
 from streams.cli.replica import _follow, _line, metrics_of
 from streams.cli.restore import restore_folder

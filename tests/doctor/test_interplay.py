@@ -9,8 +9,8 @@ import pytest
 
 from state.changelog import pauses_topic, repartition_config
 from state.kafka.topics import TopicSpec
+from state.restore.place import TaskPlace
 from state.restore.task_stores import TaskStateManager
-from state.restore.verify import TaskPlace
 from streams import Processor, Retry, StreamsBuilder
 from streams.application.doctor.examine import examine
 from streams.application.doctor.inspection import Finding, Severity

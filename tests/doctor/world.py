@@ -13,7 +13,8 @@ from state.commit.marker import CommitMarker
 from state.commit.step import CommitStep
 from state.errors import KafkaClientError
 from state.kafka.topics import TopicPartition, TopicSpec
-from state.restore.verify import TaskPlace, rebuild_task
+from state.restore.place import TaskPlace
+from state.restore.verify import rebuild_task
 from streams import Materialized, StreamsBuilder
 from streams.application.doctor.examine import examine
 from streams.application.doctor.inspection import Finding, Inspection, Severity

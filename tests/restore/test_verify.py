@@ -5,7 +5,8 @@ import pytest
 from state.changelog import DAY_MS, changelog_topic, commits_topic
 from state.errors import KafkaClientError, StateCorruptedError
 from state.restore import restorer as loading
-from state.restore.verify import TaskPlace, verify_task
+from state.restore.place import TaskPlace
+from state.restore.verify import verify_task
 from state.stores.changelog_records import ChangelogBatch
 from state.stores.codec import timestamped
 from state.stores.position import META_KEY

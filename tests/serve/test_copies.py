@@ -13,9 +13,10 @@ from state.commit.marker import CommitMarker
 from state.commit.session import FLUSH_EVERY_S
 from state.errors import KafkaClientError, RestoreError, StateError, TopicNotFoundError
 from state.kafka.topics import TopicInfo
+from state.restore.place import TaskPlace
 from state.restore.snapshots import NO_SNAPSHOTS
 from state.restore.task_stores import TaskStateManager, WorkerMemory
-from state.restore.verify import TaskPlace, check_not_rescaled
+from state.restore.verify import check_not_rescaled
 from state.stores.dump import state_digest
 from state.tables.native_library import SWITCH_VARIABLE
 from streams.application.restore import ReplicaTask

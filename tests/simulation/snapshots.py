@@ -18,8 +18,9 @@ from state.restore import copies, taking
 from state.restore import copies as replica_copies
 from state.restore import snapshots as task_snapshots
 from state.restore import verify as rebuild
+from state.restore.place import TaskPlace
 from state.restore.task_stores import WorkerMemory
-from state.restore.verify import TaskPlace, rebuild_task
+from state.restore.verify import rebuild_task
 from streams.microbatch.job import QueryJob
 from streams.testing.simulation import RequestEvent, SimulatedStores, SimulatedTable
 from tests.simulation.cluster import Cluster, Host

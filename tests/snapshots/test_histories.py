@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 
-from state.restore.verify import TaskPlace, rebuild_task
+from state.restore.place import TaskPlace
+from state.restore.verify import rebuild_task
 from tests.restore.logs import APPLICATION, SPECS, marker_of
 from tests.snapshots.life import Life
 from tests.snapshots.test_snapshots import damage

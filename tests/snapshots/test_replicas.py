@@ -7,9 +7,9 @@ import pytest
 
 from state.changelog import commits_topic
 from state.errors import KafkaClientError, RestoreError
+from state.restore.place import TaskPlace
 from state.restore.plan import Action
 from state.restore.snapshots import NO_SNAPSHOTS
-from state.restore.verify import TaskPlace
 from state.stores.dump import read_task_store
 from state.tables.open_tables import open_table
 from state.tables.rocks_common import RocksSettings

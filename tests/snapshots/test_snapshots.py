@@ -20,11 +20,12 @@ from state.errors import SnapshotError, StateCorruptedError
 from state.restore import snapshots as task_snapshots
 from state.restore import taking
 from state.restore.copies import DATABASE
+from state.restore.place import TaskPlace
 from state.restore.plan import Action
 from state.restore.snapshot_location import FsspecFolder, LocalFolder, open_location
 from state.restore.snapshots import Snapshot, SnapshotFile
 from state.restore.task_stores import WorkerMemory
-from state.restore.verify import TaskPlace, verify_task
+from state.restore.verify import verify_task
 from state.stores.dump import read_task_store
 from state.stores.position import StoreOrigin, read_meta
 from state.stores.task_store import open_task_store

@@ -20,7 +20,8 @@ from state.restore.directory import StateDirectory
 from state.stores.dump import read_task_store, state_digest
 from state.tables.open_tables import open_table
 from streams import JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows
-from streams.application.restore import restore_tasks, stateful_subs, stored_tasks, with_own_topics
+from streams.application.restore import restore_tasks
+from streams.application.stored_tasks import stateful_subs, stored_tasks, with_own_topics
 from streams.cli.main import app
 from streams.topology.topology import Topology
 from tests.spark import apps
