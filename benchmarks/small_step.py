@@ -30,7 +30,8 @@ from state.columns import RecordColumns
 from state.commit.decide import TaskIdentity
 from state.commit.protocols import Send
 from state.commit.step import CommitStep
-from state.kafka.partitioner import choose_partitions, partition_for_key
+from state.kafka.key_hash import partition_for_key
+from state.kafka.partitioner import choose_partitions
 from state.kafka.topics import TopicInfo, TopicPartition
 from state.restore.task_stores import TaskStateManager, WorkerMemory
 from streams import BytesSerde, Consumed, JoinWindows, Materialized, Produced, StreamsBuilder, TimeWindows, agg

@@ -55,6 +55,10 @@ class RecordColumns:
         value: bytes | None = self.values[len(self.values) - 1].as_py()
         return value
 
+    def key_list(self) -> list[bytes | None]:
+        keys: list[bytes | None] = self.keys.to_pylist()
+        return keys
+
     def cells(self) -> list[tuple[bytes | None, bytes | None]]:
         """Key and value of each record."""
         return list(zip(self.keys.to_pylist(), self.values.to_pylist(), strict=True))

@@ -15,7 +15,7 @@ from benchmarks.generators.records import Batch
 from benchmarks.generators.text import padded, texts
 from benchmarks.verify import output
 from benchmarks.verify.compare import Verdict
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from streams import Topology
 
 PARTITIONS = 4

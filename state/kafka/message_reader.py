@@ -6,6 +6,8 @@ A command that asks for a few markers reads them as objects (`MessageReader`), b
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -31,6 +33,9 @@ class Messages:
     @property
     def last_value(self) -> bytes | None:
         return self.run[-1].value()
+
+    def key_list(self) -> list[bytes | None]:
+        return [message.key() for message in self.run]
 
     def cells(self) -> list[tuple[bytes | None, bytes | None]]:
         """Key and value of each record."""
@@ -127,3 +132,12 @@ class MessageReader(ClientReader[Messages]):
 
     def _of(self, run: list[Message]) -> Messages:
         return Messages(run)
+
+
+def read_messages(
+    config: ClientConfig, topic: str, partition: int, start: int, end: int, timeout_s: float = 60.0
+) -> Iterator[Messages]:
+    """The committed records [start, end) of a partition."""
+    if start < end:
+        with closing(MessageReader(config, topic, partition, start, timeout_s=timeout_s)) as reader:
+            yield from reader.read(end)

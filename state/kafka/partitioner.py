@@ -8,7 +8,6 @@ and with the partitions that librdkafka chooses.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,16 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.columns import BinaryCells, BinaryColumn, cell_bounds
+from state.kafka.key_hash import FACTOR, FNV_BASIS, FNV_PRIME, MASK, NO_KEY, SEED, SIGN, functions_of_keys
 from state.kafka.placement import FUNCTIONS, Placement
 from state.numba_kernels import as_pointer, carray, kernel
 
-NO_KEY = -1
-_SEED = 0x9747B28C
-_FACTOR = 0x5BD1E995
-_MASK = 0xFFFFFFFF
-_SIGN = 1 << 31
-_FNV_BASIS = 0x811C9DC5
-_FNV_PRIME = 0x01000193
 _FEW = 1_000
 """So many keys take less time in plain Python than the libraries of columns take to be imported, which a start would wait for."""
 _CRC32, _FNV1A = 1, 2
@@ -46,46 +39,6 @@ def _crc_tables() -> npt.NDArray[np.uint32]:
 
 
 _CRC_TABLES = _crc_tables()
-
-
-def murmur2(key: bytes) -> int:
-    """Kafka's 32-bit murmur2 of a key, as Java's signed int (`org.apache.kafka.common.utils.Utils.murmur2`)."""
-    h = (_SEED ^ len(key)) & _MASK
-    whole = len(key) & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(key[at : at + 4], "little") * _FACTOR & _MASK
-        k = (k ^ k >> 24) * _FACTOR & _MASK
-        h = h * _FACTOR & _MASK ^ k
-    if whole < len(key):
-        h = (h ^ int.from_bytes(key[whole:], "little")) * _FACTOR & _MASK
-    h = (h ^ h >> 13) * _FACTOR & _MASK
-    h ^= h >> 15
-    return h - (1 << 32) if h >> 31 else h
-
-
-def fnv1a(key: bytes) -> int:
-    """FNV-1a of 32 bits, as an unsigned number (Go's `hash/fnv.New32a`)."""
-    h = _FNV_BASIS
-    for byte in key:
-        h = (h ^ byte) * _FNV_PRIME & _MASK
-    return h
-
-
-def _positive(key: bytes, placement: Placement) -> int:
-    if placement is Placement.CRC32:
-        return zlib.crc32(key)
-    if placement is Placement.FNV1A:
-        # Sarama takes the remainder of the signed number, and then its amount.
-        h = fnv1a(key)
-        return h if h < _SIGN else (_MASK + 1) - h
-    return murmur2(key) & 0x7FFFFFFF
-
-
-def partition_for_key(key: bytes | None, partitions: int, placement: Placement = Placement.MURMUR2) -> int:
-    """Partition of one key; -1 for a null key, and where the key says nothing."""
-    if key is None or placement is Placement.PARTITION:
-        return NO_KEY
-    return _positive(key, placement) % partitions
 
 
 def partition_for_keys(
@@ -109,19 +62,11 @@ def functions_of(
     partitions: int,
     functions: Iterable[Placement] = FUNCTIONS,
 ) -> tuple[Placement, ...]:
-    """Those functions that put all of these keys into the partition in which they are.
-
-    Null keys say nothing, and neither do empty ones: librdkafka's default partitioner takes them for null.
-    """
+    """`functions_of_keys` for a column."""
     if keys.null_count == len(keys):
         return tuple(functions)
     if len(keys) <= _FEW:
-        few = [key for key in keys.to_pylist() if key]
-        return tuple(
-            function
-            for function in functions
-            if all(partition_for_key(key, partitions, function) == partition for key in few)
-        )
+        return functions_of_keys(keys.to_pylist(), partition, partitions, functions)
     keyed = keys.filter(pa.array(np.diff(cell_bounds(keys)) > 0)).drop_null()
     return tuple(
         function for function in functions if (partition_for_keys(keyed, partitions, function) == partition).all()
@@ -163,7 +108,7 @@ def hash_cells(ends_at: int, data_at: int, valid_at: int, partitions: int, found
 @kernel
 def crc32_bytes(data: Any, start: int, end: int) -> int:
     """CRC-32 of data[start:end]; the compiled counterpart of `zlib.crc32`."""
-    low, h = np.uint64(0xFF), np.uint64(_MASK)
+    low, h = np.uint64(0xFF), np.uint64(MASK)
     whole = start + ((end - start) & ~3)
     for at in range(start, whole, 4):
         h ^= word(data, at, 4)
@@ -175,18 +120,18 @@ def crc32_bytes(data: Any, start: int, end: int) -> int:
         )
     for at in range(whole, end):
         h = np.uint64(_CRC_TABLES[np.int64((h ^ np.uint64(data[at])) & low)]) ^ (h >> np.uint64(8))
-    inverted: int = h ^ np.uint64(_MASK)
+    inverted: int = h ^ np.uint64(MASK)
     return inverted
 
 
 @kernel
 def fnv1a_bytes(data: Any, start: int, end: int) -> int:
     """FNV-1a of data[start:end] without its sign, as Sarama takes it; the compiled counterpart of `fnv1a`."""
-    prime, mask = np.uint64(_FNV_PRIME), np.uint64(_MASK)
-    h = np.uint64(_FNV_BASIS)
+    prime, mask = np.uint64(FNV_PRIME), np.uint64(MASK)
+    h = np.uint64(FNV_BASIS)
     for at in range(start, end):
         h = ((h ^ np.uint64(data[at])) * prime) & mask
-    if h >= np.uint64(_SIGN):
+    if h >= np.uint64(SIGN):
         h = (mask + np.uint64(1)) - h
     positive: int = h
     return positive
@@ -198,8 +143,8 @@ def hash_bytes(data: Any, start: int, end: int) -> int:
 
     The arithmetic is 64-bit, truncated to 32 bits after each product, because numba widens uint32 operands by itself.
     """
-    factor, mask = np.uint64(_FACTOR), np.uint64(_MASK)
-    h = np.uint64(_SEED) ^ np.uint64(end - start)
+    factor, mask = np.uint64(FACTOR), np.uint64(MASK)
+    h = np.uint64(SEED) ^ np.uint64(end - start)
     whole = start + ((end - start) & ~3)
     for at in range(start, whole, 4):
         k = (word(data, at, 4) * factor) & mask

@@ -46,6 +46,8 @@ class Run(Sized, Protocol):
     @property
     def last_value(self) -> bytes | None: ...
 
+    def key_list(self) -> list[bytes | None]: ...
+
     def cells(self) -> list[tuple[bytes | None, bytes | None]]:
         """Key and value of each record."""
 

@@ -32,15 +32,23 @@ class DiskTable(OrderedTable, CheckpointedTable, Protocol):
         """A write of columns that a crash may lose, for scratch tables."""
 
 
-def open_table(path: Path, settings: RocksSettings = DEFAULT_SETTINGS, read_only: bool = False) -> DiskTable:
+def open_table(
+    path: Path, settings: RocksSettings = DEFAULT_SETTINGS, read_only: bool = False, compiled: bool = True
+) -> DiskTable:
     """The table in a folder. Both kinds write the same files, so a table may be opened by one kind after the other.
+
+    Args:
+        path: The folder.
+        settings: Those of RocksDB.
+        read_only: Whether it is only read.
+        compiled: Whether it may be the kind with compiled functions, which is faster but takes half a second to import.
 
     Raises:
         StateLockedError: Another process has the database open and does not release it in time.
         StateCorruptedError: The database is damaged; delete the folder and restore.
     """
     # Only the kind that is used is imported, because each brings a RocksDB of its own into memory.
-    if native_available():
+    if compiled and native_available():
         from state.tables.native_table import NativeTable
 
         return NativeTable(path, settings, read_only)
@@ -67,7 +75,8 @@ def open_linked(source: Path, folder: Path) -> DiskTable:
 
     def attempt() -> DiskTable:
         _link(source, folder, lambda file, link: link.symlink_to(file))
-        return open_table(folder, _SETTINGS, read_only=True)
+        # A command that prints some rows does not wait for compiled functions.
+        return open_table(folder, _SETTINGS, read_only=True, compiled=False)
 
     return _repeated(source, folder, attempt)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from state.columns import RecordColumns
-from state.kafka.partitioner import functions_of
+from state.kafka.key_hash import functions_of_keys
 from state.kafka.placement import FUNCTIONS, Placement
+from state.kafka.range_reader import Run
 from state.kafka.topics import TopicInfo, TopicPartition, partitions_of
 
 _RECORDS = 100
@@ -53,17 +53,20 @@ class Shown:
         return len(self.functions) < 2 and self.keys > 0
 
 
-class KeyLog(Protocol):
+R_co = TypeVar("R_co", bound=Run, covariant=True)
+
+
+class KeyLog(Protocol[R_co]):
     """What reads the records."""
 
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[R_co]: ...
 
 
 def shown_in(
     topics: Mapping[str, TopicInfo],
     admin: Admin,
-    log: KeyLog,
-    rewritten: Callable[[RecordColumns], bool] = lambda columns: False,
+    log: KeyLog[R_co],
+    rewritten: Callable[[R_co], bool] = lambda records: False,
 ) -> dict[str, Shown]:
     """What the records of topics show.
 
@@ -93,18 +96,19 @@ def shown_in(
 
 
 def shown_by(
-    log: KeyLog,
+    log: KeyLog[R_co],
     place: TopicPartition,
     start: int,
     end: int,
     partitions: int,
-    rewritten: Callable[[RecordColumns], bool] = lambda columns: False,
+    rewritten: Callable[[R_co], bool] = lambda records: False,
 ) -> Shown:
     """What the records [start, end) of a partition show; the arguments are those of `shown_in`."""
     shown = Shown()
-    for columns in log.read(*place, start, end):
-        keyed = len(columns) - columns.keys.null_count
-        shown |= Shown(len(columns), keyed, functions_of(columns.keys, place[1], partitions), rewritten(columns))
+    for records in log.read(*place, start, end):
+        keys = records.key_list()
+        keyed = len(keys) - keys.count(None)
+        shown |= Shown(len(keys), keyed, functions_of_keys(keys, place[1], partitions), rewritten(records))
     return shown
 
 

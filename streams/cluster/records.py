@@ -12,8 +12,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from state.errors import KafkaClientError, TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import admin_config, consumer_config
+from state.kafka.message_reader import Messages, read_messages
 from state.kafka.placement import Placement
 from state.kafka.topics import TopicInfo
+from streams.cluster.key_functions import shown_in
 
 _PARTITIONERS = {
     Placement.MURMUR2: "murmur2_random",
@@ -21,7 +23,6 @@ _PARTITIONERS = {
     Placement.FNV1A: "fnv1a_random",
 }
 """What librdkafka calls the functions."""
-_TRANSACTION_MS = 60_000
 _QUIET_S = 10.0
 """Seconds without a record after which reading fails, except when waiting for further records."""
 _POLL_S = 0.5
@@ -176,15 +177,23 @@ def _function(client: Mapping[str, str], found: Mapping[str, TopicInfo], admin: 
     (info,) = found.values()
     if info.partitions == 1:
         return Placement.MURMUR2
-    from state.commit.live import LiveKafka
-    from streams.cluster.key_functions import shown_in
-
     try:
-        (shown,) = shown_in(found, admin, LiveKafka(client, _TRANSACTION_MS, bulk=False)).values()
+        (shown,) = shown_in(found, admin, _KeyReader(client)).values()
     except KafkaClientError:
         # Whoever may write need not have the right to read.
         return Placement.MURMUR2
     return shown.functions[0] if shown.functions else Placement.MURMUR2
+
+
+class _KeyReader:
+    """Reads records for `shown_in`."""
+
+    def __init__(self, client: Mapping[str, str]) -> None:
+        self._client = client
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Messages]:
+        """Committed records [start, end)."""
+        return read_messages(self._client, topic, partition, start, end, _QUIET_S)
 
 
 class RecordWriter:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import orjson
 
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from streams import EmitStrategy, Grouped, JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows
 from streams.application.stored_tasks import stored_tasks
 from streams.config import StreamsConfig

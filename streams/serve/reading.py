@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from state.kafka.partitioner import NO_KEY, partition_for_key, partition_for_keys
+from state.kafka.key_hash import NO_KEY, partition_for_key
+from state.kafka.partitioner import partition_for_keys
 from state.kafka.placement import Placement
 from state.stores.byte_stores import KeyValueBytesStore, SessionBytesStore, VersionedRecord, WindowBytesStore
 from state.stores.codec import MAX_TIME, split_timestamped

@@ -21,7 +21,7 @@ from state.changelog import commits_topic, endpoints_topic, ensure_endpoints
 from state.commit.live import LiveKafka
 from state.errors import KafkaClientError, StreamsError
 from state.kafka.consumers import GroupMember
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from state.kafka.placement import FUNCTIONS, Placement
 from state.kafka.topics import TopicPartition
 from state.restore.task_stores import TaskStateManager, WorkerMemory

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -92,10 +91,6 @@ class Log(Protocol):
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
 
 
-READ_S = 60.0
-"""How long a command waits for records that Kafka has, s."""
-
-
 class RunLog(Protocol):
     """The same for those who read a few records, of which key and value are enough."""
 
@@ -135,9 +130,6 @@ class CommandLog(_Requests):
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Messages]:
         """Committed records [start, end)."""
-        if start >= end:
-            return
-        from state.kafka.message_reader import MessageReader
+        from state.kafka.message_reader import read_messages
 
-        with closing(MessageReader(self._client, topic, partition, start, timeout_s=READ_S)) as reader:
-            yield from reader.read(end)
+        return read_messages(self._client, topic, partition, start, end)

@@ -19,7 +19,7 @@ from typing import Any, get_args
 from state.changelog import commits_topic
 from state.errors import CheckpointMismatchError
 from state.headers import encode_headers
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition
 from state.restore.task_stores import TaskStateManager

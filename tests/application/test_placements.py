@@ -12,7 +12,7 @@ import pytest
 
 from state.commit.marker import MARKER_KEY, UNPLACED, format_of
 from state.errors import CheckpointMismatchError
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from state.kafka.placement import FUNCTIONS, Placement
 from streams import Consumed, JsonSerde, Produced, Serde, StreamsBuilder
 from streams.application.execution import obstacle

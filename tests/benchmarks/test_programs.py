@@ -37,7 +37,7 @@ from benchmarks.verify.output import CLOSING, Row
 from benchmarks.workloads.base import PARTITIONS, Output, RunConfig, closing_key, session_key, windowed_key
 from benchmarks.workloads.catalogue import WORKLOADS
 from state.kafka.admin import KafkaAdmin
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from state.kafka.topics import TopicSpec
 from streams import BytesSerde
 from streams.broker import EmbeddedBroker

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from state.commit.ingest import Rows
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from streams import (
     BytesSerde,
     Consumed,

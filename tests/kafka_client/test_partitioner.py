@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state.kafka import partitioner
-from state.kafka.partitioner import fnv1a, functions_of, partition_for_key, partition_for_keys
+from state.kafka.key_hash import fnv1a, partition_for_key
+from state.kafka.partitioner import functions_of, partition_for_keys
 from state.kafka.placement import FUNCTIONS, Placement
 
 KEYS = [b"k", b"key", b'"quoted"', b"\x00\x01\x02", b"a longer key, of more than sixteen bytes", "Zürich".encode()]

@@ -21,8 +21,9 @@ from state import errors, numba_functions
 from state.errors import FencedError
 from state.headers import decode_headers, encode_headers
 from state.kafka.config import consumer_config, producer_config
+from state.kafka.key_hash import murmur2, partition_for_key
 from state.kafka.librdkafka import bulk_available
-from state.kafka.partitioner import murmur2, partition_for_key, partition_for_keys
+from state.kafka.partitioner import partition_for_keys
 from state.kafka.transport import OrdinaryTransport
 
 HEADERS = st.lists(st.tuples(st.text(), st.none() | st.binary()))

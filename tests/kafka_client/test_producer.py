@@ -17,8 +17,8 @@ from state.errors import FencedError, KafkaClientError, ProduceError, ProducerSt
 from state.headers import encode_headers
 from state.kafka.admin import KafkaAdmin
 from state.kafka.config import ClientConfig
+from state.kafka.key_hash import partition_for_key
 from state.kafka.native_producer import BulkTransport
-from state.kafka.partitioner import partition_for_key
 from state.kafka.producer import ProducerState, TransactionalProducer
 from state.stores.spec import StoreKind, StoreSpec
 from streams.broker import EmbeddedBroker

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from streams import (
     Consumed,
     JoinWindows,

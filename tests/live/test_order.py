@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from state.columns import RecordColumns
 from state.errors import ClientFailure
 from state.kafka.error_mapping import PARTITION_EOF
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from state.kafka.range_reader import FetchedHead, RangeReader
 from streams import (
     BytesSerde,

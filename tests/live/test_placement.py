@@ -11,7 +11,7 @@ from state.commit.decide import TaskIdentity
 from state.commit.marker import PLACED_LIVE_FORMAT, UNPLACED
 from state.commit.step import CommitStep
 from state.errors import CheckpointMismatchError
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from state.kafka.placement import FUNCTIONS, Placement
 from streams import BytesSerde, Processor, Record, Retry, StreamsBuilder, StringSerde
 from streams.errors import KeyPlacementError

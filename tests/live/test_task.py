@@ -20,7 +20,7 @@ from state.columns import RecordColumns
 from state.commit.decide import TaskIdentity
 from state.commit.step import CommitStep
 from state.errors import TopicRecreatedError
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from state.restore.task_stores import WorkerMemory
 from streams import BytesSerde, Consumed, JsonSerde, Materialized, Produced, StreamsBuilder
 from streams.errors import KeyPlacementError, NewPartitionsError

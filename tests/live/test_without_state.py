@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from streams import BytesSerde, Materialized, StreamsBuilder
 from streams.errors import KeyPlacementError
 from streams.topology.topology import Topology

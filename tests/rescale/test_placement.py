@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from state.commit.marker import PLACED_FORMAT, read_last_marker
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from state.kafka.placement import Placement
 from streams import BytesSerde, Materialized, StreamsBuilder
 from streams.application.rescale.plan import UsersChoices

@@ -14,7 +14,7 @@ import pytest
 
 from state.commit.marker import MARKER_KEY, read_last_marker
 from state.errors import CheckpointMismatchError
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from state.kafka.placement import FUNCTIONS, Placement
 from state.kafka.topics import TopicSpec
 from streams import Grouped, JoinWindows, Materialized, StreamsBuilder, StringSerde

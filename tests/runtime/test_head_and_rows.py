@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from state.columns import RecordColumns
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from streams import (
     Consumed,
     LogAndSkipOnInvalidTimestamp,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from state.kafka.placement import Placement
 from streams import Consumed, Int64Serde, Materialized, StreamsBuilder, StringSerde, TimeWindows
 from streams.application.rescale.plan import UsersChoices

@@ -17,7 +17,7 @@ from state.errors import (
     TopicRecreatedError,
     UnexpectedOffsetError,
 )
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition
 from streams.application import prepare

@@ -24,7 +24,7 @@ from state.errors import (
     StreamsError,
     TopicRecreatedError,
 )
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from state.kafka.topics import TopicPartition, TopicSpec
 from streams.testing.simulation import Crash, Fate, RequestEvent, SimulatedKafka
 from streams.testing.simulation.kafka import SimulatedProducer, Transactional

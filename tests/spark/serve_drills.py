@@ -21,7 +21,7 @@ import httpx2
 import orjson
 import pytest
 
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from streams.broker import EmbeddedBroker
 from streams.broker.processes import Watchdog
 from streams.drills.brokers import scratch_broker

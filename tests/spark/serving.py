@@ -18,7 +18,7 @@ from typing import Any
 import httpx2
 
 from state.kafka.admin import KafkaAdmin
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from streams.broker.processes import free_ports
 from streams.serve.client import StoreClient
 from tests.spark.harness import Harness

@@ -19,7 +19,7 @@ from state.changelog import changelog_topic, commits_topic
 from state.commit.marker import CommitMarker
 from state.errors import ChangelogMismatchError, CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from streams import ApplicationFailedError, BytesSerde, Grouped, Materialized, StreamsBuilder, StreamsError, TimeWindows
 from streams.application.adopt import Adopter
 from streams.application.instances import seen_as_running

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from state.kafka.admin import KafkaAdmin
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from streams import ConfigError, KafkaStreams, Materialized, StreamsBuilder
 from streams.errors import QueryError
 from streams.serve.local import LocalStore

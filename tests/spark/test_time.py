@@ -10,7 +10,7 @@ import orjson
 
 from state.changelog import commits_topic
 from state.commit.marker import CommitMarker
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from streams import EmitStrategy, Materialized, StreamsBuilder, TimeWindows
 from streams.metrics.application import TaskMetrics
 from streams.model.record import Record

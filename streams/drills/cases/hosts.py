@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from streams.drills.drill import Conditions, drill
 from streams.drills.hosts import ClusterApplication, LoopbackHost, step_of, why_not
 from streams.drills.processes import CommandProcess

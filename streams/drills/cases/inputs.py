@@ -8,7 +8,7 @@ from functools import partial
 import orjson
 
 from state.changelog import commits_topic
-from state.kafka.partitioner import partition_for_key
+from state.kafka.key_hash import partition_for_key
 from streams.drills.drill import drill
 from streams.drills.program import KEYS, ORDERS, PARTITIONS, PAYMENTS, TOTALS
 from streams.drills.topics import read_committed

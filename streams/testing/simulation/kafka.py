@@ -28,7 +28,8 @@ from state.changelog import DELETE_RETENTION_MS
 from state.columns import RecordColumns
 from state.errors import FencedError, KafkaClientError, ProduceError, ProducerStateError, TopicNotFoundError
 from state.headers import Header, encode_headers
-from state.kafka.partitioner import choose_partitions, partition_for_key
+from state.kafka.key_hash import partition_for_key
+from state.kafka.partitioner import choose_partitions
 from state.kafka.topics import TopicInfo, TopicPartition, TopicSpec
 from streams.testing.simulation.log import PartitionLog, Span, as_columns
 
