@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from state.columns import RecordColumns
 from state.commit.marker import CommitMarker
 from state.errors import KafkaClientError
 from state.kafka.topics import TopicInfo
@@ -78,11 +78,13 @@ class Cluster:
     def begin_offset(self, place: Place) -> int:
         return 0
 
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Any]:
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
         found = [(at, value) for at, value in enumerate(self.topics[topic][partition]) if start <= at < end and value]
         if found:
             offsets, values = zip(*found, strict=True)
-            yield SimpleNamespace(offsets=np.array(offsets), values=pa.array(values, pa.binary()))
+            none = pa.nulls(len(values), pa.binary())
+            times = np.zeros(len(values), np.int64)
+            yield RecordColumns(topic, partition, np.array(offsets), times, none, pa.array(values, pa.binary()))
 
 
 def marker(application_id: str, stores: Sequence[str] = (), **changes: Any) -> CommitMarker:

@@ -281,7 +281,7 @@ def test_half_a_reset_is_not_started_on(tmp_path: Path) -> None:
 def test_a_pattern_finds_all_but_what_the_engine_has_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic is left out because it is known to be the application's own, not because of how its name begins and ends."""
     kafka, config = cluster(), settings(tmp_path)
-    monkeypatch.setattr("streams.application.prepare.LiveKafka", lambda *_, **__: kafka)
+    monkeypatch.setattr("streams.application.prepare.CommandLog", lambda *_, **__: kafka)
     for topic in ("app-x", "app-users-changelog", "app-counts-changelog", "app-app-pattern-commits"):
         kafka.put(topic)
     # Of a program that this application ran before.

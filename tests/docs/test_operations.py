@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import state.errors
 import streams.errors
 from state.errors import StreamsError
-from streams.cli.doctor import entries
+from streams.cli.inspection.errors import entries
 from streams.cli.main import app
 from streams.errors import more_about
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streams.application.transactions import OpenTransaction, end, open_transactions
-from streams.cli import doctor as command
+from streams.cli.inspection import doctor, transactions
 from streams.cluster.java_admin import CoordinatorView, OpenProducer, java_properties
 from streams.errors import ConfigError, JarsMissingError
 from tests.doctor.world import NOW_MS, Kafka, World
@@ -37,13 +37,14 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
         def __exit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(command, "KafkaAdmin", admin)
-    monkeypatch.setattr(command, "JavaRequests", Java)
+    for command in (doctor, transactions):
+        monkeypatch.setattr(command, "KafkaAdmin", admin)
+        monkeypatch.setattr(command, "JavaRequests", Java)
     monkeypatch.setattr("streams.cli.options.reachable", lambda config: config)
-    monkeypatch.setattr(command, "Survey", lambda _: world.kafka)
-    monkeypatch.setattr(command, "live", lambda config: world.kafka)
-    monkeypatch.setattr(command, "_PAUSE_S", 0)
-    monkeypatch.setattr(command.time, "time", lambda: NOW_MS / 1000)
+    monkeypatch.setattr(doctor, "Survey", lambda _: world.kafka)
+    monkeypatch.setattr(doctor, "live", lambda config: world.kafka)
+    monkeypatch.setattr(transactions, "_PAUSE_S", 0)
+    monkeypatch.setattr(transactions.time, "time", lambda: NOW_MS / 1000)
     return world
 
 
@@ -192,7 +193,7 @@ def test_without_jars_the_doctor_still_looks_at_the_rest(
         def admin(self) -> Any:
             raise JarsMissingError("no jars")
 
-    monkeypatch.setattr(command, "JavaRequests", NoJars)
+    monkeypatch.setattr(doctor, "JavaRequests", NoJars)
     world.kafka.hang("in", 0)
     result = run(streams, "doctor")
     assert (result.exit_code, "streams broker fetch" in result.output) == (3, True), result.output

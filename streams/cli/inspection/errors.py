@@ -13,9 +13,9 @@ from streams.cli.command import argument, command
 from streams.errors import ConfigError
 from streams.wording import did_you_mean
 
-_SHIPPED = Path(__file__).with_name("errors.md")
+_SHIPPED = Path(__file__).parents[1] / "errors.md"
 """Where a wheel has the page of errors (setup.py)."""
-_IN_REPOSITORY = Path(__file__).parents[2] / "docs" / "errors.md"
+_IN_REPOSITORY = Path(__file__).parents[3] / "docs" / "errors.md"
 
 
 @command

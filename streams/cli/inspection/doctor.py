@@ -13,6 +13,7 @@ from state.kafka.admin import KafkaAdmin
 from streams.application.doctor.examine import examine, findings
 from streams.application.doctor.inspection import CheckResult, Inspection, Severity, worst
 from streams.cli.command import NOT_SAFE, command
+from streams.cli.inspection.transactions import JavaRequests
 from streams.cli.options import (
     ApplicationOptions,
     AsJson,
@@ -21,7 +22,6 @@ from streams.cli.options import (
     open_checkpoint,
 )
 from streams.cli.output import print_finding, print_json, print_line, visible
-from streams.cli.transactions import JavaRequests
 from streams.cluster.admin import Survey
 from streams.errors import BrokerError, ConfigError
 from streams.wording import counted

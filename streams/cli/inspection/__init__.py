@@ -1,0 +1,1 @@
+"""The commands that look for what is wrong: `doctor`, `errors` and `transactions`."""
