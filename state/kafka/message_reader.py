@@ -32,7 +32,8 @@ class Messages:
 
     @property
     def last_value(self) -> bytes | None:
-        return self.run[-1].value()
+        value: bytes | None = self.run[-1].value()
+        return value
 
     def key_list(self) -> list[bytes | None]:
         return [message.key() for message in self.run]

@@ -53,6 +53,7 @@ class Shown:
         return len(self.functions) < 2 and self.keys > 0
 
 
+R = TypeVar("R", bound=Run)
 R_co = TypeVar("R_co", bound=Run, covariant=True)
 
 
@@ -65,8 +66,8 @@ class KeyLog(Protocol[R_co]):
 def shown_in(
     topics: Mapping[str, TopicInfo],
     admin: Admin,
-    log: KeyLog[R_co],
-    rewritten: Callable[[R_co], bool] = lambda records: False,
+    log: KeyLog[R],
+    rewritten: Callable[[R], bool] = lambda records: False,
 ) -> dict[str, Shown]:
     """What the records of topics show.
 
@@ -96,12 +97,12 @@ def shown_in(
 
 
 def shown_by(
-    log: KeyLog[R_co],
+    log: KeyLog[R],
     place: TopicPartition,
     start: int,
     end: int,
     partitions: int,
-    rewritten: Callable[[R_co], bool] = lambda records: False,
+    rewritten: Callable[[R], bool] = lambda records: False,
 ) -> Shown:
     """What the records [start, end) of a partition show; the arguments are those of `shown_in`."""
     shown = Shown()

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from streams.operators.table.table_steps import TableToStream as TableToStream
     from streams.operators.table.table_steps import TableTransformValues as TableTransformValues
 
-_NAMES: Final = {
+NAMES: Final = {
     "aggregate.aggregates": "StreamAggregate WindowAggregate WindowAggregateOnClose",
     "aggregate.column_aggregate": "StreamColumnAggregate WindowColumnAggregate",
     "aggregate.deduplicate": "Deduplicate",
@@ -116,5 +116,5 @@ def _of(module: str, name: str) -> Any:
 
 if not TYPE_CHECKING:
     globals().update(
-        {name: Late(f"streams.operators.{module}", name) for module, names in _NAMES.items() for name in names.split()}
+        {name: Late(f"streams.operators.{module}", name) for module, names in NAMES.items() for name in names.split()}
     )

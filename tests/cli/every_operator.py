@@ -40,7 +40,7 @@ class Kept(ValueTransformer[str, dict[str, int], dict[str, int]]):
 
 def build() -> Topology:
     """All operators that work in tasks and readers."""
-    builder = StreamsBuilder()
+    builder = StreamsBuilder(optimize=True)
     events: KStream[str, dict[str, int]] = builder.stream("events")
     add_stateless(events)
     add_aggregates(events)

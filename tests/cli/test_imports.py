@@ -2,46 +2,156 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-HEAVY = {
-    "numba",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "pyspark",
-    "rocksdict",
+from streams.cli.main import COMMANDS
+from streams.operators import late
+
+LIBRARIES = {"fsspec", "numba", "numpy", "pandas", "pyarrow", "pyspark", "rocksdict", "starlette", "uvicorn"}
+ENGINE = {
+    "state.columns",
+    "state.commit.live",
+    "state.stores.task_store",
+    "streams.live",
+    "streams.microbatch",
+    "streams.operators.columnar",
+    "streams.operators.operator",
+    "streams.runtime.node",
+}
+PLANNING = {
     "streams.application.prepare",
     "streams.dsl",
     "streams.operators",
     "streams.runtime",
     "streams.topology.graph",
 }
-PROGRAM = "import importlib, json, sys; importlib.import_module(sys.argv[1]); print(json.dumps(list(sys.modules)))"
+OPERATORS = {f"streams.operators.{module}" for module in late.NAMES}
+IMPORT = "import importlib, json, sys; importlib.import_module(sys.argv[1]); print(json.dumps(list(sys.modules)))"
+PLAN = """
+import json, sys
+from streams.cli.target import load_topology
+from streams.topology.lint import lint
+from streams.topology.plan import build_plan
+
+topology = load_topology("tests.cli.every_operator:build")
+plan = build_plan(topology, "app", [])
+assert topology.describe() and topology.explain()
+assert list(lint(topology)) is not None
+assert [sub.topology_hash for sub in plan.sub_topologies]
+print(json.dumps(list(sys.modules)))
+"""
+MAKE = """
+import json, pickle
+import cloudpickle
+from streams.operators import late
+from streams.topology.plan import build_plan
+from tests.cli.every_operator import build
+
+made = set()
+for sub in pickle.loads(cloudpickle.dumps(build_plan(build(), "app", []).sub_topologies)):
+    for node in sub.processors:
+        processor = node.processor()
+        made |= {kind.__name__ for kind in type(processor).__mro__}
+        made.add(type(getattr(processor, "inner", processor)).__name__)
+print(json.dumps([name for names in late.NAMES.values() for name in names.split() if name not in made]))
+"""
+
+MAY_IMPORT = {
+    # These read stores or many records; the libraries of columns are what they do it with.
+    "state": {
+        "numpy",
+        "pyarrow",
+        "state.columns",
+        "state.stores.task_store",
+        "streams.operators.aggregate.aggregates",
+        "streams.operators.columnar",
+        "streams.operators.operator",
+    },
+}
+"""What a command's module may import of all that."""
+WORKING = {"drill", "inspection.doctor", "replica", "rescale", "reset", "restore"}
+"""The modules of commands that do with the engine what they do: their work takes longer than its import."""
+
+
+def output(program: str, *arguments: str) -> set[str]:
+    """What a program prints in a new process, a JSON list."""
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, check=True, text=True)
+    return set(json.loads(done.stdout))
 
 
 def imported(module: str) -> set[str]:
     """What importing a module has imported, in a new process."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM, module], capture_output=True, check=True, text=True)
-    return set(json.loads(done.stdout))
+    return output(IMPORT, module)
 
 
-@pytest.mark.parametrize("command", ["main", "run", "status", "topic", "broker", "config"])
-def test_a_command_imports_no_engine_before_it_needs_one(command: str) -> None:
-    assert imported(f"streams.cli.{command}") & HEAVY == set()
+@pytest.mark.parametrize("module", ["main", "run", "status", "topic", "broker", "config", "inspection.errors"])
+def test_a_command_imports_no_engine_before_it_needs_one(module: str) -> None:
+    assert imported(f"streams.cli.{module}") & (LIBRARIES | ENGINE | PLANNING) == set()
 
 
-@pytest.mark.parametrize("module", ["streams.application.pausing", "streams.cluster.records", "streams.cluster.admin"])
+@pytest.mark.parametrize("module", sorted({command.module for command in COMMANDS.values()} - WORKING))
+def test_a_command_imports_no_library_of_columns(module: str) -> None:
+    assert imported(f"streams.cli.{module}") & (LIBRARIES | ENGINE | OPERATORS) <= MAY_IMPORT.get(module, set())
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "streams.application.pausing",
+        "streams.cluster.records",
+        "streams.cluster.admin",
+    ],
+)
 def test_what_asks_a_cluster_imports_no_engine(module: str) -> None:
-    assert imported(module) & HEAVY == set()
+    assert imported(module) & (LIBRARIES | ENGINE | PLANNING) == set()
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "state.kafka.message_reader",
+        "streams.api",
+        "streams.application.prepare",
+        "streams.application.status",
+        "streams.application.stored_tasks",
+        "streams.source.log",
+    ],
+)
+def test_what_plans_an_application_and_reads_its_commits_needs_no_columns(module: str) -> None:
+    assert imported(module) & (LIBRARIES | ENGINE | OPERATORS) == set()
+
+
+def test_a_topology_is_loaded_planned_and_described_without_its_operators() -> None:
+    assert output(PLAN) & (LIBRARIES | ENGINE | OPERATORS) == set()
+
+
+def test_that_topology_has_every_operator() -> None:
+    """`wrapped` needs a wrapper, and `rows_as_emitted` is called in a step."""
+    assert output(MAKE) == {"rows_as_emitted", "wrapped"}
+
+
+def test_a_type_checker_sees_the_names_that_there_are() -> None:
+    """The names are written twice: for a type checker, and for Python."""
+    tree = ast.parse(Path(late.__file__).read_text(encoding="utf-8"))
+    shown = {
+        (node.module, alias.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+        if node.module.startswith("streams.operators.")
+    }
+    there = {(f"streams.operators.{module}", name) for module, names in late.NAMES.items() for name in names.split()}
+    assert shown == there
 
 
 def test_spark_s_daemon_can_be_started_by_what_imports_nothing_heavy() -> None:
-    assert imported("streams.spark.daemon") & HEAVY == set()
+    assert imported("streams.spark.daemon") & (LIBRARIES | ENGINE | PLANNING) == set()
 
 
 def test_the_driver_needs_neither_pandas_nor_compiled_kernels() -> None:
