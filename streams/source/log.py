@@ -92,7 +92,7 @@ class Log(Protocol):
 
 
 class RunLog(Protocol):
-    """The same for those who read a few records, of which key and value are enough."""
+    """The same for those who read a few records, and look at keys and values only."""
 
     def describe_topics(self, names: Sequence[str]) -> Mapping[str, Any]: ...
     def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from state.restore import task_stores
 from streams import Consumed, JoinWindows, JsonSerde, Produced, StreamJoined, StreamsBuilder, StringSerde
-from streams.operators.join.pairs import only_reads
+from streams.model.ownership import only_reads
 from streams.operators.join.stream_join import StreamStreamJoin
 from tests.both_ways import Fed, check_both_ways, counted
 from tests.operators.join_inputs import KINDS, PARTITIONS, VALUES, both, feed, refuses, windows
