@@ -110,6 +110,12 @@ class Late:
         return f"<{self.module}.{self.name}, imported when it is called>"
 
 
+def import_all() -> None:
+    """Imports all operators, before a process forks that makes some of them."""
+    for module in NAMES:
+        importlib.import_module(f"streams.operators.{module}")
+
+
 def _of(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 

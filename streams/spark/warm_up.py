@@ -22,6 +22,7 @@ from state.tables.table import MemoryTable
 from streams import JoinWindows, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, agg, fields
 from streams.microbatch.job import QueryJob
 from streams.microbatch.read import PlannedRange, StepRows, TaskRow, read_range
+from streams.operators.late import import_all
 from streams.runtime.settings import TaskSettings
 from streams.runtime.task.task import StreamTask
 from streams.serdes.json_scan import normal_json
@@ -98,8 +99,9 @@ _RECORDS = 2
 
 
 def warm_up() -> None:
-    """Runs all vectorised code once: JSON scanning, merging, windows, groups, joins, murmur2, gathering."""
+    """Imports all operators, and runs all vectorised code once: scans of JSON, merges, windows, groups, joins, murmur2."""
     _warm_up_state()
+    import_all()
     normal_json(pa.array([b"{}"], pa.binary()))
     _run(_topology(), TaskSettings(application_id=_APPLICATION))
     _run(_outer_join(), TaskSettings(application_id=_APPLICATION, mode="compat"))

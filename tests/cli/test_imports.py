@@ -156,3 +156,10 @@ def test_spark_s_daemon_can_be_started_by_what_imports_nothing_heavy() -> None:
 
 def test_the_driver_needs_neither_pandas_nor_compiled_kernels() -> None:
     assert imported("streams.spark.runner") & {"numba", "pandas", "rocksdict"} == set()
+
+
+def test_workers_have_all_operators_before_they_are_forked() -> None:
+    program = (
+        "import json, sys; from streams.spark.warm_up import warm_up; warm_up(); print(json.dumps(list(sys.modules)))"
+    )
+    assert output(program) >= OPERATORS
