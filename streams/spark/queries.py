@@ -17,7 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from state.errors import ClientFailure
 from state.secrets import mask
-from streams.errors import ApplicationFailedError
+from streams.errors import ApplicationFailedError, SinkUnavailableError
 from streams.logs.events import NO_EVENTS, QUERY_RESTARTED, Events
 from streams.microbatch.job import QueryJob
 from streams.source.offsets import SourceOffsets
@@ -127,10 +127,13 @@ def _innermost(text: str) -> str:
 
 
 def passes(failure: BaseException) -> bool:
-    """Whether a query ended because of a transient failure, such as an unreachable broker, by its last error."""
-    if _LOST_HALFWAY in str(failure):
+    """Whether a query ended because of a transient failure, such as an unreachable broker or database, by its last error."""
+    if _LOST_HALFWAY in str(failure) or isinstance(failure, SinkUnavailableError):
         return True
-    found = ClientFailure.in_text(str(readable(failure)))
+    said = readable(failure)
+    if vars(said).get("cause") == SinkUnavailableError.__name__:
+        return True
+    found = ClientFailure.in_text(str(said))
     return found is not None and found.transient
 
 

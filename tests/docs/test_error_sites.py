@@ -79,12 +79,14 @@ RAISED_IN = {
     "JavaError": ("streams/broker/jars",),
     "KeyOrderError": ("streams/serdes/order",),
     "KeyPlacementError": ("streams/live/arrived",),
-    "LakeConflictError": ("streams/lake/writer",),
+    "LakeConflictError": ("streams/lake/writer", "streams/sinks/sink"),
     "LakePositionError": (
         "streams/lake/commit",
+        "streams/lake/sink",
+        "streams/sinks/sql",
         "streams/spark/lake/delta_table",
     ),
-    "LakeSchemaError": ("streams/spark/lake/delta_table",),
+    "LakeSchemaError": ("streams/sinks/sql", "streams/spark/lake/delta_table"),
     "MarkerFormatError": ("state/commit/marker",),
     "NewPartitionsError": ("streams/live/task",),
     "NoFieldsError": (
@@ -159,6 +161,7 @@ RAISED_IN = {
         "state/restore/snapshot_location",
         "state/restore/snapshots",
     ),
+    "SinkUnavailableError": ("streams/sinks/sql",),
     "StateCorruptedError": (
         "state/tables/open_tables",
         "state/tables/rocks_common",

@@ -1,0 +1,6 @@
+"""Stores outside Kafka that a stream or table can be written to with `to_sink`, exactly once: each is one file."""
+
+from streams.sinks.sink import Sink, SinkTable
+from streams.sinks.sql import PostgresSink, SqliteSink
+
+__all__ = ["PostgresSink", "Sink", "SinkTable", "SqliteSink"]

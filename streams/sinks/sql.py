@@ -1,0 +1,349 @@
+"""Tables of SQL databases: the rows and the position in one transaction of the database. `SqliteSink` and `PostgresSink`."""
+
+from __future__ import annotations
+
+import base64
+import os
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import orjson
+
+from streams.errors import (
+    ConfigError,
+    LakeError,
+    LakePositionError,
+    LakeSchemaError,
+    SinkUnavailableError,
+    StreamsError,
+)
+from streams.sinks.sink import SinkTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+POSITIONS = "streams_positions"
+"""The table with the position of each sink, in the schema of the sink's table."""
+_WAIT_S = 30
+"""How long another transaction may hold what this one needs, seconds."""
+
+
+class SqlSink(ABC):
+    """A table of a database; what differs between databases is in the subclasses.
+
+    Args:
+        table: The table's name, or `schema.table`. A missing table is created with the first rows.
+    """
+
+    _types: ClassVar[Mapping[str, str]]
+    """The database's type for each type of Arrow; nested ones have the type of `nested`."""
+    _placeholder: ClassVar[str]
+
+    def __init__(self, table: str) -> None:
+        self._name = table
+        self._connection: Any = None
+
+    @abstractmethod
+    def _connect(self) -> Any:
+        """A connection of DB-API 2.0 whose transactions begin and end by statements alone."""
+
+    @abstractmethod
+    def _tables(self) -> set[str]:
+        """The names of tables in the schema of the sink's table."""
+
+    @abstractmethod
+    def _wrong(self, error: Exception) -> LakeError:
+        """The error for people."""
+
+    def _adapted(self, value: Any, nested: pa.DataType | None) -> Any:
+        """A value as the driver takes it; `nested` is the type of one that becomes JSON."""
+        return value if nested is None else orjson.dumps(_plain(value, nested), default=str).decode()
+
+    def open(self, table: SinkTable) -> str | None:
+        """See `Sink`."""
+        self._table = table
+        with self._explained():
+            self._connection = self._connect()
+            found = self._tables()
+            self._has_table, self._has_positions = self._bare in found, POSITIONS in found
+            position = self._position() if self._has_positions else None
+            if self._has_table:
+                self._check()
+        if position is not None and not self._has_table:
+            raise LakePositionError(
+                f"{table.owner}: the {self.target} was dropped: the rows that were written to it so far are missing. Nothing was "
+                f"written. Put the table back. Or start over with `streams reset` and delete the sink's row in {POSITIONS}: "
+                f"{self._forget()}."
+            )
+        return position
+
+    def write(self, rows: pa.Table, deleted: pa.Table) -> None:
+        """See `Sink`."""
+        with self._explained():
+            self._run("BEGIN")
+            if not self._has_table:
+                self._run(self._create())
+            if not self._has_positions:
+                self._run(
+                    f"CREATE TABLE IF NOT EXISTS {self._positions} (owner {self._text} PRIMARY KEY, position {self._text})"
+                )
+            if deleted.num_rows:
+                same = " AND ".join(f"{quoted(key)} = {self._placeholder}" for key in self._table.keys)
+                self._many(f"DELETE FROM {self._quoted} WHERE {same}", deleted)
+            if rows.num_rows:
+                self._many(self._insert(self._placeholder), rows)
+
+    def commit(self, position: str, after: str | None) -> None:
+        """See `Sink`."""
+        owner, mark = self._table.owner, self._placeholder
+        with self._explained():
+            if after is None:
+                insert = f"INSERT INTO {self._positions} (owner, position) VALUES ({mark}, {mark})"
+                done = self._run(f"{insert} ON CONFLICT (owner) DO NOTHING", owner, position)
+            else:
+                update = f"UPDATE {self._positions} SET position = {mark} WHERE owner = {mark} AND position = {mark}"
+                done = self._run(update, position, owner, after)
+            if done.rowcount != 1:
+                self._run("ROLLBACK")
+                raise self._table.conflict()
+            self._run("COMMIT")
+        self._has_table = self._has_positions = True
+
+    def close(self) -> None:
+        """See `Sink`."""
+        if self._connection is not None:
+            self._connection.close()  # what is not committed is rolled back
+            self._connection = None
+
+    @property
+    def _parts(self) -> list[str]:
+        return self._name.split(".")
+
+    @property
+    def _bare(self) -> str:
+        return self._parts[-1]
+
+    @property
+    def _quoted(self) -> str:
+        return ".".join(map(quoted, self._parts))
+
+    @property
+    def _positions(self) -> str:
+        return ".".join(map(quoted, [*self._parts[:-1], POSITIONS]))
+
+    @property
+    def _text(self) -> str:
+        return self._types["string"]
+
+    def _forget(self) -> str:
+        return f"DELETE FROM {self._positions} WHERE owner = '{self._table.owner}'"
+
+    def _create(self) -> str:
+        keys = self._table.keys
+        columns = [
+            f"{quoted(field.name)} {self._type(field.type)}{' NOT NULL' if field.name in keys else ''}"
+            for field in self._table.schema
+        ]
+        unique = [f"PRIMARY KEY ({', '.join(map(quoted, keys))})"] if keys else []
+        return f"CREATE TABLE IF NOT EXISTS {self._quoted} ({', '.join([*columns, *unique])})"
+
+    def _type(self, kind: pa.DataType) -> str:
+        return self._types.get(str(kind).partition("[")[0].partition("(")[0], self._types["nested"])
+
+    def _insert(self, cell: str) -> str:
+        """The statement that inserts a row or, with keys, updates the one with its key."""
+        names, keys = self._table.schema.names, self._table.keys
+        insert = (
+            f"INSERT INTO {self._quoted} ({', '.join(map(quoted, names))}) VALUES ({', '.join([cell] * len(names))})"
+        )
+        if not keys:
+            return insert
+        others = [f"{quoted(name)} = excluded.{quoted(name)}" for name in names if name not in keys]
+        update = f"UPDATE SET {', '.join(others)}" if others else "NOTHING"
+        return f"{insert} ON CONFLICT ({', '.join(map(quoted, keys))}) DO {update}"
+
+    def _check(self) -> None:
+        """Lets the database plan the statement: it names missing columns, and keys without a unique index."""
+        try:
+            self._run(f"EXPLAIN {self._insert('NULL')}")
+        except Exception as error:
+            if isinstance(found := self._wrong(error), SinkUnavailableError):
+                raise found from error
+            raise LakeSchemaError(
+                f"{self._table.owner}: the {self.target} does not have the columns that the sink writes "
+                f"({', '.join(self._table.schema.names)}), or no unique index of the keys "
+                f"({', '.join(self._table.keys) or 'none'}): {first_line(error)}. Nothing was written. Alter the table, or name "
+                f"its columns with schema=..., key=..., timestamp=... and keys=..., or write a new table."
+            ) from error
+
+    def _position(self) -> str | None:
+        select = f"SELECT position FROM {self._positions} WHERE owner = {self._placeholder}"
+        found = self._run(select, self._table.owner).fetchone()
+        return None if found is None else str(found[0])
+
+    def _run(self, statement: str, *values: Any) -> Any:
+        cursor = self._connection.cursor()
+        cursor.execute(statement, values)
+        return cursor
+
+    def _many(self, statement: str, rows: pa.Table) -> None:
+        columns = []
+        for field, column in zip(rows.schema, rows.columns, strict=True):
+            nested = self._type(field.type) == self._types["nested"]
+            cells = column.to_pylist()
+            columns.append(
+                [None if one is None else self._adapted(one, field.type if nested else None) for one in cells]
+            )
+        self._connection.cursor().executemany(statement, list(zip(*columns, strict=True)))
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Rolls back and says in the project's words what the database has refused."""
+        try:
+            yield
+        except StreamsError:
+            raise
+        except Exception as error:
+            found = self._wrong(error)
+            self.close()
+            raise found from error
+
+    def _refused(self, error: Exception) -> LakeSchemaError:
+        return LakeSchemaError(
+            f"{self._table.owner}: the {self.target} does not take this batch: {first_line(error)}. Nothing of it was written, and "
+            f"its rows wait in the sink's internal topic. Let the table take them, or filter such records out in front of the "
+            f"sink, then start again."
+        )
+
+    def _away(self, error: Exception) -> SinkUnavailableError:
+        return SinkUnavailableError(
+            f"{self._table.owner}: the database of the {self.target} does not answer: {first_line(error)}. Nothing of this batch "
+            f"was written, and its rows wait in the sink's internal topic. The sink is opened again until it answers."
+        )
+
+
+class SqliteSink(SqlSink):
+    """A table of an SQLite file, which is on the driver's host. Times are ISO 8601 text (UTC), decimals and nested values text.
+
+    Args:
+        path: The file; a missing one is created.
+        table: The table's name.
+    """
+
+    _types = {  # noqa: RUF012 - a ClassVar by its declaration in the base class
+        "string": "TEXT",
+        "int64": "INTEGER",
+        "double": "REAL",
+        "bool": "BOOLEAN",
+        "binary": "BLOB",
+        "timestamp": "TEXT",
+        "date32": "TEXT",
+        "decimal128": "TEXT",
+        "nested": "TEXT ",  # told from other texts by the space
+    }
+    _placeholder = "?"
+
+    def __init__(self, path: str | os.PathLike[str], table: str) -> None:
+        super().__init__(table)
+        self._path = os.fspath(path)
+        self.target = f"sqlite table {table} of {self._path}"
+
+    def _connect(self) -> Any:
+        # No isolation level: transactions begin and end by statements, also those that create tables.
+        return sqlite3.connect(self._path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+
+    def _run(self, statement: str, *values: Any) -> Any:
+        return super()._run("BEGIN IMMEDIATE" if statement == "BEGIN" else statement, *values)
+
+    def _tables(self) -> set[str]:
+        return {name for (name,) in self._run("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()}
+
+    def _adapted(self, value: Any, nested: pa.DataType | None) -> Any:
+        if isinstance(value, datetime | date):
+            return value.isoformat()
+        return str(value) if isinstance(value, Decimal) else super()._adapted(value, nested)
+
+    def _wrong(self, error: Exception) -> LakeError:
+        busy = isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
+        return self._away(error) if busy else self._refused(error)
+
+
+class PostgresSink(SqlSink):
+    """A table of a PostgreSQL database (the extra `postgres`). Times are `timestamptz`, decimals `numeric`, nested values `jsonb`.
+
+    Args:
+        address: `postgresql://user@host/database`, or `host=... dbname=...`. A password in it is in the memory of the driver only,
+            and in no description; `PGPASSWORD`, `PGPASSFILE` and `PGSERVICE` work too.
+        table: The table's name, or `schema.table`.
+    """
+
+    _types = {  # noqa: RUF012 - a ClassVar by its declaration in the base class
+        "string": "TEXT",
+        "int64": "BIGINT",
+        "double": "DOUBLE PRECISION",
+        "bool": "BOOLEAN",
+        "binary": "BYTEA",
+        "timestamp": "TIMESTAMPTZ",
+        "date32": "DATE",
+        "decimal128": "NUMERIC(38, 18)",
+        "nested": "JSONB",
+    }
+    _placeholder = "%s"
+
+    def __init__(self, address: str, table: str) -> None:
+        super().__init__(table)
+        self._address = address
+        self.target = f"postgres table {table}"
+
+    def _connect(self) -> Any:
+        try:
+            import psycopg
+        except ImportError as error:
+            raise ConfigError(
+                "PostgresSink needs psycopg: pip install 'streams-on-spark[postgres]', on the driver."
+            ) from error
+        connection = psycopg.connect(self._address, autocommit=True, connect_timeout=_WAIT_S)
+        # A driver that hangs must not hold rows for ever: its transaction ends, and its commit fails.
+        for setting in ("lock_timeout", "idle_in_transaction_session_timeout"):
+            connection.execute(f"SET {setting} = '{_WAIT_S}s'")
+        return connection
+
+    def _tables(self) -> set[str]:
+        schema = f"'{self._parts[0]}'" if len(self._parts) > 1 else "current_schema()"
+        select = f"SELECT table_name FROM information_schema.tables WHERE table_schema = {schema}"
+        return {name for (name,) in self._run(select).fetchall()}
+
+    def _wrong(self, error: Exception) -> LakeError:
+        import psycopg
+
+        return self._away(error) if isinstance(error, psycopg.OperationalError) else self._refused(error)
+
+
+def quoted(name: str) -> str:
+    """A name as SQL takes any name."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def first_line(error: Exception) -> str:
+    """What a database says first."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """A nested value as JSON has it: Arrow gives maps as lists of pairs, and bytes have no form in JSON."""
+    import pyarrow as pa
+
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return {name: _plain(one, kind.item_type) for name, one in value}
+    if pa.types.is_list(kind):
+        return [_plain(one, kind.value_type) for one in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _plain(value[field.name], field.type) for field in kind}
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
