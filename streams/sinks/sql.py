@@ -313,6 +313,12 @@ class PostgresSink(SqlSink):
             connection.execute(f"SET {setting} = '{_WAIT_S}s'")
         return connection
 
+    def _many(self, statement: str, rows: pa.Table) -> None:
+        super()._many(statement, rows)
+        self._run(
+            "SELECT 1"
+        )  # behind a pipeline, as psycopg sends rows, PostgreSQL's timeout of idle transactions does not run
+
     def _tables(self) -> set[str]:
         schema = f"'{self._parts[0]}'" if len(self._parts) > 1 else "current_schema()"
         select = f"SELECT table_name FROM information_schema.tables WHERE table_schema = {schema}"
@@ -321,7 +327,8 @@ class PostgresSink(SqlSink):
     def _wrong(self, error: Exception) -> LakeError:
         import psycopg
 
-        return self._away(error) if isinstance(error, psycopg.OperationalError) else self._refused(error)
+        ended = self._connection is not None and self._connection.closed  # by a timeout, for example
+        return self._away(error) if ended or isinstance(error, psycopg.OperationalError) else self._refused(error)
 
 
 def quoted(name: str) -> str:

@@ -93,7 +93,7 @@ def test_a_store_without_the_position_that_it_had_is_refused(path: Path) -> None
 
 def test_rows_of_before_a_reset_are_refused(path: Path) -> None:
     writer(path).write(Frame(("a", 1, 0, 0)), end(1, 0))
-    with pytest.raises(LakePositionError, match="has rows of the internal topic .* as it was before"):
+    with pytest.raises(LakePositionError, match=r"has rows of the internal topic .* as it was before"):
         writer(path, log=TopicLog(LOG.name, "topic-2", [0, 0], [0, 0]))
 
 
