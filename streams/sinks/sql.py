@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import sqlite3
 from abc import ABC, abstractmethod
@@ -11,8 +10,6 @@ from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar
-
-import orjson
 
 from streams.errors import (
     ConfigError,
@@ -23,6 +20,7 @@ from streams.errors import (
     StreamsError,
 )
 from streams.sinks.sink import SinkTable
+from streams.sinks.values import as_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +60,7 @@ class SqlSink(ABC):
 
     def _adapted(self, value: Any, nested: pa.DataType | None) -> Any:
         """A value as the driver takes it; `nested` is the type of one that becomes JSON."""
-        return value if nested is None else orjson.dumps(_plain(value, nested), default=str).decode()
+        return value if nested is None else as_json(value, nested).decode()
 
     def open(self, table: SinkTable) -> str | None:
         """See `Sink`."""
@@ -339,18 +337,3 @@ def quoted(name: str) -> str:
 def first_line(error: Exception) -> str:
     """What a database says first."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-def _plain(value: Any, kind: pa.DataType) -> Any:
-    """A nested value as JSON has it: Arrow gives maps as lists of pairs, and bytes have no form in JSON."""
-    import pyarrow as pa
-
-    if value is None:
-        return None
-    if pa.types.is_map(kind):
-        return {name: _plain(one, kind.item_type) for name, one in value}
-    if pa.types.is_list(kind):
-        return [_plain(one, kind.value_type) for one in value]
-    if pa.types.is_struct(kind):
-        return {field.name: _plain(value[field.name], field.type) for field in kind}
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value

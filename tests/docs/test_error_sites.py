@@ -86,7 +86,7 @@ RAISED_IN = {
         "streams/sinks/sql",
         "streams/spark/lake/delta_table",
     ),
-    "LakeSchemaError": ("streams/sinks/sql", "streams/spark/lake/delta_table"),
+    "LakeSchemaError": ("streams/sinks/files", "streams/sinks/sql", "streams/spark/lake/delta_table"),
     "MarkerFormatError": ("state/commit/marker",),
     "NewPartitionsError": ("streams/live/task",),
     "NoFieldsError": (
