@@ -8,9 +8,9 @@
         8-1f3a…                     a batch that is written and not committed
         000000000007.json           the manifest of the last commit: its position and its file
 
-A commit has two phases. First the batch is complete on the disk, under a name that nobody reads. Then its manifest takes the next number,
-which only one writer can do (`os.link`): that is the commit. At last the batch gets the name that readers look for. A writer that dies
-before that leaves a manifest whose batch has no such name yet, and the next `open` gives it.
+A commit has two phases. First the batch is complete on the disk, under a name that nobody reads. Then its manifest takes the next
+number, which only one writer can do (`os.link`): that is the commit. At last the batch gets the name that readers look for. A
+writer that dies before that leaves a manifest whose batch has no such name yet, and the next `open` gives it.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ class SqlSink(ABC):
         table: The table's name, or `schema.table`. A missing table is created with the first rows.
     """
 
+    target: str
     _types: ClassVar[Mapping[str, str]]
     """The database's type for each type of Arrow; nested ones have the type of `nested`."""
     _placeholder: ClassVar[str]

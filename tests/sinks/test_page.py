@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streams import Topology
+from streams import StreamsBuilder, Topology
 
 PAGE = Path(__file__).parents[2] / "docs" / "sinks.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
@@ -34,8 +34,14 @@ def test_the_first_program_declares_two_sinks(tmp_path: Path, monkeypatch: pytes
     assert sinks["per-customer-db"].layout.keys == ("key",)
 
 
+def test_the_program_for_iceberg_declares_its_table() -> None:
+    builder = StreamsBuilder()
+    exec(BLOCKS[1], {"orders": builder.stream("orders")})
+    assert builder.build().lake_sinks["orders-iceberg"].target_text == "iceberg table shop.orders of shop"
+
+
 def test_the_sink_of_the_page_has_each_row_once(tmp_path: Path) -> None:
-    written, proved = BLOCKS[1:3]
+    written, proved = BLOCKS[2:4]
     code = [line for line in written.partition("class ")[2].splitlines() if line.strip()]
     assert len(code) <= 32
     space: dict[str, Any] = {"__name__": "__main__"}  # so that classes are pickled by value
