@@ -80,8 +80,8 @@ FOREIGN = {
     "jwt": ("streams/serve",),
     "httpx2": ("streams/serve", "streams/ui"),
     "duckdb": ("streams/serve",),
-    "psycopg": ("streams/sinks",),
-    "pyiceberg": ("streams/sinks",),
+    "psycopg": ("streams/sinks", "streams/drills"),
+    "pyiceberg": ("streams/sinks", "streams/drills"),
 }
 """Libraries that only these floors know; the broker takes its jars from pyspark."""
 

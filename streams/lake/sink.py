@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
@@ -32,12 +32,15 @@ class Rows(Protocol):
 class OpenSink:
     """A copy of a sink that is open.
 
+    Args:
+        written: Is called between each write and its commit.
+
     Raises:
         LakeError: The sink cannot be opened; nothing was written.
     """
 
-    def __init__(self, of: SinkId, sink: Sink, layout: RowLayout) -> None:
-        self._of, self._layout = of, layout
+    def __init__(self, of: SinkId, sink: Sink, layout: RowLayout, written: Callable[[], object] = lambda: None) -> None:
+        self._of, self._layout, self._written = of, layout, written
         self._sink = copy.copy(sink)
         columns = arrow_schema(layout)
         self._schema = columns
@@ -69,6 +72,7 @@ class OpenSink:
         """Writes the rows and the commit; see `streams.lake.writer.Table`."""
         try:
             self._sink.write(*split(frame.toArrow().cast(self._schema), self._layout))
+            self._written()
             position = commit.text(self._of)
             self._sink.commit(position, self._position)
         except BaseException:

@@ -66,11 +66,12 @@ _COORDINATOR_S = 10.0
 #
 # * `resumed`: the start knows where to continue, and nothing has begun.
 # * `offsets_logged`: Spark has logged the batch, and nothing is written.
+# * `rows_written`: a `Sink` has the rows of the batch, and has not committed them.
 # * `table_committed`: the table has the batch, and nothing else knows.
 # * `purged`: the internal topic no longer has the batch, and Spark has not confirmed it.
 # * `function_returned`: a function of `foreach_batch` has returned, and Spark has not confirmed the batch.
 
-POINTS = ("resumed", "offsets_logged", "table_committed", "purged", "function_returned")
+POINTS = ("resumed", "offsets_logged", "rows_written", "table_committed", "purged", "function_returned")
 VARIABLE = "STREAMS_LAKE_CRASH"
 
 
@@ -185,7 +186,7 @@ class LakeRun:
         if not isinstance(sink.target, DeltaTable | Sink):
             return _Ready(log, note=self._check_handed_over(of, log))
         table: SinkStore = (
-            OpenSink(of, sink.target, sink.layout)
+            OpenSink(of, sink.target, sink.layout, partial(self.faults, "rows_written"))
             if isinstance(sink.target, Sink)
             else SparkDeltaTable(self.session, of, sink.target, sink.layout)
         )
