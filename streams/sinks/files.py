@@ -36,6 +36,10 @@ _KEPT = 2
 """Manifests that stay. A writer that continues from an older one finds a higher number, too, and gives up."""
 
 
+_AT_ONCE = 10_000
+"""How many rows are Python objects at one time."""
+
+
 @dataclass(frozen=True)
 class _Manifest:
     """The last commit: its number, the position behind it, and the name of its file; empty: a batch without rows."""
@@ -182,8 +186,8 @@ class JsonLinesSink(FilesSink):
 
     def _written(self, rows: pa.Table, path: Path) -> None:
         with path.open("wb") as file:
-            for row in rows.to_pylist():
-                file.write(as_json(row, rows.schema) + b"\n")
+            for part in rows.to_batches(_AT_ONCE):
+                file.writelines(as_json(row, rows.schema) + b"\n" for row in part.to_pylist())
 
 
 def _to_disk(path: Path) -> None:

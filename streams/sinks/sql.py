@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 POSITIONS = "streams_positions"
 """The table with the position of each sink, in the schema of the sink's table."""
+_AT_ONCE = 10_000
+"""How many rows are Python objects at one time."""
 _WAIT_S = 30
 """How long another transaction may hold what this one needs, seconds."""
 
@@ -191,6 +193,10 @@ class SqlSink(ABC):
         return cursor
 
     def _many(self, statement: str, rows: pa.Table) -> None:
+        for part in rows.to_batches(_AT_ONCE):
+            self._connection.cursor().executemany(statement, self._cells(part))
+
+    def _cells(self, rows: pa.RecordBatch) -> list[tuple[Any, ...]]:
         columns = []
         for field, column in zip(rows.schema, rows.columns, strict=True):
             nested = self._type(field.type) == self._types["nested"]
@@ -198,7 +204,7 @@ class SqlSink(ABC):
             columns.append(
                 [None if one is None else self._adapted(one, field.type if nested else None) for one in cells]
             )
-        self._connection.cursor().executemany(statement, list(zip(*columns, strict=True)))
+        return list(zip(*columns, strict=True))
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -314,9 +320,8 @@ class PostgresSink(SqlSink):
 
     def _many(self, statement: str, rows: pa.Table) -> None:
         super()._many(statement, rows)
-        self._run(
-            "SELECT 1"
-        )  # behind a pipeline, as psycopg sends rows, PostgreSQL's timeout of idle transactions does not run
+        # Behind a pipeline, as psycopg sends many rows, PostgreSQL's timeout of idle transactions does not run.
+        self._run("SELECT 1")
 
     def _tables(self) -> set[str]:
         schema = f"'{self._parts[0]}'" if len(self._parts) > 1 else "current_schema()"
