@@ -55,7 +55,7 @@ class Sink(Protocol):
     An object is only a description until `open` is called: each start opens a copy of it (`copy.copy`), and so must a connection be
     made in `open` and not before. The calls of a copy come one after the other, not always from the same thread. What a method
     raises ends the application before the rows are deleted from the internal topic; after a `SinkUnavailableError` the sink is
-    opened again, as long as it takes.
+    opened again, for as long as the setting `broker_wait_ms` allows.
     """
 
     target: str

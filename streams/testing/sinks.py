@@ -128,7 +128,7 @@ def _row(row: Mapping[str, Any]) -> _Row:
 
 
 def _writes(checked: _Checked) -> None:
-    """Batches are there once they are committed, also for those that open the sink later."""
+    """Batches are there once they are committed, also for writers that open the sink later."""
     sink = checked.opened()
     for number in range(3):
         batch = checked.batch(number)

@@ -100,6 +100,39 @@ def test_columns_have_the_types_of_the_database(address: str) -> None:
     assert ask(address, "SELECT * FROM shop.streams_positions") == [{"owner": "app/sink", "position": "1"}]
 
 
+@pytest.mark.parametrize("keys", [(), ("key",)], ids=["append", "upsert"])
+def test_many_rows_are_copied_to_the_same_result(
+    address: str, monkeypatch: pytest.MonkeyPatch, keys: tuple[str, ...]
+) -> None:
+    schema = pa.schema(
+        [
+            ("key", pa.string()),
+            ("at", pa.timestamp("us", "UTC")),
+            ("price", pa.decimal128(38, 18)),
+            ("raw", pa.binary()),
+            ("tags", pa.map_(pa.string(), pa.string())),
+        ]
+    )
+    at = datetime(2026, 1, 2, tzinfo=timezone.utc)
+    texts = ["tab\t", "line\n", "back\\slash", "\\N", "", "ü"]
+    rows = [{"key": text, "at": at, "price": Decimal(1), "raw": b"\\\t", "tags": [(text, 'quote"')]} for text in texts]
+    rows.append({**dict.fromkeys(rows[0]), "key": "nulls"})
+    deleted = pa.table({"key": pa.array([], pa.string())}) if keys else pa.table({})
+    found = []
+    for copied in (1, 500):
+        monkeypatch.setattr(module, "_COPIED", copied)
+        sink, after = PostgresSink(address, f"copied_{copied}"), None
+        sink.open(SinkTable(f"app/{copied}", schema, keys))
+        for position in ("1", "2"):
+            sink.write(pa.Table.from_pylist(rows, schema), deleted)
+            sink.commit(position, after)
+            after = position
+        found.append(sorted(rows_of(address, f"copied_{copied}"), key=lambda row: str(row["key"])))
+    assert found[0] == found[1]
+    assert len(found[0]) == len(rows) * (1 if keys else 2)
+    assert {row["key"] for row in found[0]} == {*texts, "nulls"}
+
+
 @pytest.mark.parametrize(
     "create",
     ["CREATE TABLE orders (key TEXT PRIMARY KEY)", "CREATE TABLE orders (key TEXT, n BIGINT)"],

@@ -110,15 +110,15 @@ def killed_around_commits_of_stores(world: World) -> None:
     folder.mkdir()
     world.partly_live()
     world.application.target = "streams.drills.stores:stores"
-    with postgres(world.folder / "postgres") as address:
-        variables = {FOLDER: str(folder), POSTGRES: address}
-        for kill in STORE_KILLS:
-            _start_to_be_killed(world, kill, variables)
-            world.saw(f"driver killed at {kill}")
-        world.restarts("the last kill", environment=variables)
-        world.at_rest()
-        _become_right(world, lambda: _wrong_in_stores(world, folder, address))
-        rows = {**each_order(folder), **latest_order(folder, address)}
+    address = world.keep(postgres(world.folder / "postgres"))
+    variables = {FOLDER: str(folder), POSTGRES: address}
+    for kill in STORE_KILLS:
+        _start_to_be_killed(world, kill, variables)
+        world.saw(f"driver killed at {kill}")
+    world.restarts("the last kill", environment=variables)
+    world.at_rest()
+    _become_right(world, lambda: _wrong_in_stores(world, folder, address))
+    rows = {**each_order(folder), **latest_order(folder, address)}
     world.say(", ".join(f"{store}: {counted(len(found), 'row')}" for store, found in rows.items()))
 
 
