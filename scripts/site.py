@@ -16,6 +16,7 @@ from typing import Any
 import typer
 
 import streams
+import streams.sinks
 import streams.testing
 from streams.cli.main import COMMANDS, app
 from streams.migration_hints import CONTEXTS, OPERATORS, PACKAGE, SETTINGS
@@ -38,6 +39,7 @@ API = {
     "errors": ("Errors", []),
     "testing": ("Testing", []),
     "running": ("Running", []),
+    "sinks": ("Sinks", ["Sink", "SinkTable"]),
 }
 """Page -> title, and the names that come first; the module of each other name decides its page."""
 PAGE_OF = {
@@ -56,6 +58,7 @@ PAGE_OF = {
     "streams.testing": "testing",
     "streams.metrics": "testing",
     "streams.spark": "running",
+    "streams.sinks": "sinks",
 }
 """The beginning of a module's name -> its page; the longest one counts."""
 
@@ -65,7 +68,8 @@ def documented() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {page: [] for page in API}
     page_of_name = {name: page for page, (_, names) in API.items() for name in names}
     things = {name: getattr(streams, name) for name in streams.__all__}  # type: ignore[attr-defined]
-    things |= {name: getattr(streams.testing, name) for name in streams.testing.__all__}
+    for module in (streams.testing, streams.sinks):
+        things |= {name: getattr(module, name) for name in module.__all__}
     for name, thing in {**things, "KafkaStreams": KafkaStreams}.items():
         if isinstance(thing, type) or callable(thing):
             page = page_of_name.get(name) or _page_of(thing)

@@ -20,7 +20,8 @@
     ├── LakeError                    a lake sink cannot continue: its table, its internal topic or another writer is in the way
     │   ├── LakePositionError        the table and the sink's internal topic no longer fit together
     │   ├── LakeSchemaError          the table's columns are not those of the sink
-    │   └── LakeConflictError        another instance writes for the same sink, or other writers never let go of the table
+    │   ├── LakeConflictError        another instance writes for the same sink, or other writers never let go of the table
+    │   └── SinkUnavailableError     the store of a sink does not answer: it is opened again until it does
     ├── ServeError                   a read of a served store gave no rows: the base of the four below
     │   ├── QueryError               the request asks for something that the store cannot answer
     │   ├── StoreNotReadyError       no copy here can be read yet
@@ -100,6 +101,7 @@ __all__ = [
     "RowError",
     "SerdeError",
     "ServeError",
+    "SinkUnavailableError",
     "StoreNotReadyError",
     "StreamsError",
     "SuppressBufferFullError",
@@ -226,6 +228,12 @@ class LakeSchemaError(LakeError):
 
 class LakeConflictError(LakeError):
     """Another instance of the application writes for the same sink, or other writers of the table never let go of it."""
+
+
+class SinkUnavailableError(LakeError):
+    """The store of a sink does not answer now. Its query starts again, later and later, until it does."""
+
+    kind = ErrorKind.TRANSIENT
 
 
 class SuppressBufferFullError(StreamsError):

@@ -31,6 +31,7 @@ FLOORS = [
     "streams/logs",
     "streams/migration_hints.py",
     "streams/model",
+    "streams/sinks",
     "streams/serdes",
     "streams/operators",
     "streams/topology",
@@ -79,6 +80,8 @@ FOREIGN = {
     "jwt": ("streams/serve",),
     "httpx2": ("streams/serve", "streams/ui"),
     "duckdb": ("streams/serve",),
+    "psycopg": ("streams/sinks", "streams/drills"),
+    "pyiceberg": ("streams/sinks", "streams/drills"),
 }
 """Libraries that only these floors know; the broker takes its jars from pyspark."""
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from streams import Grouped, Materialized, StreamsBuilder, TimeWindows, Topology, agg
+from streams import Grouped, KStream, KTable, Materialized, StreamsBuilder, TimeWindows, Topology, Windowed, agg
 from topologies.flight_delays import BACKLOG, Value, with_cancellation
 
 LAKE: Final = "FLIGHTS_LAKE"
@@ -47,7 +47,13 @@ def build() -> Topology:
     builder = StreamsBuilder()
     flights = builder.stream("flights").map_values(with_cancellation)
     flights.to_delta(lake / DEPARTURES, schema=FLIGHT, key=None)
-    delays = (
+    delays_per_day(flights).to_delta(lake / DAILY_DELAYS, schema=DELAYS, timestamp=None)
+    return builder.build()
+
+
+def delays_per_day(flights: KStream[Any, Value]) -> KTable[Windowed[str], Any]:
+    """The statistics of each airport, carrier and day."""
+    return (
         flights.group_by(airport_and_carrier, Grouped(name="by-airport-and-carrier"))
         .windowed_by(TimeWindows.of_size_and_grace(timedelta(days=1), grace=BACKLOG))
         .aggregate(
@@ -60,8 +66,6 @@ def build() -> Topology:
             materialized=Materialized(name="daily-delays"),
         )
     )
-    delays.to_delta(lake / DAILY_DELAYS, schema=DELAYS, timestamp=None)
-    return builder.build()
 
 
 def airport_and_carrier(flight: Value) -> str:

@@ -45,7 +45,6 @@ from streams.errors import ConfigError
 from streams.lake.commit import HandedOver, SinkId, topic_log
 from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
 from streams.source.topics import check_same
-from streams.topology.graph import DeltaTable
 
 
 @dataclass(frozen=True)
@@ -346,7 +345,7 @@ def lost_sinks(application: Application, files: CheckpointFiles, admin: KafkaAdm
     found = {}
     for topic in admin.describe_topics(topics):
         sink = topics[topic]
-        if not isinstance(sink.target, DeltaTable) and query_id_of(files, sink.name) is None:
+        if not sink.keeps_position and query_id_of(files, sink.name) is None:
             note = HandedOver.of_admin(admin, SinkId(app, sink.name), topic_log(admin, topic))
             if note is not None and note.batch >= 0:
                 found[sink.name] = note

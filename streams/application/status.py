@@ -19,7 +19,7 @@ from streams.lake.commit import TABLE_COMMIT, SinkCommit
 from streams.runtime.looked_up import LookedUp, looked_up_by
 from streams.source.offsets import TopicOffsets
 from streams.source.pauses import NOTHING, LeftLive, Pauses
-from streams.topology.graph import DeltaTable, LakeSink
+from streams.topology.graph import LakeSink
 
 # --- How far the lake sinks of an application have written: the lag of their queries behind their internal topics.
 #
@@ -75,7 +75,7 @@ def sink_statuses(application: Application, admin: KafkaAdmin, pauses: Pauses = 
                 sink.target_text,
                 read,
                 {at: ends[at] for at in own},
-                position is None and not noted.keys() >= {*own} and not isinstance(sink.target, DeltaTable),
+                position is None and not noted.keys() >= {*own} and not sink.keeps_position,
                 pauses.of(sink.name),
             )
         )
@@ -84,7 +84,7 @@ def sink_statuses(application: Application, admin: KafkaAdmin, pauses: Pauses = 
 
 def _position(files: CheckpointFiles, sink: LakeSink, topic: str) -> TopicOffsets | None:
     """The end of the last batch that the checkpoint has as written; None: it is not here, or has none."""
-    if isinstance(sink.target, DeltaTable):
+    if sink.keeps_position:
         saved = files.read(f"{sink.name}/{TABLE_COMMIT}")
         return None if saved is None else SinkCommit.from_json(orjson.loads(saved)).position
     return confirmed_end(files, sink.name, topic)

@@ -249,8 +249,8 @@ class StreamsConfig(BaseSettings):
     )
     available_now: bool = setting("Process the existing input, then end.", False)
     broker_wait_ms: DurationMs = setting(
-        "How long brokers may be away before the application ends with an error. Until then it waits, reports the outage, and "
-        "continues once they are back. 0: it ends at once.",
+        "How long brokers, or the store of a sink, may be away before the application ends with an error. Until then it waits, "
+        "reports the outage, and continues once they are back. 0: it ends at once.",
         600_000,
         ge=0,
     )

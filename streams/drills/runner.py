@@ -132,7 +132,7 @@ about micro-batches. With `--execution micro-batch`, all drills run in micro-bat
 [a page of their own](drills-micro-batches.md).
 
 Lake sinks and sources outside Kafka always run in micro-batches, and so does what has more tasks than partitions. In the drills on
-them (D35, D41, D42, D44, D46), the rest of the application runs live.
+them (D35, D41, D42, D44, D46, D50), the rest of the application runs live.
 
 Each drill starts a broker of its own (or a cluster of three), a continuous flow of input, read_committed readers that run all
 the time, and the application as a real process: a stream-stream join, windows that emit on close, counts, and a second stage

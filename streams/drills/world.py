@@ -10,10 +10,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from state.kafka.admin import KafkaAdmin, wait_until_decided
 from state.kafka.config import QUIET
@@ -38,6 +38,7 @@ END, READ = "end", "read"
 LONGEST_AWAY_S = 30.0
 REST_S = 3.0
 """Seconds without a commit after which an application without input has nothing to do any more."""
+_Kept = TypeVar("_Kept")
 _POLL_S = 0.1
 
 
@@ -137,6 +138,10 @@ class World:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
+
+    def keep(self, what: AbstractContextManager[_Kept]) -> _Kept:
+        """Enters what the application needs until its end, such as a database."""
+        return self._stack.enter_context(what)
 
     def partly_live(self) -> None:
         """For an application that can run live only in part, or only at times."""

@@ -3,7 +3,7 @@
 ::
 
     port ──▶ rows ──▶ sink ──▶ internal topic        (a step's transaction)
-                                   └──▶ one Delta commit, or one call, for each batch
+                                   └──▶ one Delta commit, one commit of a `Sink`, or one call, for each batch
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from streams.model.table_columns import (
 from streams.serdes.base import Serde, type_name
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
+from streams.sinks.sink import Sink
 from streams.topology.graph import DeltaTable, InternalTopic, LakeSink, SinkNode
 from streams.topology.naming import check_name
 from streams.topology.specs.streams import ToRowsSpec
@@ -96,7 +97,11 @@ def layout_of(
 
 
 def add_lake_sink(
-    graph: GraphBuilder, port: Port, name: str, layout: RowLayout, target: DeltaTable | Callable[[Any, int], object]
+    graph: GraphBuilder,
+    port: Port,
+    name: str,
+    layout: RowLayout,
+    target: DeltaTable | Sink | Callable[[Any, int], object],
 ) -> None:
     """Adds the sink. Raises `TopologyError` if its name is taken, or could not be part of a topic's name."""
     topic = InternalTopic(check_name(name))
@@ -160,7 +165,7 @@ def _field(method: str, name: str, kind: Type) -> TableColumn:
     return TableColumn(name, of, RecordPart.FIELD, without_none(kind)[1])
 
 
-# --- `to_delta` and `foreach_batch`: the ends of streams and tables outside Kafka.
+# --- `to_delta`, `to_sink` and `foreach_batch`: the ends of streams and tables outside Kafka.
 
 Mode: TypeAlias = Literal["append", "upsert"]
 
@@ -189,6 +194,17 @@ class LakeMixin(AbstractStream):
 
     _graph: GraphBuilder
     _mode: ClassVar[Mode] = "append"
+
+    def _unique(self, method: str, mode: Mode | None, keys: str | Sequence[str]) -> tuple[str, ...] | None:
+        """The columns that make a row unique (empty: those of the record's key); None: each record is a row of its own."""
+        mode = mode or self._mode
+        if mode not in ("append", "upsert"):
+            raise TopologyError(f"{method}(mode={mode!r}): the mode is 'append' or 'upsert'.")
+        if keys and mode == "append":
+            raise TopologyError(
+                f"{method}(keys=...) goes with mode='upsert': append writes each record as a row of its own."
+            )
+        return several(keys) if mode == "upsert" else None
 
     def _rows_port(self, named: NameLike) -> Port:
         """The records, for a sink of that name: a table's updates are records whose value is None where a row is deleted."""
@@ -235,19 +251,12 @@ class LakeMixin(AbstractStream):
             named: The sink's name, which its internal topic and its commits are named after; default: `delta-` and the last part
                 of the table's path or name.
         """
-        mode = mode or self._mode
         text = os.fspath(table)
-        if mode not in ("append", "upsert"):
-            raise TopologyError(f"to_delta(mode={mode!r}): the mode is 'append' or 'upsert'.")
-        if keys and mode == "append":
-            raise TopologyError(
-                "to_delta(keys=...) goes with mode='upsert': append writes each record as a row of its own."
-            )
+        unique = self._unique("to_delta", mode, keys)
         if not text.strip():
             raise TopologyError("to_delta() takes a table's path or its name in Spark's catalog, not an empty text.")
         name = operator_name("to_delta", named) or f"delta-{last_part(text)}"
         port = self._rows_port(name)
-        unique = several(keys) if mode == "upsert" else None
         layout = layout_of(self._graph, port, "to_delta", schema, ColumnNames(key, value, timestamp), unique)
         target = DeltaTable(
             text,
@@ -260,6 +269,50 @@ class LakeMixin(AbstractStream):
         )
         _check_target(target, layout)
         add_lake_sink(self._graph, port, name, layout, target)
+
+    def to_sink(
+        self,
+        sink: Sink,
+        named: str,
+        mode: Mode | None = None,
+        *,
+        keys: str | Sequence[str] = (),
+        schema: Schema | None = None,
+        key: str | None = "key",
+        value: str = "value",
+        timestamp: str | None = "timestamp",
+    ) -> None:
+        """Writes each record to a store outside Kafka, exactly once: a database, files, or what a `Sink` of your own writes.
+
+        The driver writes one batch after the other, each together with the position behind it, and continues there at the next
+        start. Rows leave the sink's internal topic only after that. The stream ends here.
+
+        Args:
+            sink: Where the rows go, such as `SqliteSink("shop.db", "orders")` of `streams.sinks`.
+            named: The sink's name, under which the store keeps its position, and which its internal topic is named after.
+            mode: As for `to_delta`. With `"upsert"`, a record without a key meets the processing policy.
+            keys: As for `to_delta`; columns with parts (lists, maps, classes) cannot be keys.
+            schema: As for `to_delta`.
+            key: As for `to_delta`.
+            value: As for `to_delta`.
+            timestamp: As for `to_delta`.
+        """
+        if isinstance(sink, type) or not isinstance(sink, Sink):
+            raise TopologyError(
+                f"to_sink() takes an object with target, open, write, commit and close (streams.sinks.Sink), not {sink!r}."
+            )
+        name = operator_name("to_sink", named)
+        if name is None:
+            raise TopologyError("to_sink() needs a name: the store keeps the sink's position under it.")
+        unique = self._unique("to_sink", mode, keys)
+        port = self._rows_port(name)
+        layout = layout_of(self._graph, port, "to_sink", schema, ColumnNames(key, value, timestamp), unique)
+        parts = [one.name for one in layout.columns if one.name in layout.keys and not isinstance(one.type, ScalarType)]
+        if parts:
+            raise TopologyError(
+                f"to_sink(): {', '.join(parts)} has parts, so no row can be found by it. Name other keys=(...)."
+            )
+        add_lake_sink(self._graph, port, name, layout, sink)
 
     def foreach_batch(
         self,

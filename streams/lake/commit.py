@@ -129,13 +129,13 @@ class SavedCommit:
 def resume(
     of: SinkId, table: str, found: SinkCommit | None, table_id: str, saved: SavedCommit | None, log: TopicLog
 ) -> SinkCommit:
-    """The commit behind which the sink continues."""
+    """The commit behind which the sink continues; `table` is what it writes to, for people, such as `delta table /lake/orders`."""
     if saved is not None and saved.commit.position.topic_id != log.topic_id:
         saved = None  # of an internal topic that a reset has deleted
     if found is None and saved is not None:
         if saved.table_id != table_id:
             raise LakePositionError(
-                f"{of}: the table {table} is not the one that was written last: it was dropped or replaced, and the rows of "
+                f"{of}: the {table} is not the one that was written last: it was dropped or replaced, and the rows of "
                 f"commits 1 to {saved.commit.version} are missing in it. Nothing was written. Put the old table back. Or start "
                 f"over with `streams reset`, which lets the application write all results again. Or continue in this table "
                 f"without the old rows: {_drop(of)}."
@@ -145,9 +145,10 @@ def resume(
         found = SinkCommit(0, TopicOffsets(log.topic_id, ()))
     if found.position.topic_id != log.topic_id:
         raise LakePositionError(
-            f"{of}: the table {table} has rows of the internal topic {log.name} as it was before it was deleted and created again "
-            f"(by a reset, for example), so new rows would come on top of those. Nothing was written. Delete the table to write "
-            f"to an empty one; or give the sink a new name (named=...) to keep the rows and add to them."
+            f"{of}: the {table} has rows of the internal topic {log.name} as it was before it was deleted and created again "
+            f"(by a reset, for example), so new rows would come on top of those. Nothing was written. Delete the table, and "
+            f"the position if that is kept elsewhere (docs/sinks.md), to write to an empty one; or give the sink a "
+            f"new name (named=...) to keep the rows and add to them."
         )
     return SinkCommit(found.version, _checked(of, table, found, log), found.attempt)
 
@@ -165,20 +166,20 @@ def _checked(of: SinkId, table: str, found: SinkCommit, log: TopicLog) -> TopicO
     for partition, (at, begin, end) in enumerate(zip(offsets, log.begins, log.ends, strict=False)):
         if at < begin:
             raise LakePositionError(
-                f"{of}: the table {table} has the rows of {log.name}-{partition} up to offset {at}, but the topic begins at "
+                f"{of}: the {table} has the rows of {log.name}-{partition} up to offset {at}, but the topic begins at "
                 f"{begin}: the {begin - at} offsets between were deleted after they had been written, to a table (or a version of "
                 f"it) that is no longer here. Nothing was written. Put that table back. Or start over with `streams reset`. Or "
                 f"continue in this table without them: {_drop(of)}, and give the sink a new name (named=...)."
             )
         if at > end:
             raise LakePositionError(
-                f"{of}: the table {table} has the rows of {log.name}-{partition} up to offset {at}, but the topic ends at {end}: "
+                f"{of}: the {table} has the rows of {log.name}-{partition} up to offset {at}, but the topic ends at {end}: "
                 f"the topic has lost records. Nothing was written. Start over with `streams reset` and a new table. Or "
                 f"continue in this table without them: {_drop(of)}, and give the sink a new name (named=...)."
             )
     if len(known) > len(log.begins):
         raise LakePositionError(
-            f"{of}: the table {table} has rows of {len(known)} partitions of {log.name}, which has {len(log.begins)}. Nothing was "
+            f"{of}: the {table} has rows of {len(known)} partitions of {log.name}, which has {len(log.begins)}. Nothing was "
             f"written. Start over with `streams reset` and a new table."
         )
     return TopicOffsets(log.topic_id, offsets)

@@ -17,7 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from state.errors import ClientFailure
 from state.secrets import mask
-from streams.errors import ApplicationFailedError
+from streams.errors import ApplicationFailedError, SinkUnavailableError
 from streams.logs.events import NO_EVENTS, QUERY_RESTARTED, Events
 from streams.microbatch.job import QueryJob
 from streams.source.offsets import SourceOffsets
@@ -127,10 +127,13 @@ def _innermost(text: str) -> str:
 
 
 def passes(failure: BaseException) -> bool:
-    """Whether a query ended because of a transient failure, such as an unreachable broker, by its last error."""
-    if _LOST_HALFWAY in str(failure):
+    """Whether a query ended because of a transient failure, such as an unreachable broker or database, by its last error."""
+    if _LOST_HALFWAY in str(failure) or isinstance(failure, SinkUnavailableError):
         return True
-    found = ClientFailure.in_text(str(readable(failure)))
+    said = readable(failure)
+    if vars(said).get("cause") == SinkUnavailableError.__name__:
+        return True
+    found = ClientFailure.in_text(str(said))
     return found is not None and found.transient
 
 
@@ -198,7 +201,7 @@ class Supervisor:
 
     Attributes:
         gates: The gates that stop the queries, by `runId`.
-        wait_s: How long queries may fail because brokers are away.
+        wait_s: How long queries may fail because brokers or the store of a sink are away.
         clock: A monotonic clock, in seconds.
         on_started: Called once all queries have been started.
         is_over: Whether the queries are to end although nothing has failed: others take their place.
@@ -270,8 +273,12 @@ class Supervisor:
             one.failure = failure
         elif now >= one.schedule.due and self.watch.answers:
             one.schedule.due = None
-            one.query = one.start()
-            self._tell_restart(one, failure)
+            try:
+                one.query = one.start()
+            except SinkUnavailableError:  # it could not even be opened
+                one.schedule.fail(now)
+            else:
+                self._tell_restart(one, failure)
 
     def _tell_restart(self, one: _Supervised, failure: BaseException) -> None:
         name, reason = str(one.query.name), readable(failure)
@@ -286,7 +293,7 @@ class Supervisor:
             return error
         return ApplicationFailedError(
             f"{error}. It has failed like this for {self.wait_s:g} s (setting broker_wait_ms). Nothing is lost: start the "
-            f"application again once the brokers are back",
+            f"application again once the brokers or the store are back",
             **vars(error),
         )
 

@@ -3,6 +3,7 @@
 from streams.metrics.application import NodeMetrics
 from streams.testing.driver import TopologyTestDriver
 from streams.testing.mock_context import Forwarded, MockProcessorContext
+from streams.testing.sinks import check_sink
 from streams.testing.topics import OutputRecord, TestInputTopic, TestOutputTopic, TestRecord
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "TestOutputTopic",
     "TestRecord",
     "TopologyTestDriver",
+    "check_sink",
 ]

@@ -61,6 +61,7 @@ ELSEWHERE = {
     "operate/procedures": "docs/procedures.py",
     "port/kafka-streams": "docs/test_port.py",
     "running": "docs/test_running_page.py",
+    "sinks": "sinks/test_page.py",
     "serve": "docs/test_serve_page.py",
     "ui": "docs/test_ui_page.py",
     "start/notebook": "docs/test_notebook.py",

@@ -79,12 +79,20 @@ RAISED_IN = {
     "JavaError": ("streams/broker/jars",),
     "KeyOrderError": ("streams/serdes/order",),
     "KeyPlacementError": ("streams/live/arrived",),
-    "LakeConflictError": ("streams/lake/writer",),
+    "LakeConflictError": ("streams/lake/writer", "streams/sinks/iceberg", "streams/sinks/sink"),
     "LakePositionError": (
         "streams/lake/commit",
+        "streams/lake/sink",
+        "streams/sinks/iceberg",
+        "streams/sinks/sql",
         "streams/spark/lake/delta_table",
     ),
-    "LakeSchemaError": ("streams/spark/lake/delta_table",),
+    "LakeSchemaError": (
+        "streams/sinks/files",
+        "streams/sinks/iceberg",
+        "streams/sinks/sql",
+        "streams/spark/lake/delta_table",
+    ),
     "MarkerFormatError": ("state/commit/marker",),
     "NewPartitionsError": ("streams/live/task",),
     "NoFieldsError": (
@@ -159,6 +167,7 @@ RAISED_IN = {
         "state/restore/snapshot_location",
         "state/restore/snapshots",
     ),
+    "SinkUnavailableError": ("streams/sinks/iceberg", "streams/sinks/sql"),
     "StateCorruptedError": (
         "state/tables/open_tables",
         "state/tables/rocks_common",

@@ -89,7 +89,7 @@ class ModelSink:
 
     def resume(self) -> SinkCommit:
         found = self.table.newest_commit()
-        return resume(SINK, "/lake/flights", found, self.table.table_id, self.saved, self.topic.log)
+        return resume(SINK, "delta table /lake/flights", found, self.table.table_id, self.saved, self.topic.log)
 
     def writer(self) -> LakeWriter[list[str]]:
         return LakeWriter(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from streams.errors import ApplicationFailedError, LakePositionError, LakeSchema
 from streams.lake.commit import SinkCommit, SinkId, write_checkpoint
 from streams.lake.writer import WriteConflictError
 from streams.model.table_columns import RecordPart, RowLayout, ScalarType, TableColumn
+from streams.sinks import SqliteSink
 from streams.source.offsets import TopicOffsets
 from streams.spark.lake.delta_table import SparkDeltaTable
 from streams.topology.graph import DeltaTable
@@ -47,6 +50,7 @@ def test_each_record_is_in_the_tables_once_after_faults_at_every_step(
 ) -> None:
     orders = harness.topic("orders")
     appended, counted = harness.folder / "appended", harness.folder / "counted"
+    database = harness.folder / "shop.db"
     handed_over: list[tuple[int, list[Any]]] = []
 
     def hand_over(frame: DataFrame, batch_id: int) -> None:
@@ -56,7 +60,9 @@ def test_each_record_is_in_the_tables_once_after_faults_at_every_step(
         builder = StreamsBuilder()
         stream = builder.stream(orders, value_serde=JsonSerde())
         stream.to_delta(appended, schema={"id": int})
-        stream.filter(lambda one: one["id"] >= 0).group_by_key().count().to_delta(counted, value="orders")
+        counts = stream.filter(lambda one: one["id"] >= 0).group_by_key().count()
+        counts.to_delta(counted, value="orders")
+        counts.to_sink(SqliteSink(database, "counted"), "counted-db", value="orders")
         stream.foreach_batch(hand_over, "handed-over", schema={"id": int})
         return builder.build()
 
@@ -68,7 +74,7 @@ def test_each_record_is_in_the_tables_once_after_faults_at_every_step(
         return lambda: reach
 
     sent = 0
-    for point in ("offsets_logged", "table_committed", "function_returned", "none"):
+    for point in ("offsets_logged", "rows_written", "table_committed", "function_returned", "none"):
         harness.send(orders, map(order, range(sent, sent + 5)))
         sent += 5
         monkeypatch.setattr("streams.spark.lake.query.faults_from_environment", fails_at(point))
@@ -80,7 +86,9 @@ def test_each_record_is_in_the_tables_once_after_faults_at_every_step(
     rows = harness.spark.read.format("delta").load(str(appended)).collect()
     assert sorted(row.id for row in rows) == list(range(sent))
     counts = {row.key: row.orders for row in harness.spark.read.format("delta").load(str(counted)).collect()}
-    assert counts == {"k0": 7, "k1": 7, "k2": 6}
+    assert counts == {"k0": 9, "k1": 8, "k2": 8}
+    with closing(sqlite3.connect(database)) as connection:
+        assert dict(connection.execute("SELECT key, orders FROM counted")) == counts
     by_number = dict(handed_over)
     assert all(by_number[number] == found for number, found in handed_over), "a repeated batch has the same rows"
     assert len(handed_over) > len(by_number), "a batch was repeated"

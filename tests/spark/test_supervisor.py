@@ -25,7 +25,7 @@ from streams import StreamsBuilder
 from streams.application.prepare import Application, PreparedSub
 from streams.broker import EmbeddedBroker, fetch_jars
 from streams.config import StreamsConfig
-from streams.errors import ApplicationFailedError
+from streams.errors import ApplicationFailedError, SinkUnavailableError
 from streams.logs.events import BROKER_AWAY, BROKER_BACK, QUERY_RESTARTED, Event, Events
 from streams.metrics.recorder import START
 from streams.source.offsets import SourceOffsets, TopicOffsets
@@ -72,6 +72,7 @@ class World:
 
     runs: list[Query]
     broker_back_at: float = 0.0
+    store_back_at: float = 0.0
     now: float = 0.0
     started: list[float] = field(default_factory=list)
     said: StringIO = field(default_factory=StringIO)
@@ -90,6 +91,8 @@ class World:
 
     def start(self) -> Any:
         self.started.append(self.now)
+        if len(self.started) > 1 and self.now < self.store_back_at:
+            raise SinkUnavailableError("app/db: the database does not answer")
         return self.runs[min(len(self.started), len(self.runs)) - 1]
 
     def run(self, wait_s: float = 600) -> None:
@@ -128,6 +131,18 @@ def test_a_query_that_failed_for_a_passing_reason_starts_again_once_the_broker_a
     assert [event.kind for event in world.events] == [BROKER_AWAY, BROKER_AWAY, BROKER_BACK, QUERY_RESTARTED]
     restarted = world.events[-1]
     assert (restarted.sub_topology, restarted.fields) == ("in", {"attempt": 2, "reason": sentence})
+
+
+def test_a_sink_whose_store_is_away_is_opened_again_until_it_answers() -> None:
+    failure = "streams.errors.SinkUnavailableError: app/db: the database does not answer"
+    world = World([Query(failure), Query()], store_back_at=90)
+    world.run()
+    assert len(world.started) > 3
+    assert world.started[-1] >= 90
+    assert [event.kind for event in world.events] == [QUERY_RESTARTED]
+    gone = World([Query(failure)], store_back_at=900)
+    with pytest.raises(ApplicationFailedError, match=r"does not answer.* failed like this for 120 s"):
+        gone.run(wait_s=120)
 
 
 def test_a_query_that_lost_an_executor_halfway_through_a_micro_batch_repeats_it() -> None:

@@ -1,4 +1,4 @@
-"""Faults of lakes: drivers killed within a Delta commit, a call of a function of `foreach_batch`, or a batch of an ingest."""
+"""Faults of what is outside Kafka: drivers killed within commits of sinks, calls of `foreach_batch`, or a batch of an ingest."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from streams.drills.cases.chaos import kill_worker
 from streams.drills.cases.drivers import adopt, put_back
 from streams.drills.drill import Conditions, drill
 from streams.drills.program import ORDERS, PARTITIONS
+from streams.drills.stores import POSTGRES, each_order, latest_order, postgres
 from streams.drills.topics import delta_rows, read_committed
 from streams.drills.variants import (
     ARCHIVE,
@@ -40,6 +41,7 @@ CRASH = "STREAMS_LAKE_CRASH"
 """The variable of `streams/spark/lake/query.py`."""
 KILLS = ("resumed:2", "offsets_logged:3", "table_committed:3", "purged:3", "table_committed:1")
 """Point and how often it is reached first: with two sinks, the third time is in the midst of the run."""
+STORE_KILLS = ("resumed:3", "rows_written:1", "rows_written:4", "table_committed:3", "purged:2")
 ADOPTED_AFTER = "table_committed:4"
 CALL_KILLS = ("offsets_logged:2", "function_returned:2", "function_returned:1")
 WORKER_KILLS = 3
@@ -93,6 +95,43 @@ def adopted_after_a_delta_commit(world: World) -> None:
     world.at_rest()
     _become_right(world, lambda: differences(world, lake))
     world.say(f"{counted(len(delta_rows(lake / EACH)), 'order')} in the tables, each once")
+
+
+@drill(
+    "D50",
+    "driver killed around commits of stores",
+    injects="SIGKILL to the driver before and after commits of Parquet files, an Iceberg table, SQLite and PostgreSQL, and between "
+    "write and commit, five times",
+    holds="each order is in the files and the table once, and the last order of each key in the databases",
+    minutes=4,
+)
+def killed_around_commits_of_stores(world: World) -> None:
+    folder = world.folder / "stores"
+    folder.mkdir()
+    world.partly_live()
+    world.application.target = "streams.drills.stores:stores"
+    address = world.keep(postgres(world.folder / "postgres"))
+    variables = {FOLDER: str(folder), POSTGRES: address}
+    for kill in STORE_KILLS:
+        _start_to_be_killed(world, kill, variables)
+        world.saw(f"driver killed at {kill}")
+    world.restarts("the last kill", environment=variables)
+    world.at_rest()
+    _become_right(world, lambda: _wrong_in_stores(world, folder, address))
+    rows = {**each_order(folder), **latest_order(folder, address)}
+    world.say(", ".join(f"{store}: {counted(len(found), 'row')}" for store, found in rows.items()))
+
+
+def _wrong_in_stores(world: World, folder: Path, address: str) -> list[str]:
+    """What differs between the stores and the input, now."""
+    orders = [*read_committed(world.broker.bootstrap_servers, ORDERS)]
+    latest = latest_order(folder, address).items()
+    return [
+        f"{one} and {other}: {said}"
+        for one, each in each_order(folder).items()
+        for other, last in latest
+        for said in wrong_rows(orders, each, last)
+    ]
 
 
 def _start_to_be_killed(world: World, point: str, variables: dict[str, str]) -> None:

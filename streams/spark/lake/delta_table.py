@@ -78,6 +78,9 @@ class SparkDeltaTable:
             found.append(ColumnRule(name, not field.nullable, int(text[1]) if text else None))
         return tuple(rule for rule in found if rule != ColumnRule(rule.name))
 
+    def close(self) -> None:
+        """Does nothing: a table of Spark holds nothing open."""
+
     def write(self, frame: DataFrame, commit: SinkCommit) -> None:
         """Appends or merges the rows in one commit; see `streams.lake.writer.Table`."""
         if self.table_id() != self._id:  # an append would make a new table without the rows so far
@@ -112,8 +115,16 @@ class SparkDeltaTable:
                 return found
         return None
 
-    def optimize(self) -> None:
-        """Compacts small files. A failure is only logged: the rows are complete without."""
+    def arranged(self, frame: DataFrame, offsets: int) -> DataFrame:
+        """The rows in as many files as so many records may have; those of a partitioned table are divided by its columns."""
+        if self._target.partition_by:
+            return frame
+        return frame.coalesce(max(1, -(-offsets // self._target.records_per_file)))
+
+    def tidy(self, version: int) -> None:
+        """Compacts small files where it is time. A failure is only logged: the rows are complete without."""
+        if self._target.optimize_every is None or version % self._target.optimize_every:
+            return
         try:
             self._delta(self._session).optimize().executeCompaction()
         except Exception as error:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import orjson
 from pyspark.sql import DataFrame, SparkSession
@@ -39,9 +39,12 @@ from streams.lake.commit import (
     resume,
     topic_log,
 )
-from streams.lake.writer import LakeWriter
+from streams.lake.sink import OpenSink
+from streams.lake.writer import LakeWriter, Table
 from streams.metrics.application import StepFigures
 from streams.microbatch.job import ProcessMemory
+from streams.model.table_columns import ColumnRule
+from streams.sinks.sink import Sink
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.topics import SourceSpec
 from streams.spark.checkpoint_files import checkpoint_files, checkpoint_of_query
@@ -63,11 +66,12 @@ _COORDINATOR_S = 10.0
 #
 # * `resumed`: the start knows where to continue, and nothing has begun.
 # * `offsets_logged`: Spark has logged the batch, and nothing is written.
+# * `rows_written`: a `Sink` has the rows of the batch, and has not committed them.
 # * `table_committed`: the table has the batch, and nothing else knows.
 # * `purged`: the internal topic no longer has the batch, and Spark has not confirmed it.
 # * `function_returned`: a function of `foreach_batch` has returned, and Spark has not confirmed the batch.
 
-POINTS = ("resumed", "offsets_logged", "table_committed", "purged", "function_returned")
+POINTS = ("resumed", "offsets_logged", "rows_written", "table_committed", "purged", "function_returned")
 VARIABLE = "STREAMS_LAKE_CRASH"
 
 
@@ -84,6 +88,31 @@ def faults_from_environment() -> Callable[[str], None]:
     return reach
 
 
+class SinkStore(Table[DataFrame], Protocol):
+    """What a query writes to, with its position: a Delta table, by the executors, or a `Sink`, by the driver."""
+
+    def exists(self) -> bool:
+        """Whether it may have commits of the sink."""
+
+    def table_id(self) -> str:
+        """What tells it from another one of its name; empty if it does not exist."""
+
+    def prepare(self) -> str:
+        """Makes what is missing; returns the id."""
+
+    def rules(self) -> tuple[ColumnRule, ...]:
+        """What it asks of the columns besides their types."""
+
+    def arranged(self, frame: DataFrame, offsets: int) -> DataFrame:
+        """The rows of so many records as it takes them."""
+
+    def tidy(self, version: int) -> None:
+        """Is called after each commit with rows."""
+
+    def close(self) -> None:
+        """Gives up what is open."""
+
+
 @dataclass(frozen=True)
 class _Ready:
     """A sink that can continue.
@@ -96,7 +125,7 @@ class _Ready:
     """
 
     log: TopicLog
-    table: tuple[SparkDeltaTable, str] | None = None
+    table: tuple[SinkStore, str] | None = None
     at: SinkCommit | None = None
     note: HandedOver | None = None
 
@@ -138,8 +167,8 @@ class LakeRun:
         self.progress.started(sink.name, 1, (sink.topic.topic_name(self.application.config.application_id),))
         ready = self._ready.pop(sink.name, None) or self._checked(sink)
         gate = StopGate()
-        if isinstance(sink.target, DeltaTable):
-            query = self._start_table(sink, sink.target, ready, gate)
+        if isinstance(sink.target, DeltaTable | Sink):
+            query = self._start_table(sink, ready, gate)
         else:
             query = self._start_function(sink, sink.target, ready, gate)
         self.gates[str(query.runId)] = gate
@@ -154,14 +183,22 @@ class LakeRun:
         of = SinkId(config.application_id, sink.name)
         with KafkaAdmin(config.client) as admin:
             log = topic_log(admin, sink.topic.topic_name(config.application_id))
-        if not isinstance(sink.target, DeltaTable):
+        if not isinstance(sink.target, DeltaTable | Sink):
             return _Ready(log, note=self._check_handed_over(of, log))
-        table = SparkDeltaTable(self.session, of, sink.target, sink.layout)
-        # Before the table is made or gets columns: where a table is missing, the user may want to put it back.
-        found = table.newest_commit() if table.exists() else None
-        saved = _saved(self._files.read(f"{sink.name}/{TABLE_COMMIT}"), of)
-        at = resume(of, sink.target.name, found, table.table_id(), saved, log)
-        return _Ready(log, (table, table.prepare()), at)
+        table: SinkStore = (
+            OpenSink(of, sink.target, sink.layout, partial(self.faults, "rows_written"))
+            if isinstance(sink.target, Sink)
+            else SparkDeltaTable(self.session, of, sink.target, sink.layout)
+        )
+        try:
+            # Before the table is made or gets columns: where a table is missing, the user may want to put it back.
+            found = table.newest_commit() if table.exists() else None
+            saved = _saved(self._files.read(f"{sink.name}/{TABLE_COMMIT}"), of)
+            at = resume(of, sink.target_text, found, table.table_id(), saved, log)
+            return _Ready(log, (table, table.prepare()), at)
+        except BaseException:
+            table.close()
+            raise
 
     def _check_handed_over(self, of: SinkId, log: TopicLog) -> HandedOver:
         """The note of the batch that a function was called with last; made now if there is none."""
@@ -186,7 +223,7 @@ class LakeRun:
         with KafkaAdmin(self.application.config.client) as admin:
             return TransientRetry(_COORDINATOR_S)(lambda: question(admin))
 
-    def _start_table(self, sink: LakeSink, target: DeltaTable, ready: _Ready, gate: StopGate) -> StreamingQuery:
+    def _start_table(self, sink: LakeSink, ready: _Ready, gate: StopGate) -> StreamingQuery:
         assert ready.table is not None, "see _checked"
         assert ready.at is not None, "see _checked"
         of = SinkId(self.application.config.application_id, sink.name)
@@ -205,19 +242,18 @@ class LakeRun:
             end = logged_end(LocalFiles(str(folder)), _QUERY, batch_id).topics[topic]
             self.faults("offsets_logged")
             offsets = sum(end.offsets) - sum(writer.at.position.offsets)
-            if not target.partition_by:
-                frame = frame.coalesce(max(1, -(-offsets // target.records_per_file)))
-            writer.write(frame, end)
+            writer.write(table.arranged(frame, offsets), end)
             with KafkaAdmin(self.application.config.client) as admin:
                 written = {(topic, p): at for p, at in enumerate(end.offsets) if at}
                 delete_if_possible(admin, written, {topic: end.topic_id})
             self.faults("purged")
-            if offsets and target.optimize_every is not None and writer.at.version % target.optimize_every == 0:
-                table.optimize()
+            if offsets:
+                table.tidy(writer.at.version)
             self._written(sink, batch_id, writer.at.version, offsets, started)
 
-        # Spark's checkpoint goes with the query.
+        # Spark's checkpoint goes with the query, and so does what the table holds open.
         weakref.finalize(write, shutil.rmtree, folder, ignore_errors=True)
+        weakref.finalize(write, table.close)
         first = FirstBatch(SourceOffsets({topic: ready.at.position}), fixed=True)
         spec = replace(self._source(sink.name, topic), first=first)
         return self._query(sink, spec, f"file://{folder / _QUERY}", len(ready.log.ends), gated(gate, write))

@@ -20,6 +20,7 @@ from streams.operators.processor import AnyProcessor
 from streams.operators.wrapped import ProcessorWrapper
 from streams.serdes.base import Serde, kept
 from streams.serdes.primitives import StringSerde
+from streams.sinks.sink import Sink
 from streams.topology.naming import INGEST, pattern_name, pattern_text
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import NodeSpec, Parameters
@@ -283,19 +284,26 @@ class LakeSink:
     Attributes:
         name: The sink's name.
         layout: The columns.
-        target: The table, or the function that gets each batch as a DataFrame with the batch's number.
+        target: The table, the store, or the function that gets each batch as a DataFrame with the batch's number.
     """
 
     name: str
     topic: InternalTopic
     layout: RowLayout
-    target: DeltaTable | Callable[[Any, int], object]
+    target: DeltaTable | Sink | Callable[[Any, int], object]
+
+    @property
+    def keeps_position(self) -> bool:
+        """Whether what it writes to keeps the position, too; a function relies on Spark's checkpoint."""
+        return isinstance(self.target, DeltaTable | Sink)
 
     @property
     def target_text(self) -> str:
         """What the sink writes to, for descriptions."""
         if isinstance(self.target, DeltaTable):
             return f"delta table {self.target.name}"
+        if isinstance(self.target, Sink):
+            return self.target.target
         return f"function {getattr(self.target, '__qualname__', type(self.target).__qualname__)}"
 
 

@@ -1,0 +1,33 @@
+"""Values of Arrow as JSON has them."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def as_json(value: Any, kind: pa.DataType | pa.Schema) -> bytes:
+    """The JSON of a value of that type, or of a row of that schema."""
+    import pyarrow as pa
+
+    return orjson.dumps(_plain(value, pa.struct(kind) if isinstance(kind, pa.Schema) else kind), default=str)
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """Arrow gives maps as lists of pairs, and bytes have no form in JSON."""
+    import pyarrow as pa
+
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return {name: _plain(one, kind.item_type) for name, one in value}
+    if pa.types.is_list(kind):
+        return [_plain(one, kind.value_type) for one in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _plain(value[field.name], field.type) for field in kind}
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value

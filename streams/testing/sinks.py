@@ -1,0 +1,286 @@
+"""`check_sink`: whether a sink has each row once, whatever is killed, and when.
+
+The checks use only the sink and a function that reads its rows. Kills are real: a process of its own writes, and gets SIGKILL.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+import pyarrow as pa
+
+from streams.errors import LakeConflictError
+from streams.sinks.sink import Sink, SinkTable
+
+SCHEMA = pa.schema([("key", pa.string()), ("number", pa.int64()), ("text", pa.string())])
+KEYS = ("key",)
+_Row = tuple[Any, ...]
+_LONGEST_S = 60.0
+_CHILD = "import sys, cloudpickle; cloudpickle.loads(sys.stdin.buffer.read())()"
+
+
+def check_sink(
+    make: Callable[[str], Sink],
+    read: Callable[[str], Iterable[Mapping[str, Any]]],
+    *,
+    keys: bool = True,
+    kills: int = 3,
+    seed: int = 0,
+) -> None:
+    """Checks the contract of `streams.sinks.Sink`.
+
+    Args:
+        make: `make(name)` makes a sink that writes a table (a folder, ...) of that name, which does not exist yet. Sinks must be
+            picklable by cloudpickle, since other processes write, too.
+        read: `read(name)` gives the rows that readers of the table see now, with the columns `key`, `number` and `text`; none
+            if it does not exist.
+        keys: Whether the sink updates and deletes rows by key; else it only appends them.
+        kills: How many times a process that writes batches is killed at a random moment.
+        seed: Decides the random choices; they are in the message of an error.
+
+    Raises:
+        AssertionError: The sink breaks the contract: with the check, and what was and should have been there.
+    """
+    for by_key in (False, True) if keys else (False,):
+        for check in (_writes, _discards, _dies, _fences, _forgets_nothing_at_random, _survives_kills):
+            name = f"{check.__name__.strip('_')}_{'upsert' if by_key else 'append'}"
+            check(_Checked(name, make, read, KEYS if by_key else (), random.Random(seed), kills))
+
+
+class _Checked:
+    """A sink under check, and the rows that it should have."""
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[str], Sink],
+        read: Callable[[str], Iterable[Mapping[str, Any]]],
+        keys: tuple[str, ...],
+        random: random.Random,
+        kills: int,
+    ) -> None:
+        self.name, self._read, self.keys, self.random, self.kills = name, read, keys, random, kills
+        self.sink, self.table = make(name), SinkTable(f"check-sink/{name}", SCHEMA, keys)
+        self.rows: list[_Row] = []
+        self.position: str | None = None
+
+    def opened(self) -> Sink:
+        """Another copy of the sink, which must be where it was committed last."""
+        sink = copy.copy(self.sink)
+        found = sink.open(self.table)
+        self.require(found == self.position, f"open() returned the position {found!r}, not {self.position!r}")
+        return sink
+
+    def committed(self, batch: _Batch) -> None:
+        """Notes a batch as committed."""
+        self.rows, self.position = batch.added_to(self.rows), batch.position
+
+    def looks_right(self, when: str) -> None:
+        found = sorted(map(_row, self._read(self.name)), key=repr)
+        wanted = sorted(self.rows, key=repr)
+        self.require(found == wanted, f"{when}: the rows are {found}, not {wanted}")
+
+    def require(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise AssertionError(f"{type(self.sink).__name__}, check {self.name}: {what}")
+
+    def batch(self, number: int) -> _Batch:
+        """The batch of that number: the same for each call."""
+        return _Batch.of(number, bool(self.keys))
+
+
+class _Batch:
+    """A batch: rows, and the keys that it deletes."""
+
+    def __init__(self, number: int, rows: Sequence[_Row], deleted: Sequence[str], keys: bool) -> None:
+        self.position, self._rows, self._deleted, self._keys = f'{{"batch": {number}}}', rows, deleted, keys
+
+    @classmethod
+    def of(cls, number: int, keys: bool) -> _Batch:
+        numbers = random.Random(number)
+        chosen = numbers.sample(range(8), 5)
+        rows = [(f"k{key}", number, numbers.choice([None, "", "it's", "ü\n"])) for key in chosen[: 3 if keys else 5]]
+        return cls(number, rows, [f"k{key}" for key in chosen[3:]] if keys else [], keys)
+
+    def write(self, sink: Sink) -> None:
+        deleted = pa.table({"key": pa.array(self._deleted, pa.string())}) if self._keys else pa.table({})
+        sink.write(
+            pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in self._rows], SCHEMA), deleted
+        )
+
+    def added_to(self, rows: list[_Row]) -> list[_Row]:
+        if not self._keys:
+            return [*rows, *self._rows]
+        gone = {*self._deleted, *(row[0] for row in self._rows)}
+        return [*(row for row in rows if row[0] not in gone), *self._rows]
+
+
+def _row(row: Mapping[str, Any]) -> _Row:
+    return tuple(row[name] for name in SCHEMA.names)
+
+
+def _writes(checked: _Checked) -> None:
+    """Batches are there once they are committed, also for writers that open the sink later."""
+    sink = checked.opened()
+    for number in range(3):
+        batch = checked.batch(number)
+        batch.write(sink)
+        checked.looks_right(f"batch {number} is written and not committed")
+        sink.commit(batch.position, checked.position)
+        checked.committed(batch)
+        checked.looks_right(f"batch {number} is committed")
+    sink.close()
+    sink.close()
+    checked.opened().close()
+    checked.looks_right("the sink was closed and opened")
+
+
+def _discards(checked: _Checked) -> None:
+    """What was written and not committed is never seen, and the batch can be written again."""
+    for number in range(3):
+        sink, batch = checked.opened(), checked.batch(number)
+        batch.write(sink)
+        sink.close()
+        checked.looks_right(f"batch {number} was written, and the sink closed")
+        sink = checked.opened()
+        batch.write(sink)
+        sink.commit(batch.position, checked.position)
+        checked.committed(batch)
+        sink.close()
+        checked.looks_right(f"batch {number} was written again")
+
+
+def _dies(checked: _Checked) -> None:
+    """A process dies between write and commit, and right after a commit."""
+    for number in range(2):
+        batch, after = checked.batch(number), checked.position
+        _killed(_Writing(checked, batch, commits=False))
+        checked.looks_right(f"the writer of batch {number} died before the commit")
+        checked.opened().close()
+        checked.looks_right(f"the sink was opened after the writer of batch {number} had died before the commit")
+        checked.position = after
+        _killed(_Writing(checked, batch, commits=True))
+        checked.committed(batch)
+        checked.opened().close()
+        checked.looks_right(f"the writer of batch {number} died after the commit")
+
+
+def _fences(checked: _Checked) -> None:
+    """Of two writers that continue from the same position one writes, and the other one fails, at the first commit and later."""
+    for number in range(2):
+        zombie, sink, batch = checked.opened(), checked.opened(), checked.batch(number)
+        batch.write(sink)
+        sink.commit(batch.position, checked.position)
+        before = checked.position
+        checked.committed(batch)
+        try:
+            checked.batch(number + 10).write(zombie)
+            zombie.commit(f"{batch.position} of the zombie", before)
+        except LakeConflictError:
+            pass
+        else:
+            checked.require(False, "a writer committed behind a position that another one had passed")
+        zombie.close()
+        sink.close()
+        checked.looks_right("a second writer has failed")
+        checked.opened().close()
+
+
+def _forgets_nothing_at_random(checked: _Checked) -> None:
+    """A random history of commits, closed writers and writers that are left."""
+    sink, number, left = checked.opened(), 0, []
+    for _ in range(20):
+        batch, chance = checked.batch(number), checked.random.random()
+        if chance < 0.2:
+            batch.write(sink)
+        if chance < 0.4:
+            sink.close()
+            sink = checked.opened()
+            continue
+        if chance < 0.5:
+            left.append(sink)  # neither closed nor used again: it has written nothing since its last commit
+            sink = checked.opened()
+        batch.write(sink)
+        sink.commit(batch.position, checked.position)
+        checked.committed(batch)
+        number += 1
+        checked.looks_right(f"after {number} commits at random")
+    for one in [*left, sink]:
+        one.close()
+    checked.looks_right("all writers are closed")
+
+
+def _survives_kills(checked: _Checked) -> None:
+    """A process that writes and commits batches is killed at any moment."""
+    number = 0
+    for _ in range(checked.kills):
+        # Long enough for the imports of the process and some batches, so that many kills come within one.
+        _killed(_Writing(checked, None, commits=True, first=number), after_s=checked.random.uniform(0.0, 0.5))
+        sink = copy.copy(checked.sink)
+        found = sink.open(checked.table)
+        sink.close()
+        while checked.position != found:
+            checked.require(number < 100_000, f"open() returned the position {found!r}, which nobody has committed")
+            checked.committed(checked.batch(number))
+            number += 1
+        checked.looks_right(f"a writer was killed, and the position is behind batch {number - 1}")
+
+
+class _Writing:
+    """What a process of its own does: writes a batch, or one after the other, then waits for its end."""
+
+    def __init__(self, checked: _Checked, batch: _Batch | None, commits: bool, first: int = 0) -> None:
+        self._sink, self._table, self._after = checked.sink, checked.table, checked.position
+        self._batch, self._commits, self._number = batch, commits, first
+
+    def __call__(self) -> None:
+        sink, after = copy.copy(self._sink), self._after
+        sink.open(self._table)
+        if self._batch is None:
+            print("begins", flush=True)
+        while True:
+            batch = self._batch or _Batch.of(self._number, bool(self._table.keys))
+            batch.write(sink)
+            if self._commits:
+                sink.commit(batch.position, after)
+            after, self._number = batch.position, self._number + 1
+            if self._batch is not None:
+                print("done", flush=True)
+                time.sleep(_LONGEST_S)
+
+
+def _killed(work: _Writing, after_s: float = 0.0) -> None:
+    """Lets a process do it, and kills it once it has said something, so many seconds later."""
+    # By value, because the process would else import all of `streams.testing`, for a second of CPU.
+    this = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(this)
+    dumped = cloudpickle.dumps(work)
+    cloudpickle.unregister_pickle_by_value(this)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", _CHILD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(dumped)
+        process.stdin.close()
+        said = process.stdout.readline()
+        time.sleep(after_s if said else 0)
+        ended = process.poll()
+        process.kill()
+        wrong = process.stderr.read().decode() if ended is not None else ""
+    if ended is not None:
+        raise AssertionError(f"the process that writes ended by itself: {wrong.strip()[-2000:]}")
