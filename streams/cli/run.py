@@ -118,12 +118,13 @@ def run(
         # A crash in native code, which raises nothing, leaves the stack of each thread.
         faulthandler.enable(sys.__stderr__)
     program.share_with_workers()
-    from streams.spark.delta import fetch_delta
-    from streams.spark.session import session_ahead
+    from streams.spark.ahead import session_ahead
     from streams.spark.stopping import stopped_by_signals
 
     delta = program.mentions_delta()
     if delta:
+        from streams.spark.delta import fetch_delta
+
         fetch_delta(typer.echo)
     # Until the application takes signals as requests to stop, they interrupt, and the command ends in the same way.
     try:

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from streams.broker.class_archive import record
-from streams.spark.java import archive
-from streams.spark.session import LOCAL_JAVA_OPTIONS, start_session
+from streams.spark.session import start_session
+from streams.spark.settings import LOCAL_JAVA_OPTIONS, archive
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -60,6 +60,7 @@ from streams.microbatch.job import QueryJob
 from streams.source.log import now_ms
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.pauses import LeftLive
+from streams.spark.ahead import starts_ahead
 from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.delta import check_delta, fetch_delta
 from streams.spark.executors import await_executors, is_local, tasks_at_once
@@ -80,7 +81,8 @@ from streams.spark.reports import (
     pauses_reader,
     probe_of,
 )
-from streams.spark.session import check_session, processes_of, readers_of, spark_settings, start_session, starts_ahead
+from streams.spark.session import check_session, processes_of, readers_of, start_session
+from streams.spark.settings import spark_settings
 from streams.spark.source import source_class
 from streams.spark.stopping import Query, StopGate, stopped_by_signals
 from streams.spark.worker import start_workers

@@ -24,16 +24,16 @@ from state import secrets
 from streams.broker.class_archive import is_whole
 from streams.errors import ApplicationFailedError
 from streams.spark import session
+from streams.spark.ahead import session_ahead, starts_ahead
 from streams.spark.java import (
-    archive,
-    archive_options,
     has_gone,
     needs_java,
     on_the_command_line,
     pass_on,
     write_files_without_processes,
 )
-from streams.spark.session import session_ahead, start_session, starts_ahead
+from streams.spark.session import start_session
+from streams.spark.settings import archive, archive_options
 
 CHATTER = [
     "WARNING: Using incubator modules: jdk.incubator.vector",
