@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from streams.errors import ConfigError
 from streams.spark.ahead import started_ahead
 from streams.spark.delta import check_delta
-from streams.spark.executors import is_local, local_cluster, runs_on_manager, task_cpus
+from streams.spark.executors import conf_of, is_local, local_cluster, runs_on_manager, task_cpus
 from streams.spark.java import report_end_once, start_java_quietly
 from streams.spark.late_session import late_session, session_itself, session_with
 from streams.spark.settings import (
@@ -128,7 +128,7 @@ def processes_of(session: SparkSession) -> int:
     context = session.sparkContext
     if is_local(context.master):
         return int(context.defaultParallelism)
-    conf = context.getConf()
+    conf = conf_of(context)
     return max(1, _cores_of_host(context.master, conf) // task_cpus(conf))
 
 
@@ -154,7 +154,7 @@ def check_session(session: SparkSession, say: Callable[[str], object]) -> None:
         ConfigError: The version or a setting cannot work.
     """
     check_version(session.version)
-    conf = session.sparkContext.getConf()
+    conf = conf_of(session.sparkContext)
     check_speculation(conf.get("spark.speculation"))
     master, tries = str(conf.get("spark.master") or ""), conf.get("spark.task.maxFailures") or "4"
     if (master and with_retries(master) != master) or (tries == "1" and not master.startswith("local")):

@@ -22,6 +22,7 @@ def test_spark_is_started_without_its_secret_settings(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(java, "launch_gateway", launched)
     settings = {
+        "spark.master": "local[1,4]",
         "spark.driver.memory": "1g",
         "spark.hadoop.fs.s3a.secret.key": "hidden",
         "spark.ssl.keyPassword": "hidden",

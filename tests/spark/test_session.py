@@ -27,7 +27,7 @@ GOOD = {"spark.master": "local[2,4]", "spark.python.daemon.module": "streams.spa
 
 def session(**changed: str) -> Any:
     conf = {**GOOD, **{key.replace("_", "."): value for key, value in changed.items()}}
-    return SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf), version="4.2.0")
+    return SimpleNamespace(sparkContext=SimpleNamespace(_conf=conf), version="4.2.0")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def _session(*, has_jars: bool, **conf: str) -> Any:
     lang = SimpleNamespace(Thread=SimpleNamespace(currentThread=lambda: thread))
     java = SimpleNamespace(java=SimpleNamespace(lang=lang))
     context = SimpleNamespace(
-        _jvm=java, getConf=lambda: {"spark.master": "local[2,4]", "spark.python.daemon.module": "streams.spark.daemon"}
+        _jvm=java, _conf={"spark.master": "local[2,4]", "spark.python.daemon.module": "streams.spark.daemon"}
     )
     return SimpleNamespace(
         sparkContext=context, version="4.2.0", conf={name.replace("_", "."): value for name, value in conf.items()}
