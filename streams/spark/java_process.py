@@ -9,6 +9,7 @@ Nothing here imports pyspark, so that Java starts while Python imports that.
 
 from __future__ import annotations
 
+import atexit
 import os
 import shlex
 import shutil
@@ -162,6 +163,7 @@ class JavaProcess:
             raise
         finally:
             os.close(writing)
+        atexit.register(self.end)
 
     @property
     def _place(self) -> Path:
@@ -182,14 +184,16 @@ class JavaProcess:
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
         assert len(secret) == size, "Java moves the file there when it is complete"
+        # From now on it reads its standard input, and so ends with this process, however that ends.
+        atexit.unregister(self.end)
         return port, secret.decode()
 
     def end(self) -> None:
-        """Ends it, if nobody has taken it."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        os.close(self.errors)
+        """Ends it before anything has run in it. Without the folder, it would wait for calls for ever."""
+        self.process.kill()
+        self.process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+        atexit.unregister(self.end)
 
 
 def _parts(data: bytes) -> tuple[int, int, bytes]:
@@ -213,6 +217,7 @@ def java_ahead(settings: Mapping[str, str]) -> Iterator[None]:
         if process in _ahead:
             _ahead.remove(process)
             process.end()
+            os.close(process.errors)
 
 
 def java_process(settings: Mapping[str, str]) -> JavaProcess | None:

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -116,7 +117,7 @@ def test_a_java_that_is_there_for_nobody_ends_and_leaves_nothing(
     with java_process.java_ahead({}):
         (one,) = java_process._ahead
         assert list(tmp_path.iterdir())
-    assert one.process.wait(WAIT_S) is not None
+    assert one.process.returncode == -signal.SIGKILL
     assert not list(tmp_path.iterdir())
 
 
@@ -134,7 +135,6 @@ def test_the_java_that_was_started_ahead_is_taken_once_and_only_by_the_same_comm
     assert ahead.process.poll() is None, "who has taken it ends it"
     for one in (ahead, other):
         one.end()
-        one.process.wait(WAIT_S)
 
 
 def test_without_java_spark_s_scripts_say_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -159,6 +159,20 @@ def test_java_answers_at_its_port_and_leaves_signals_of_the_group_to_the_driver(
             java.process.send_signal(number)
         time.sleep(0.5)
         assert java.process.poll() is None
+        assert java.process.stdin is not None
+        java.process.stdin.close()
+        assert java.process.wait(WAIT_S) == 0, "it ends with its driver"
     finally:
         java.end()
-    assert java.process.wait(WAIT_S) == 0
+
+
+def test_a_driver_that_ends_meanwhile_leaves_no_java(tmp_path: Path) -> None:
+    """It would wait for calls for ever, if the folder for its answer is gone."""
+    program = (
+        "import tempfile; from streams.spark.java_process import JavaProcess;"
+        f"tempfile.tempdir = {str(tmp_path)!r}; print(JavaProcess(['sleep', '60']).process.pid)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=WAIT_S, text=True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.stdout), 0)
+    assert not list(tmp_path.iterdir())
