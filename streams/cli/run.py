@@ -158,8 +158,16 @@ def check_addresses(config: StreamsConfig) -> None:
         check_serve(config)
 
 
+class _Interrupted(KeyboardInterrupt):
+    """What a signal raises before the application takes signals.
+
+    A class of its own: if KeyboardInterrupt itself is raised within code that was compiled from text, such as that of dataclasses
+    while they are imported, Python ends as killed by SIGINT, even if it was caught.
+    """
+
+
 def _interrupt() -> None:
-    raise KeyboardInterrupt
+    raise _Interrupted
 
 
 def run_topology(

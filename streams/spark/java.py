@@ -95,7 +95,8 @@ def launch(settings: Mapping[str, str]) -> JavaGateway:
     reading, writing = os.pipe()
     pump = _pump(reading)
     try:
-        gateway = launch_gateway(conf, {"stderr": writing})
+        # In a session of its own, where no signal of the driver's group reaches it; see `java_process`.
+        gateway = launch_gateway(conf, {"stderr": writing, "start_new_session": True})
     except BaseException:
         # The process has ended: its output should appear before the error about that.
         os.close(writing)

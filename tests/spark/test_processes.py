@@ -193,6 +193,32 @@ def test_a_signal_to_the_whole_group_stops_an_application_that_starts(
     assert not re.search("Traceback|Error|py4j", app.log()), app.log()
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [
+        (signal.SIGTERM, ()),
+        (signal.SIGINT, ()),
+        # With a setting that only Spark's scripts look at.
+        (signal.SIGTERM, ("--set", "spark.files.overwrite=true")),
+    ],
+)
+def test_a_signal_to_the_whole_group_stops_live_execution_without_pages(
+    broker: EmbeddedBroker, prefix: str, start: Starter, number: signal.Signals, options: tuple[str, ...]
+) -> None:
+    """In the middle of its steps; Java would end below them."""
+    follower = OutsideReader(broker.bootstrap_servers, f"{prefix}.counts", 2)
+    follower.start()
+    send_words(broker, prefix, 7, 20_000)
+    app = start("--continuous", *options)
+    app.wait_until(lambda: bool(follower.records), "no results")
+    os.killpg(app.process.pid, number)
+    assert app.ended(STOP_S) == 0, app.log()
+    follower.finish()
+    assert "stopping" in app.log()
+    assert not re.search("Traceback|Error|Exception|py4j|\\bat org\\.apache", app.log()), app.log()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("java", ["nowhere", pytest.param("", marks=pytest.mark.long)])
 def test_without_java_nothing_is_created_and_one_sentence_says_so(
