@@ -87,7 +87,7 @@ _PLAIN_SETTINGS = (
     "spark.task.",
     "spark.ui.",
 )
-"""Beginnings of the names of settings that only Spark's context looks at, and of those that the command line has."""
+"""Beginnings of the names of settings: of the command line, or only for the context of Spark."""
 _PLAIN_VARIABLES = (
     "SPARK_HOME",
     "SPARK_LAUNCHER_OPTS",

@@ -1,4 +1,4 @@
-"""Creates the archive of Spark's classes (`streams.spark.java`) from the classes that Java loads for a small query.
+"""Creates the archive of Spark's classes (`streams.spark.settings`) from the classes that Java loads for a small query.
 
 `make venv` calls it: `python -m streams.spark.record_classes`.
 """

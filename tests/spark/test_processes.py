@@ -202,6 +202,7 @@ def test_a_signal_to_the_whole_group_stops_an_application_that_starts(
         # With a setting that only Spark's scripts look at.
         (signal.SIGTERM, ("--set", "spark.files.overwrite=true")),
     ],
+    ids=["sigterm", "ctrl-c", "scripts"],
 )
 def test_a_signal_to_the_whole_group_stops_live_execution_without_pages(
     broker: EmbeddedBroker, prefix: str, start: Starter, number: signal.Signals, options: tuple[str, ...]
