@@ -35,6 +35,8 @@ def _run(folder: str, options: str) -> bool:
     settings = {
         "spark.master": "local[2,4]",
         "spark.ui.enabled": "false",
+        # A setting for Spark's scripts: started by them, Java also loads the classes that it needs only then.
+        "spark.submit.deployMode": "client",
         "spark.local.dir": folder,
         "spark.driver.extraJavaOptions": f"{LOCAL_JAVA_OPTIONS} {options}",
     }
