@@ -118,12 +118,13 @@ def run(
         # A crash in native code, which raises nothing, leaves the stack of each thread.
         faulthandler.enable(sys.__stderr__)
     program.share_with_workers()
-    from streams.spark.delta import fetch_delta
-    from streams.spark.session import session_ahead
+    from streams.spark.ahead import session_ahead
     from streams.spark.stopping import stopped_by_signals
 
     delta = program.mentions_delta()
     if delta:
+        from streams.spark.delta import fetch_delta
+
         fetch_delta(typer.echo)
     # Until the application takes signals as requests to stop, they interrupt, and the command ends in the same way.
     try:
@@ -157,8 +158,16 @@ def check_addresses(config: StreamsConfig) -> None:
         check_serve(config)
 
 
+class _Interrupted(KeyboardInterrupt):
+    """What a signal raises before the application takes signals.
+
+    A class of its own: if KeyboardInterrupt itself is raised within code that was compiled from text, such as that of dataclasses
+    while they are imported, Python ends as killed by SIGINT, even if it was caught.
+    """
+
+
 def _interrupt() -> None:
-    raise KeyboardInterrupt
+    raise _Interrupted
 
 
 def run_topology(

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 WAIT_S = 30.0
@@ -40,6 +40,11 @@ def runs_on_manager(master: str) -> bool:
     return master.startswith(("yarn", "k8s:"))
 
 
+def conf_of(context: SparkContext) -> SparkConf:
+    """The settings of a context, to look at. What pyspark itself returns is a copy, and takes 300 calls of Java."""
+    return context._conf
+
+
 def task_cpus(conf: SparkConf) -> int:
     return int(conf.get("spark.task.cpus") or 1)
 
@@ -69,6 +74,8 @@ def executors_asked_for(master: str, conf: SparkConf) -> int:
 def await_executors(session: SparkSession, is_over: Callable[[], bool], wait_s: float = WAIT_S) -> None:
     """Waits until the executors that were asked for exist, but no longer than a while: they may come later, or never."""
     context = session.sparkContext
-    wanted, until = executors_asked_for(context.master, context.getConf()), time.monotonic() + wait_s
+    if is_local(context.master):
+        return
+    wanted, until = executors_asked_for(context.master, conf_of(context)), time.monotonic() + wait_s
     while len(_tasks_of_executors(session)) < wanted and time.monotonic() < until and not is_over():
         time.sleep(_POLL_S)

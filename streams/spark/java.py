@@ -1,4 +1,4 @@
-"""The Java process that runs Spark: its start and output, its class archive, its local files, its planning processes, its end."""
+"""The Java process that runs Spark: its start and output, its local files, its planning processes, its end."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pyspark
+import pyspark.java_gateway
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
@@ -27,9 +27,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 from state.secrets import mask_line, redact
-from streams.broker.class_archive import archive_in, options_for
 from streams.broker.jars import find_java
 from streams.errors import ApplicationFailedError
+from streams.spark.java_process import JavaProcess, java_process
 
 log = logging.getLogger(__name__)
 
@@ -90,11 +90,13 @@ def launch(settings: Mapping[str, str]) -> JavaGateway:
     conf = SparkConf()
     for key, value in on_the_command_line(settings).items():
         conf.set(key, value)
+    if (process := java_process(settings)) is not None:
+        return _connected(process)
     reading, writing = os.pipe()
-    pump = threading.Thread(target=pass_on, args=(reading, _STDERR), name="java-output", daemon=True)
-    pump.start()
+    pump = _pump(reading)
     try:
-        gateway = launch_gateway(conf, {"stderr": writing})
+        # In a session of its own, where no signal of the driver's group reaches it; see `java_process`.
+        gateway = launch_gateway(conf, {"stderr": writing, "start_new_session": True})
     except BaseException:
         # The process has ended: its output should appear before the error about that.
         os.close(writing)
@@ -102,6 +104,40 @@ def launch(settings: Mapping[str, str]) -> JavaGateway:
         raise
     os.close(writing)
     return gateway
+
+
+def _pump(source: int) -> threading.Thread:
+    """The thread that passes on what Java prints."""
+    pump = threading.Thread(target=pass_on, args=(source, _STDERR), name="java-output", daemon=True)
+    pump.start()
+    return pump
+
+
+def _connected(process: JavaProcess) -> JavaGateway:
+    """What calls a process that this one has started without Spark's scripts."""
+    pump = _pump(process.errors)
+    found = process.connection()
+    if found is None:
+        pump.join(timeout=5)
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+    port, secret = found
+    environment = {**os.environ, "PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    # What pyspark does for a process that runs; the variables are for its eyes only, as processes would inherit them.
+    with _environment_of_pyspark(environment):
+        gateway = launch_gateway()
+    gateway.proc = process.process
+    return gateway
+
+
+@contextmanager
+def _environment_of_pyspark(environment: Mapping[str, str]) -> Iterator[None]:
+    """Shows pyspark's module that connects to Java another environment."""
+    own = pyspark.java_gateway.os
+    pyspark.java_gateway.os = SimpleNamespace(environ=environment)
+    try:
+        yield
+    finally:
+        pyspark.java_gateway.os = own
 
 
 def on_the_command_line(settings: Mapping[str, str]) -> dict[str, str]:
@@ -220,25 +256,6 @@ def _how() -> str:
     if code is None:
         return ""
     return f" ({signal.Signals(-code).name})" if code < 0 else f" (exit code {code})"
-
-
-# The archive of Spark's Java classes (`streams/broker/class_archive.py`).
-#
-# With an archive, Java took about 7 s of CPU at a start instead of 16 (`streams run` of the word count, a busy machine, one run of
-# each). `make venv` records it (`streams.spark.record_classes`); `session.py` uses it where it starts Java itself, so not under
-# spark-submit. It (160 MB) belongs to the jars of one pyspark, so it is stored in the same Python environment and deleted with it.
-
-
-def archive() -> Path:
-    """The path of the archive for this Spark and this Java, whether it exists or not."""
-    return archive_in(Path(sys.prefix) / "share" / "streams-on-spark", f"spark-{pyspark.__version__}")
-
-
-def archive_options() -> str:
-    """Java's options for using the archive, each with a leading space; empty without an archive."""
-    path = archive()
-    # Options are split at spaces.
-    return "" if " " in str(path) else "".join(f" {option}" for option in options_for(path))
 
 
 # Hadoop's local files without an external process for each: permissions are set by Java itself.

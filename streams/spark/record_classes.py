@@ -1,4 +1,4 @@
-"""Creates the archive of Spark's classes (`streams.spark.java`) from the classes that Java loads for a small query.
+"""Creates the archive of Spark's classes (`streams.spark.settings`) from the classes that Java loads for a small query.
 
 `make venv` calls it: `python -m streams.spark.record_classes`.
 """
@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from streams.broker.class_archive import record
-from streams.spark.java import archive
-from streams.spark.session import LOCAL_JAVA_OPTIONS, start_session
+from streams.spark.session import start_session
+from streams.spark.settings import LOCAL_JAVA_OPTIONS, archive
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +35,8 @@ def _run(folder: str, options: str) -> bool:
     settings = {
         "spark.master": "local[2,4]",
         "spark.ui.enabled": "false",
+        # A setting for Spark's scripts: started by them, Java also loads the classes that it needs only then.
+        "spark.submit.deployMode": "client",
         "spark.local.dir": folder,
         "spark.driver.extraJavaOptions": f"{LOCAL_JAVA_OPTIONS} {options}",
     }

@@ -332,8 +332,8 @@ def probe_of(config: ClientConfig, topics: Sequence[str]) -> tuple[Callable[[], 
 
 def driver_address(session: SparkSession) -> tuple[str, str]:
     """The driver's host as Spark's executors reach it, and the address to listen at there."""
-    conf = session.sparkContext.getConf()
     if session.sparkContext.master.startswith("local"):
         return _LOOPBACK, _LOOPBACK
+    conf = session.sparkContext.getConf()
     host = (conf.get("spark.driver.host") or _LOOPBACK).strip("[]")
     return host, (conf.get("spark.driver.bindAddress") or host).strip("[]")

@@ -32,7 +32,8 @@ from streams.application.pausing import Pausing
 from streams.application.placements import Placements, Undecided
 from streams.application.prepare import PreparedSub, written_ends
 from streams.application.start import Preflight, check_places, prepare_start
-from streams.checkpoint.files import CheckpointFiles
+from streams.checkpoint.files import CheckpointFiles, LocalFiles
+from streams.checkpoint.files import is_local as is_on_disk
 from streams.config import Execution, StreamsConfig
 from streams.errors import ApplicationFailedError, KeyPlacementError, NewPartitionsError, StreamsError
 from streams.live.alignment import Alignment, readings
@@ -61,10 +62,12 @@ from streams.microbatch.job import QueryJob
 from streams.source.log import now_ms
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.pauses import LeftLive
+from streams.spark.ahead import starts_ahead
 from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.delta import check_delta, fetch_delta
 from streams.spark.executors import await_executors, is_local, tasks_at_once
 from streams.spark.java import Planning, check_java, has_gone, needs_java, write_files_without_processes
+from streams.spark.java_process import command_for
 from streams.spark.late_session import session_itself
 from streams.spark.leases import LeaseWatch, UnreadPartitions, held_slots
 from streams.spark.live import LEASE_S, LiveDriver, start_live
@@ -81,7 +84,8 @@ from streams.spark.reports import (
     pauses_reader,
     probe_of,
 )
-from streams.spark.session import check_session, processes_of, readers_of, spark_settings, start_session, starts_ahead
+from streams.spark.session import check_session, processes_of, readers_of, start_session
+from streams.spark.settings import session_settings, spark_settings
 from streams.spark.source import source_class
 from streams.spark.stopping import Query, StopGate, stopped_by_signals
 from streams.spark.worker import start_workers
@@ -153,6 +157,7 @@ class StreamsApplication:
         self._left_live: set[str] = set()
         self._may_replace_files = False
         self._session_of_user = False
+        self._local_files = False
 
     def stop(self) -> None:
         """Makes `run` stop its queries and return; thread-safe."""
@@ -228,6 +233,10 @@ class StreamsApplication:
             first = "" if kernels_compiled() else ", and compiling kernels: a minute or two, once on this machine"
             self.progress.say(f"starting Spark{first} …")
         self._session_of_user = session is not None
+        # Where Spark knows nothing that is needed for it, it is done while Spark starts.
+        self._local_files = session is None and self._starts_plainly()
+        if self._local_files:
+            self._look()
         with needs_java(self._stop.is_set):
             self._spark = spark = session or self._start_session()
             self._may_replace_files = session is None and is_local(spark.sparkContext.master)
@@ -256,11 +265,27 @@ class StreamsApplication:
         # Whether anything needs SQL turns out later.
         return start_session(config.application_id, config.spark, config.checkpoint_dir, delta=delta, late=not delta)
 
+    def _starts_plainly(self) -> bool:
+        """Whether Spark starts without settings of a cluster's, and the checkpoint is on this machine's disk."""
+        config, delta = self.config, self.topology.needs_delta
+        if delta or not is_on_disk(config.checkpoint_dir):
+            return False
+        settings = session_settings(config.application_id, config.spark, config.checkpoint_dir)
+        return command_for(settings) is not None
+
+    @property
+    def _commits(self) -> list[str]:
+        return [commits_topic(self.config.application_id, one.sub.name) for one in self._application.subs]
+
+    def _look(self) -> None:
+        """Looks where the sub-topologies begin."""
+        with KafkaAdmin(self.config.client) as admin:
+            self._first = self._checked(admin, self._commits)
+
     def _run_queries(self) -> None:
         subs = self._application.subs
-        commits = [commits_topic(self.config.application_id, prepared.sub.name) for prepared in subs]
-        with KafkaAdmin(self.config.client) as admin:
-            self._first = self._checked(admin, commits)
+        if not self._local_files:
+            self._look()
         topics = sorted({topic for prepared in subs for topic in prepared.sub.topics})
         servers, tell = self.config.client["bootstrap.servers"], partial(self.progress.metrics.obstacle, "broker")
         probe, close_probe = probe_of(self.config.client, topics)
@@ -268,7 +293,7 @@ class StreamsApplication:
             suppress(_StopRequestedError),
             BrokerWatch(probe, self.events, servers, tell=tell, close=close_probe) as self._watch,
             self._pauses,
-            shown_as_running(self.config, commits),
+            shown_as_running(self.config, self._commits),
         ):
             if self._stop.is_set():
                 return
@@ -604,6 +629,8 @@ class StreamsApplication:
 
     @property
     def _files(self) -> CheckpointFiles:
+        if self._local_files:
+            return LocalFiles(self.config.checkpoint_dir)
         return checkpoint_files(self._spark, self.config.checkpoint_dir)
 
     def _run_once(self) -> None:

@@ -43,7 +43,7 @@ def session(master: str, executors: Sequence[tuple[str, int]] = (), conf: Mappin
     found = Executors(executors)
     store = SimpleNamespace(executorList=lambda active: found)
     java = SimpleNamespace(sc=lambda: SimpleNamespace(statusStore=lambda: store))
-    context = SimpleNamespace(master=master, getConf=lambda: conf or {}, _jsc=java, defaultParallelism=4)
+    context = SimpleNamespace(master=master, _conf=conf or {}, _jsc=java, defaultParallelism=4)
     return SimpleNamespace(sparkContext=context, executors=found)
 
 

@@ -10,7 +10,7 @@ from pyspark import SparkConf
 
 from state.tables.files import private_temporary_folder
 from streams.spark import java
-from streams.spark.session import session_settings
+from streams.spark.settings import session_settings
 
 
 def test_spark_is_started_without_its_secret_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,6 +22,7 @@ def test_spark_is_started_without_its_secret_settings(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(java, "launch_gateway", launched)
     settings = {
+        "spark.master": "local[1,4]",
         "spark.driver.memory": "1g",
         "spark.hadoop.fs.s3a.secret.key": "hidden",
         "spark.ssl.keyPassword": "hidden",
@@ -38,7 +39,7 @@ def test_shuffled_records_of_a_local_run_are_in_a_private_folder(
     monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     # A Spark session that other tests run in this process would give its settings to new ones.
-    monkeypatch.setattr("streams.spark.session.SparkConf", lambda: SparkConf(loadDefaults=False))
+    monkeypatch.setattr("pyspark.SparkConf", lambda: SparkConf(loadDefaults=False))
     private_temporary_folder.cache_clear()
     try:
         folder = Path(session_settings("app", {"spark.master": "local[2]"}, "")["spark.local.dir"])

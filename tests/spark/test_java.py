@@ -23,17 +23,17 @@ import streams.spark.session
 from state import secrets
 from streams.broker.class_archive import is_whole
 from streams.errors import ApplicationFailedError
-from streams.spark import session
+from streams.spark import ahead, session
+from streams.spark.ahead import session_ahead, starts_ahead
 from streams.spark.java import (
-    archive,
-    archive_options,
     has_gone,
     needs_java,
     on_the_command_line,
     pass_on,
     write_files_without_processes,
 )
-from streams.spark.session import session_ahead, start_session, starts_ahead
+from streams.spark.session import start_session
+from streams.spark.settings import archive, archive_options
 
 CHATTER = [
     "WARNING: Using incubator modules: jdk.incubator.vector",
@@ -115,8 +115,9 @@ ASKED = ("app", {"spark.ui.enabled": "false"}, "/checkpoint")
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Session:
     one = Session()
-    monkeypatch.setattr(session, "_start", lambda settings, delta, late: one)
-    monkeypatch.setattr(session, "daemon_ahead", lambda settings: nullcontext())
+    monkeypatch.setattr(session, "start_with", lambda settings, delta, late: one)
+    for name in ("daemon_ahead", "java_ahead"):
+        monkeypatch.setattr(ahead, name, lambda settings: nullcontext())
     monkeypatch.setattr(SparkContext, "_gateway", None)
     return one
 
@@ -133,7 +134,7 @@ def test_a_session_that_was_started_ahead_for_nobody_is_ended(
     started: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with session_ahead(*ASKED):
-        monkeypatch.setattr(session, "_start", lambda settings, delta, late: "another")
+        monkeypatch.setattr(session, "start_with", lambda settings, delta, late: "another")
         assert start_session("other", *ASKED[1:]) == "another"
     assert started.ended.wait(60)
 
@@ -144,7 +145,7 @@ def test_a_failure_to_start_ahead_is_raised_where_the_session_is_needed(
     def fail(*_: object, **__: object) -> None:
         raise OSError("no Java")
 
-    monkeypatch.setattr(session, "_start", fail)
+    monkeypatch.setattr(session, "start_with", fail)
     with session_ahead(*ASKED), pytest.raises(OSError, match="no Java"):
         start_session(*ASKED)
 

@@ -23,8 +23,8 @@ from state.kafka.topics import TopicSpec
 from streams.broker import EmbeddedBroker
 from streams.drills.processes import START_TIMEOUT_S, wait_until
 from streams.drills.topics import OutsideReader, read_committed
-from streams.spark.java import PLANNERS, archive_options
-from streams.spark.session import LOCAL_JAVA_OPTIONS
+from streams.spark.java import PLANNERS
+from streams.spark.settings import LOCAL_JAVA_OPTIONS, archive_options
 from tests.spark.harness import last_per_key
 from tests.spark.processes import ROOT, Application, command_lines
 from tests.spark.test_operators import increasing
@@ -191,6 +191,33 @@ def test_a_signal_to_the_whole_group_stops_an_application_that_starts(
     assert app.ended(STOP_S) == 0, app.log()
     assert "stopping" in app.log()
     assert not re.search("Traceback|Error|py4j", app.log()), app.log()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [
+        (signal.SIGTERM, ()),
+        (signal.SIGINT, ()),
+        # With a setting that only Spark's scripts look at.
+        (signal.SIGTERM, ("--set", "spark.files.overwrite=true")),
+    ],
+    ids=["sigterm", "ctrl-c", "scripts"],
+)
+def test_a_signal_to_the_whole_group_stops_live_execution_without_pages(
+    broker: EmbeddedBroker, prefix: str, start: Starter, number: signal.Signals, options: tuple[str, ...]
+) -> None:
+    """In the middle of its steps; Java would end below them."""
+    follower = OutsideReader(broker.bootstrap_servers, f"{prefix}.counts", 2)
+    follower.start()
+    send_words(broker, prefix, 7, 20_000)
+    app = start("--continuous", *options)
+    app.wait_until(lambda: bool(follower.records), "no results")
+    os.killpg(app.process.pid, number)
+    assert app.ended(STOP_S) == 0, app.log()
+    follower.finish()
+    assert "stopping" in app.log()
+    assert not re.search("Traceback|Error|Exception|py4j|\\bat org\\.apache", app.log()), app.log()
 
 
 @pytest.mark.slow

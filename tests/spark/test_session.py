@@ -18,7 +18,8 @@ from streams.spark import runner
 from streams.spark.delta import CATALOG, EXTENSION, PACKAGE, check_delta, delta_settings
 from streams.spark.queries import did_not_start, readable
 from streams.spark.runner import StreamsApplication
-from streams.spark.session import MEMORY_ENVIRONMENT, check_session, session_settings
+from streams.spark.session import check_session
+from streams.spark.settings import MEMORY_ENVIRONMENT, session_settings
 from streams.spark.shuffle import shuffle_keys, spark_hash
 
 GOOD = {"spark.master": "local[2,4]", "spark.python.daemon.module": "streams.spark.daemon"}
@@ -26,7 +27,7 @@ GOOD = {"spark.master": "local[2,4]", "spark.python.daemon.module": "streams.spa
 
 def session(**changed: str) -> Any:
     conf = {**GOOD, **{key.replace("_", "."): value for key, value in changed.items()}}
-    return SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf), version="4.2.0")
+    return SimpleNamespace(sparkContext=SimpleNamespace(_conf=conf), version="4.2.0")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_javas_code_cache_has_room_for_queries_with_delta() -> None:
 @pytest.fixture(autouse=True)
 def _no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Spark session that other tests run in this process would give its settings to new ones."""
-    monkeypatch.setattr("streams.spark.session.SparkConf", lambda: SparkConf(loadDefaults=False))
+    monkeypatch.setattr("pyspark.SparkConf", lambda: SparkConf(loadDefaults=False))
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +162,7 @@ def _session(*, has_jars: bool, **conf: str) -> Any:
     lang = SimpleNamespace(Thread=SimpleNamespace(currentThread=lambda: thread))
     java = SimpleNamespace(java=SimpleNamespace(lang=lang))
     context = SimpleNamespace(
-        _jvm=java, getConf=lambda: {"spark.master": "local[2,4]", "spark.python.daemon.module": "streams.spark.daemon"}
+        _jvm=java, _conf={"spark.master": "local[2,4]", "spark.python.daemon.module": "streams.spark.daemon"}
     )
     return SimpleNamespace(
         sparkContext=context, version="4.2.0", conf={name.replace("_", "."): value for name, value in conf.items()}

@@ -12,8 +12,8 @@ from typing import Any
 from benchmarks.workloads.base import RunConfig
 from streams.config import StreamsConfig, load_config
 from streams.metrics.application import StepFigures
+from streams.spark.ahead import session_ahead
 from streams.spark.progress import Progress
-from streams.spark.session import session_ahead
 
 
 class RestoreProgress(Progress):
