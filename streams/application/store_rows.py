@@ -7,6 +7,8 @@ from functools import partial
 from operator import add
 from typing import Any, NamedTuple
 
+import orjson
+
 from state.changelog import changelog_topic
 from state.stores.dump import DumpRow, dump
 from state.stores.task_store import TaskStore
@@ -14,7 +16,7 @@ from streams.errors import ConfigError, SerdeError
 from streams.model.windows import SlidingWindows, Windows
 from streams.operators.aggregate.aggregates import StreamAggregate, WindowedAggregation
 from streams.serdes.base import Serde
-from streams.serdes.json_shown import quick, reader_of, shown_json, taken, written, written_of_text
+from streams.serdes.json_shown import quick, reader_of, shown_json, taken, text_of, written, written_of_text
 from streams.serdes.json_text import loads
 from streams.serdes.primitives import (
     BooleanSerde,
@@ -85,6 +87,8 @@ class StoreReader:
             self._key_of_text = quick(str.encode, self._key_of_text)
         self.show_key = reader_of(node.key_serde, self._topic)
         self.show_value = reader_of(node.value_serde, self._topic, view)
+        self._key_text = text_of(node.key_serde, self._topic)
+        self._value_text = text_of(node.value_serde, self._topic, view)
 
     @property
     def key_serde(self) -> Serde:
@@ -181,6 +185,23 @@ class StoreReader:
         """As `decoded`, with key and value as JSON data."""
         key, value = self.show_key(row.key), self.show_value(row.value)
         return StoreRow(task, key, value, row.window_start, self._end(row), row.timestamp)
+
+    def text(self, row: DumpRow, task: int) -> bytes:
+        """As `shown`, as the text of a JSON object: times and windows where the store has them.
+
+        Stored JSON is not made into objects and back: that would be most of the cost of an answer with many rows.
+        """
+        found = self.plain_text(row.key, row.value, row.timestamp)
+        if row.window_start is None:
+            return found
+        window = {"start": row.window_start, "end": self._end(row)}
+        return b'%b,"window":%b}' % (found[:-1], orjson.dumps(window))
+
+    def plain_text(self, key: bytes, value: bytes | None, timestamp: int | None) -> bytes:
+        """As `text`, of a row without a window."""
+        if timestamp is None:
+            return b'{"key":%b,"value":%b}' % (self._key_text(key), self._value_text(value))
+        return b'{"key":%b,"value":%b,"timestamp":%d}' % (self._key_text(key), self._value_text(value), timestamp)
 
     def _end(self, row: DumpRow) -> int | None:
         if row.window_end is None and row.window_start is not None and self._end_of is not None:

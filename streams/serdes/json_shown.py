@@ -169,6 +169,33 @@ def reader_of(serde: Serde, topic: str, view: Callable[[Any], Any] | None = None
     return read
 
 
+def text_of(serde: Serde, topic: str, view: Callable[[Any], Any] | None = None) -> Callable[[bytes | None], bytes]:
+    """What makes JSON text of the bytes of a serde: of JSON those bytes, which are only checked, since they may be anybody's.
+
+    Args:
+        serde: The serde.
+        topic: As in `reader_of`.
+        view: As in `reader_of`.
+    """
+    show = reader_of(serde, topic, view)
+
+    def slowly(data: bytes | None) -> bytes:
+        return shown_json(show(data))
+
+    if view is None and type(taken(serde)) in _JSON:
+        return quick(_checked, slowly)
+    return quick(_text_as_json, slowly) if view is None and type(taken(serde)) in _TEXT else slowly
+
+
+def _checked(data: bytes) -> bytes:
+    orjson.loads(data)
+    return data
+
+
+def _text_as_json(data: bytes) -> bytes:
+    return orjson.dumps(data.decode())
+
+
 def quick(made: Callable[[Any], Any], slowly: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Reads or writes by one call of C; what that cannot do is for the serde, which also says why."""
 

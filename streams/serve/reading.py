@@ -38,8 +38,8 @@ HELD_S = 60.0
 _Row = tuple[Order, tuple[DumpRow, int]]
 """A row of a task, with what it is ordered by."""
 
-Decode = Callable[[DumpRow, int], StoreRow]
-"""What makes a row of one of a task: `StoreReader.decoded`, or `StoreReader.shown` for answers in JSON."""
+Decode = Callable[[DumpRow, int], Any]
+"""What makes a row of one of a task: `StoreReader.decoded`, or `StoreReader.text` for answers in JSON."""
 
 
 class Point(NamedTuple):
@@ -72,12 +72,12 @@ class Answer:
     """Rows, and as of what.
 
     Attributes:
-        rows: The rows; none: there is no such row.
+        rows: The rows as the caller has them made (`Decode`); none: there is no such row.
         points: One for each task that was asked.
         cursor: Continues behind the last row; None: there are no more.
     """
 
-    rows: tuple[StoreRow, ...]
+    rows: tuple[Any, ...]
     points: tuple[Point, ...]
     cursor: str | None = None
 
@@ -257,7 +257,7 @@ class ReadStore:
 
         Args:
             keys: The keys.
-            make: Makes rows of keys, their values in the store, and the task: `decoded` or `all_as_json`.
+            make: Makes rows of keys, their values in the store, and the task: `decoded` or `texts`.
             versions: Task -> the commit to read; default: the present one.
             most_bytes: The most bytes of all values; None: any number.
         """
@@ -287,41 +287,18 @@ class ReadStore:
                         found[place] = row if row is not None else found[place]
         return found, tuple(points)
 
-    def row_now(self, key: bytes, task: int) -> tuple[dict[str, Any] | None, Point] | None:
-        """The row of a key, as answers have it, and as of what; None: the copy is not here, or the store has not one row for a key.
-
-        Raises:
-            StoreNotReadyError: The copy is still being restored.
-        """
-        copy = self.find(task)
-        if copy is None or self.kind.segmented or self.kind is StoreKind.VERSIONED:
-            return None
-        view = copy.begin_reading(None)
-        try:
-            value = _of(view, self.name).get(key)
-            row = None if value is None else self.as_json(key, value)
-            return row, self.point(task, copy, view)
-        finally:
-            copy.end_reading(view)
-
     def decoded(self, keys: Sequence[bytes], values: Sequence[bytes | None], task: int) -> list[StoreRow | None]:
         """The rows of keys, by their values in the store."""
         pairs = zip(keys, values, strict=True)
         return [None if value is None else self.reader.decoded(self._row(key, value), task) for key, value in pairs]
 
-    def as_json(self, key: bytes, value: bytes) -> dict[str, Any]:
-        """A row as answers have it: in one step, since batches and single keys are to cost little."""
-        reader = self.reader
-        if self._timestamped:
-            bare, timestamp = split_timestamped(value)
-            return {"key": reader.show_key(key), "value": reader.show_value(bare), "timestamp": timestamp}
-        return {"key": reader.show_key(key), "value": reader.show_value(value)}
-
-    def all_as_json(
-        self, keys: Sequence[bytes], values: Sequence[bytes | None], _task: int
-    ) -> list[dict[str, Any] | None]:
-        """As `as_json`, for many keys."""
-        return [None if value is None else self.as_json(key, value) for key, value in zip(keys, values, strict=True)]
+    def texts(self, keys: Sequence[bytes], values: Sequence[bytes | None], _task: int) -> list[bytes | None]:
+        """As `decoded`, as JSON (`StoreReader.text`)."""
+        made, bare = self.reader.plain_text, self._timestamped
+        return [
+            None if value is None else made(key, *(split_timestamped(value) if bare else (value, None)))
+            for key, value in zip(keys, values, strict=True)
+        ]
 
     def scan(self, scan: Scan, cursor: str | None = None, decode: Decode | None = None) -> Answer:
         """A page of rows.
