@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import add
 from typing import Any, NamedTuple
@@ -16,7 +17,16 @@ from streams.errors import ConfigError, SerdeError
 from streams.model.windows import SlidingWindows, Windows
 from streams.operators.aggregate.aggregates import StreamAggregate, WindowedAggregation
 from streams.serdes.base import Serde
-from streams.serdes.json_shown import quick, reader_of, shown_json, taken, text_of, written, written_of_text
+from streams.serdes.json_shown import (
+    is_plain_text,
+    quick,
+    reader_of,
+    shown_json,
+    taken,
+    text_of,
+    written,
+    written_of_text,
+)
 from streams.serdes.json_text import loads
 from streams.serdes.primitives import (
     BooleanSerde,
@@ -82,6 +92,7 @@ class StoreReader:
         self._view = view
         self.key: Callable[[Any], bytes | None] = partial(node.key_serde.serialize, self._topic)
         self._key_of_text: Callable[[str], bytes] = partial(written_of_text, node.key_serde, self._topic)
+        self._is_text = is_plain_text(node.key_serde)
         if type(node.key_serde) is StringSerde:
             self.key = quick(str.encode, self.key)
             self._key_of_text = quick(str.encode, self._key_of_text)
@@ -131,6 +142,13 @@ class StoreReader:
             return self._key_of_text(text)
         except SerdeError as error:
             raise self._no_key(text, error) from error
+
+    def all_bytes_of(self, data: Sequence[Any]) -> list[bytes]:
+        """As `bytes_of`, for many keys."""
+        if self._is_text:
+            with suppress(TypeError, UnicodeEncodeError):
+                return list(map(str.encode, data))
+        return list(map(self.bytes_of, data))
 
     def bytes_of(self, data: Any) -> bytes:
         """The bytes of a key in its JSON form.

@@ -179,21 +179,26 @@ def text_of(serde: Serde, topic: str, view: Callable[[Any], Any] | None = None) 
     """
     show = reader_of(serde, topic, view)
 
-    def slowly(data: bytes | None) -> bytes:
+    def text(data: bytes | None) -> bytes:
         return shown_json(show(data))
 
+    # One call for each cell, since an answer may have many.
+    def checked(data: bytes | None) -> bytes:
+        try:
+            orjson.loads(data)  # type: ignore[arg-type]
+        except ValueError:
+            return text(data)
+        return data  # type: ignore[return-value]
+
+    def quoted(data: bytes | None) -> bytes:
+        try:
+            return orjson.dumps(data.decode())  # type: ignore[union-attr]
+        except (ValueError, AttributeError):
+            return text(data)
+
     if view is None and type(taken(serde)) in _JSON:
-        return quick(_checked, slowly)
-    return quick(_text_as_json, slowly) if view is None and type(taken(serde)) in _TEXT else slowly
-
-
-def _checked(data: bytes) -> bytes:
-    orjson.loads(data)
-    return data
-
-
-def _text_as_json(data: bytes) -> bytes:
-    return orjson.dumps(data.decode())
+        return checked
+    return quoted if view is None and type(taken(serde)) in _TEXT else text
 
 
 def quick(made: Callable[[Any], Any], slowly: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -290,6 +295,12 @@ def _data(text: str, other: Any) -> Any:
         return loads(text)
     except ValueError:
         return other
+
+
+def is_plain_text(serde: Serde) -> bool:
+    """Whether each text is a value of a serde, and its bytes are UTF-8."""
+    found = taken(serde)
+    return type(found) is StringSerde or (type(found) is DefaultKeySerde and found.member_of is None)
 
 
 def value_of(serde: Serde, topic: str, data: Any) -> Any:

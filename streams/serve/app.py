@@ -342,15 +342,19 @@ class Api:
         if part is None and given.of_one_step:
             versions = await self._versions(store, by_task, request, given, shown_json(body))
 
+        async def here(tasks: Mapping[int, Sequence[int]]) -> tuple[list[bytes | None], tuple[Point, ...]]:
+            """Of each key its row, of those that these tasks may have."""
+            if not versions:
+                await self._ready(store, tasks, given)
+            read = partial(store.get_each, found, store.texts, versions, self._limits.batch_bytes, tasks)
+            # A thread costs more than a few rows.
+            return read() if len(found) <= _FEW else await run_in_threadpool(read)
+
         async def ask(node: Node | None, some: Collection[int]) -> _Rows[int]:
             places = sorted(place for task in some for place in by_task[task])
             if node is None:
-                if not versions:
-                    await self._ready(store, some, given)
-                wanted = [found[place] for place in places]
-                each, points = await run_in_threadpool(
-                    store.get_each, wanted, store.texts, versions, self._limits.batch_bytes
-                )
+                rows, points = await here({task: by_task[task] for task in some})
+                each = [rows[place] for place in places]
             else:
                 asked = shown_json({"keys": [keys[place] for place in places]})
                 answer = await self._part_of(node, request, some, given, asked, versions)
@@ -359,16 +363,17 @@ class Api:
             return list(zip(places, each, strict=True)), points
 
         if self._is_here(store, by_task) or part is not None:
-            answers = [await ask(None, list(by_task))]
+            rows, points = await here(by_task)
         elif (elsewhere := self._redirected(store, by_task, request, given)) is not None:
             return elsewhere
         else:
             answers = await self._router.gather(store, by_task, ask)
-        rows: list[bytes | None] = [None] * len(found)
-        for some, _ in answers:
-            for place, row in some:
-                rows[place] = row if row is not None else rows[place]
-        summary = Answer((), tuple(point for _, points in answers for point in points))
+            points = tuple(point for _, points in answers for point in points)
+            rows = [None] * len(found)
+            for some, _ in answers:
+                for place, row in some:
+                    rows[place] = row if row is not None else rows[place]
+        summary = Answer((), points)
         there = [row or b"null" for row in rows] if part is not None else [row for row in rows if row is not None]
         return _rows(there, summary)
 
@@ -757,6 +762,8 @@ class _Route(Route):
 register_any_text()
 _STORES = "/v1/stores/{store}"
 _KEYS = compile_path(f"{_STORES}/keys/{{key:any_text}}")[0]
+_FEW = 32
+"""So many keys of a batch are read in the event loop."""
 _LAST = {"Connection": "close"}
 """For requests whose rest nobody reads."""
 _AT = "at"

@@ -340,7 +340,7 @@ def keys_bytes(store: ReadStore, keys: Sequence[Any]) -> list[bytes]:
         QueryError: The store has no such keys.
     """
     try:
-        return list(map(store.reader.bytes_of, keys))
+        return store.reader.all_bytes_of(keys)
     except ConfigError as error:
         raise QueryError(str(error)) from error
 
