@@ -76,6 +76,8 @@ class StoreReader:
         key: Makes the bytes of a key, or raises a `SerdeError`.
         show_key: Makes JSON data of the bytes of a key (`streams.serdes.json_shown`).
         show_value: The same of a value.
+        key_text: Makes JSON text of the bytes of a key.
+        value_text: The same of a value.
     """
 
     def __init__(
@@ -98,8 +100,8 @@ class StoreReader:
             self._key_of_text = quick(str.encode, self._key_of_text)
         self.show_key = reader_of(node.key_serde, self._topic)
         self.show_value = reader_of(node.value_serde, self._topic, view)
-        self._key_text = text_of(node.key_serde, self._topic)
-        self._value_text = text_of(node.value_serde, self._topic, view)
+        self.key_text = text_of(node.key_serde, self._topic)
+        self.value_text = text_of(node.value_serde, self._topic, view)
 
     @property
     def key_serde(self) -> Serde:
@@ -218,8 +220,17 @@ class StoreReader:
     def plain_text(self, key: bytes, value: bytes | None, timestamp: int | None) -> bytes:
         """As `text`, of a row without a window."""
         if timestamp is None:
-            return b'{"key":%b,"value":%b}' % (self._key_text(key), self._value_text(value))
-        return b'{"key":%b,"value":%b,"timestamp":%d}' % (self._key_text(key), self._value_text(value), timestamp)
+            return b'{"key":%b,"value":%b}' % (self.key_text(key), self.value_text(value))
+        return b'{"key":%b,"value":%b,"timestamp":%d}' % (self.key_text(key), self.value_text(value), timestamp)
+
+    @property
+    def topic(self) -> str:
+        """What serdes get as topic."""
+        return self._topic
+
+    def ended(self, row: DumpRow) -> DumpRow:
+        """A row with the end of its window."""
+        return row._replace(window_end=self._end(row))
 
     def _end(self, row: DumpRow) -> int | None:
         if row.window_end is None and row.window_start is not None and self._end_of is not None:

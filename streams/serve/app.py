@@ -26,6 +26,7 @@ from starlette.routing import Router as Routes
 from state.errors import KafkaClientError, StreamsError
 from state.restore.restorer import ChangelogSource
 from state.secrets import mask
+from state.stores.dump import DumpRow
 from streams.errors import (
     ConfigError,
     CursorExpiredError,
@@ -66,8 +67,9 @@ from streams.serve.requests import (
 )
 from streams.serve.routing import PART, PassedOnError, Router, parse_part, passed, redirected
 from streams.serve.scans import Asked, Order, Scan, order_text, parse_order
-from streams.serve.security import CALLER, CERTIFICATE, Caller, Guard, RefusedError, Scope, address_of, note
+from streams.serve.security import CALLER, CERTIFICATE, Caller, Guard, RefusedError, Scope, Turns, address_of, note
 from streams.serve.served import Consistency, Freshness, Served, Wanting
+from streams.serve.tables import ARROW, stream
 from streams.serve.topics import Topics, Write, exactly
 
 if TYPE_CHECKING:
@@ -342,11 +344,15 @@ class Api:
         if part is None and given.of_one_step:
             versions = await self._versions(store, by_task, request, given, shown_json(body))
 
-        async def here(tasks: Mapping[int, Sequence[int]]) -> tuple[list[bytes | None], tuple[Point, ...]]:
+        is_here = part is not None or self._is_here(store, by_task)
+        as_arrow = part is None and wants_arrow(request)
+        make = store.stored if as_arrow and is_here else store.texts
+
+        async def here(tasks: Mapping[int, Sequence[int]]) -> tuple[list[Any], tuple[Point, ...]]:
             """Of each key its row, of those that these tasks may have."""
             if not versions:
                 await self._ready(store, tasks, given)
-            read = partial(store.get_each, found, store.texts, versions, self._limits.batch_bytes, tasks)
+            read = partial(store.get_each, found, make, versions, self._limits.batch_bytes, tasks)
             # A thread costs more than a few rows.
             return read() if len(found) <= _FEW else await run_in_threadpool(read)
 
@@ -362,7 +368,7 @@ class Api:
                 points = tuple(map(parse_point, answer["tasks"]))
             return list(zip(places, each, strict=True)), points
 
-        if self._is_here(store, by_task) or part is not None:
+        if is_here:
             rows, points = await here(by_task)
         elif (elsewhere := self._redirected(store, by_task, request, given)) is not None:
             return elsewhere
@@ -374,6 +380,8 @@ class Api:
                 for place, row in some:
                     rows[place] = row if row is not None else rows[place]
         summary = Answer((), points)
+        if as_arrow:
+            return await run_in_threadpool(_arrow, store, [row for row in rows if row is not None], summary)
         there = [row or b"null" for row in rows] if part is not None else [row for row in rows if row is not None]
         return _rows(there, summary)
 
@@ -410,8 +418,7 @@ class Api:
             return _rows(ordered, Answer((), points), cut=cut)
         if self._is_here(store, tasks):
             await self._ready_for(asked, store, tasks, given)
-            answer = await run_in_threadpool(store.page, asked, store.reader.text)
-            return _rows(answer.rows, answer, cursor=answer.cursor)
+            return await run_in_threadpool(_page_here, store, asked, wants_arrow(request))
         if (elsewhere := self._redirected(store, tasks, request, given)) is not None:
             return elsewhere
         answers = await self._router.gather(store, tasks, ask)
@@ -419,7 +426,7 @@ class Api:
         commits = {point.task: point.commit for point in summary.points}
         places = [place for place, (_, _, cut) in enumerate(answers) if cut]
         page, cursor = asked.page([rows for rows, _, _ in answers], commits, places)
-        return _rows(page, summary, cursor=cursor)
+        return await run_in_threadpool(_page_of, store, page, summary, cursor, wants_arrow(request))
 
     async def _sql(self, request: Request) -> Response:
         if find_spec("duckdb") is None:
@@ -446,7 +453,7 @@ class Api:
             result = await run_in_threadpool(query.run, loaded, self._limits.sql)
         summary = Answer((), result.points)
         found = {"columns": result.columns, "rows": result.rows, "loaded": result.loaded, "tasks": tasks_json(summary)}
-        return _Answer(shown_json(found), summary)
+        return _Answer(shown_json(found) + b"\n", summary)
 
     async def _loaded(
         self, query: Query, store: ReadStore, request: Request, given: Parameters, body: Any
@@ -655,7 +662,7 @@ class Api:
             return _json({"record": written.as_json, "processed": False}, 202, {POSITION: str(written.position)})
         row = answer.rows[0] if answer.rows else b"null"
         found = shown_json({"record": written.as_json, "processed": True, "tasks": tasks_json(answer)})
-        return _Answer(b'%b,"row":%b}' % (found[:-1], row), answer)
+        return _Answer(b'%b,"row":%b}\n' % (found[:-1], row), answer)
 
     async def _result(self, store: ReadStore, task: int, key: bytes, bound: Freshness, wait_s: float) -> Answer | None:
         """The row of what was written; None: it is not processed in time, or the copy has moved to another process meanwhile."""
@@ -707,32 +714,6 @@ class Api:
             figures = (copy.age_ms / 1000, copy.version, float(bool(copy.fault)))
             found.append(CopyFigures(place.sub_topology, task, figures))
         return found
-
-
-class Turns:
-    """Lets so many requests do something at a time, and so many wait for that; the others are refused.
-
-    Args:
-        most: How many do it.
-        waiting: How many wait.
-        what: What it is, for people.
-    """
-
-    def __init__(self, most: int, waiting: int, what: str) -> None:
-        self._free = asyncio.Semaphore(most)
-        self._waits, self._waiting, self._what = 0, waiting, what
-
-    async def __aenter__(self) -> None:
-        if self._waits >= self._waiting:
-            raise RefusedError(503, f"too many {self._what} wait for their turn: ask again", {"Retry-After": "1"})
-        self._waits += 1
-        try:
-            await self._free.acquire()
-        finally:
-            self._waits -= 1
-
-    async def __aexit__(self, *_: object) -> None:
-        self._free.release()
 
 
 class _Route(Route):
@@ -801,7 +782,7 @@ class _KeyRead:
         places, store = [(self.key, task) for task in tasks], self.store
         answer = store.look_up(places, self.given.time("as_of"), store.reader.text)
         status, found = key_answer(store, self.text, answer)
-        return _Answer(found, answer, status)
+        return _Answer(found + b"\n", answer, status)
 
 
 def _part_here(store: ReadStore, asked: Asked, tasks: Collection[int]) -> _Page:
@@ -845,15 +826,37 @@ def _json(data: Any, status: int = 200, headers: dict[str, str] | None = None) -
 
 
 def _rows(rows: Iterable[bytes], answer: Answer, **more: Any) -> Response:
-    return _Answer(rows_text(rows, {**more, "tasks": tasks_json(answer)}), answer)
+    return _Answer(rows_text(rows, {**more, "tasks": tasks_json(answer)}) + b"\n", answer)
+
+
+def wants_arrow(request: Request) -> bool:
+    """Whether the answer is to be an Arrow stream."""
+    return ARROW in request.headers.get("accept", "")
+
+
+def _page_here(store: ReadStore, asked: Asked, as_arrow: bool) -> Response:
+    answer = store.page(asked, _as_stored if as_arrow else store.reader.text)
+    return _page_of(store, answer.rows, answer, answer.cursor, as_arrow)
+
+
+def _page_of(store: ReadStore, rows: Sequence[Any], answer: Answer, cursor: str | None, as_arrow: bool) -> Response:
+    return _arrow(store, rows, answer, cursor) if as_arrow else _rows(rows, answer, cursor=cursor)
+
+
+def _as_stored(row: DumpRow, _: int) -> DumpRow:
+    return row
+
+
+def _arrow(store: ReadStore, rows: Sequence[Any], answer: Answer, cursor: str | None = None) -> Response:
+    return _Answer(stream(store, rows, answer, cursor), answer, kind=ARROW.encode())
 
 
 class _Answer(Response):
-    """JSON that comes from commits."""
+    """What comes from commits."""
 
     def __init__(self, data: bytes, answer: Answer, status: int = 200, kind: bytes = b"application/json") -> None:
         self.status_code, self.background = status, None
-        self.body = data + b"\n"
+        self.body = data
         length = b"content-length", b"%d" % len(self.body)
         self.raw_headers = [*answer_headers(answer), length, (b"content-type", kind)]
 

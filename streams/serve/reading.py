@@ -301,6 +301,11 @@ class ReadStore:
         pairs = zip(keys, values, strict=True)
         return [None if value is None else self.reader.decoded(self._row(key, value), task) for key, value in pairs]
 
+    def stored(self, keys: Sequence[bytes], values: Sequence[bytes | None], _task: int) -> list[DumpRow | None]:
+        """As `decoded`, as they are in the store."""
+        pairs = zip(keys, values, strict=True)
+        return [None if value is None else self._row(key, value) for key, value in pairs]
+
     def texts(self, keys: Sequence[bytes], values: Sequence[bytes | None], _task: int) -> list[bytes | None]:
         """As `decoded`, as JSON (`StoreReader.text`)."""
         made, bare = self.reader.plain_text, self._timestamped
