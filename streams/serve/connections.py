@@ -302,7 +302,8 @@ class Connection(HttpToolsProtocol):
             return
         # Neither of the two waits, as there is room to write.
         with suppress(StopIteration):
-            response(cycle.scope, cycle.receive, cycle.send).send(None)
+            asgi: Any = cycle
+            response(asgi.scope, asgi.receive, asgi.send).send(None)
 
     def look(self, now_s: float) -> None:
         """Closes the connection if it is overdue."""
