@@ -17,6 +17,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from anyio import CapacityLimiter, to_thread
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
@@ -128,6 +129,7 @@ class Api:
         self._alive = alive
         self._source = source
         self._following = 0
+        self._readers = CapacityLimiter(_READERS)
         self._queries = Turns(_QUERIES, _WAITING, "queries in SQL")
         # Of other processes, which have a turn themselves: theirs must not wait for each other.
         self._parts = Turns(_PARTS, _WAITING, "queries in SQL of other processes")
@@ -346,7 +348,7 @@ class Api:
 
         is_here = part is not None or self._is_here(store, by_task)
         as_arrow = part is None and wants_arrow(request)
-        make = store.stored if as_arrow and is_here else store.texts
+        make: Any = store.stored if as_arrow and is_here else store.texts
 
         async def here(tasks: Mapping[int, Sequence[int]]) -> tuple[list[Any], tuple[Point, ...]]:
             """Of each key its row, of those that these tasks may have."""
@@ -354,7 +356,7 @@ class Api:
                 await self._ready(store, tasks, given)
             read = partial(store.get_each, found, make, versions, self._limits.batch_bytes, tasks)
             # A thread costs more than a few rows.
-            return read() if len(found) <= _FEW else await run_in_threadpool(read)
+            return read() if len(found) <= _FEW else await self._read(read)
 
         async def ask(node: Node | None, some: Collection[int]) -> _Rows[int]:
             places = sorted(place for task in some for place in by_task[task])
@@ -384,6 +386,10 @@ class Api:
             return await run_in_threadpool(_arrow, store, [row for row in rows if row is not None], summary)
         there = [row or b"null" for row in rows] if part is not None else [row for row in rows if row is not None]
         return _rows(there, summary)
+
+    async def _read(self, read: Callable[[], _T]) -> _T:
+        """Reads many rows in a thread. Python runs one thread at a time anyway, and to change between many costs a lot."""
+        return await to_thread.run_sync(read, limiter=self._readers)
 
     async def _range(self, request: Request) -> Response:
         store, given = self._asked(request.scope, **request.path_params)
@@ -418,7 +424,7 @@ class Api:
             return _rows(ordered, Answer((), points), cut=cut)
         if self._is_here(store, tasks):
             await self._ready_for(asked, store, tasks, given)
-            return await run_in_threadpool(_page_here, store, asked, wants_arrow(request))
+            return await self._read(partial(_page_here, store, asked, wants_arrow(request)))
         if (elsewhere := self._redirected(store, tasks, request, given)) is not None:
             return elsewhere
         answers = await self._router.gather(store, tasks, ask)
@@ -745,6 +751,8 @@ _STORES = "/v1/stores/{store}"
 _KEYS = compile_path(f"{_STORES}/keys/{{key:any_text}}")[0]
 _FEW = 32
 """So many keys of a batch are read in the event loop."""
+_READERS = 2
+"""How many reads of many rows are made at a time."""
 _LAST = {"Connection": "close"}
 """For requests whose rest nobody reads."""
 _AT = "at"
@@ -760,6 +768,7 @@ _PARTS = 4
 _WAITING = 32
 """How many wait for their turn."""
 _Place = TypeVar("_Place")
+_T = TypeVar("_T")
 _Rows = tuple[list[tuple[_Place, bytes | None]], tuple[Point, ...]]
 """Rows as JSON, each with its place in the answer, and as of what."""
 _Page = tuple[list[tuple[Order, bytes]], tuple[Point, ...], bool]
