@@ -351,7 +351,7 @@ class Api:
         make: Any = store.stored if as_arrow and is_here else store.texts
 
         async def here(tasks: Mapping[int, Sequence[int]]) -> tuple[list[Any], tuple[Point, ...]]:
-            """Of each key its row, of those that these tasks may have."""
+            """The row of each key that these tasks may have."""
             if not versions:
                 await self._ready(store, tasks, given)
             read = partial(store.get_each, found, make, versions, self._limits.batch_bytes, tasks)

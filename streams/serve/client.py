@@ -159,7 +159,7 @@ class KeptConnections:
     def _connected(self, server: str) -> socket.socket:
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"{server!r} is no address of a server: write http://HOST:PORT")
+            raise ConfigError(f"{server!r} is not the address of a server: write http://HOST:PORT")
         is_tls = parts.scheme == "https"
         found = socket.create_connection((parts.hostname, parts.port or (443 if is_tls else 80)), _CONNECT_S)
         found.settimeout(_ANSWER_S)

@@ -66,21 +66,20 @@ def table_of(store: ReadStore, rows: Sequence[StoreRow]) -> pa.Table:
     return _table(store, key, value, rows)
 
 
-def stream(store: ReadStore, rows: Sequence[DumpRow] | Sequence[bytes], answer: Answer, cursor: str | None) -> bytes:
-    """An answer as an Arrow stream, whose schema's metadata has what JSON has beside the rows: `tasks` and `cursor`.
+def stream(store: ReadStore, rows: Sequence[Any], answer: Answer, cursor: str | None) -> bytes:
+    """An answer as an Arrow stream, whose schema's metadata has what JSON has next to the rows: `tasks` and `cursor`.
 
     Args:
         store: The store.
-        rows: The rows, as they are stored; or as JSON text (`StoreReader.text`), of which some come from other processes.
+        rows: The rows, as they are stored (`DumpRow`); or as JSON text (`StoreReader.text`), if other processes have some.
         answer: As of what.
         cursor: Continues behind the last row; None: there are no more.
 
     Raises:
         SerdeError: A row cannot be read.
     """
-    table = (
-        _stored(store, rows) if rows and isinstance(rows[0], DumpRow) else table_of(store, list(map(_of_text, rows)))
-    )  # type: ignore[arg-type]
+    is_stored = bool(rows) and isinstance(rows[0], DumpRow)
+    table = _stored(store, rows) if is_stored else table_of(store, list(map(_of_text, rows)))
     said = {"tasks": shown_json(tasks_json(answer)), **({} if cursor is None else {"cursor": cursor.encode()})}
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema.with_metadata(said)) as writer:
