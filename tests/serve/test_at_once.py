@@ -5,9 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 
 import httpx2
 import pytest
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from streams.config.settings import Address
 from streams.serve.app import Api
@@ -194,3 +197,11 @@ def test_an_answer_is_one_packet(both):
             for _ in range(20):
                 connection.sendall(PLAIN)
                 assert connection.recv(65536).endswith(b"}\n")
+
+
+def test_the_server_is_a_version_whose_connections_are_known():
+    """`Connection` extends uvicorn's protocol by methods that are not public: look at them again before this is raised."""
+    names = ("_start_asgi_task", "on_response_complete", "on_headers_complete")
+    assert all(callable(getattr(HttpToolsProtocol, name)) for name in names)
+    assert list(signature(HttpToolsProtocol._start_asgi_task).parameters) == ["self", "cycle", "app"]
+    assert tuple(map(int, uvicorn.__version__.split(".")[:2])) <= (0, 54)
