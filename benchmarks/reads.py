@@ -1,7 +1,8 @@
-"""How fast a served store answers: single keys and batches from Python and over HTTP, and scans; from one copy in RocksDB.
+"""How fast a served store answers: single keys, batches, ranges and SQL, from Python and over HTTP; from one copy in RocksDB.
 
 The changelog is generated in memory, so Kafka takes no part. Clients over HTTP are a process of their own, with eight connections;
-what the server costs is the CPU of this process meanwhile.
+what the server costs is the CPU of this process meanwhile; of `StoreClient`, the CPU is the client's. Every answer is checked: it
+has the status 200, as many rows as were asked for, and the values of the first and the last of them.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import orjson
@@ -30,15 +32,18 @@ from state.kafka.topics import TopicPartition
 from state.restore.task_stores import TaskStateManager, WorkerMemory
 from streams import JsonSerde, Materialized, StreamsBuilder, StringSerde
 from streams.dsl.options import Consumed
+from streams.serve.client import StoreClient
 from streams.serve.copies import TaskCopy
 from streams.serve.scans import Scan
 from streams.serve.security import Guard, Security
 from streams.serve.served import Served, replica_task
+from streams.serve.tables import ARROW
 from streams.topology.plan import build_plan
 
 _APP, _PART = "reads", 100_000
 _PARTS = 10
 _CONNECTIONS = 8
+_PAGE = 1000
 _Asked = TypeVar("_Asked")
 
 
@@ -114,7 +119,7 @@ def reads(rows: int, requests: int) -> Iterator[Reads]:
         yield _timed("1000 keys at once", lambda batch: len(store.get_all(batch).rows), batches)
         lows = [key.encode() for key in keys[: max(1, requests // 1000)]]
         yield _timed("a range of 1000 rows", lambda low: len(store.scan(Scan(lower=low)).rows), lows)
-        yield from _over_http(served, keys)
+        yield from _over_http(served, keys, rows)
 
 
 def _timed(way: str, call: Callable[[_Asked], int], asked: Sequence[_Asked]) -> Reads:
@@ -171,7 +176,7 @@ def _served(rows: int, folder: Path) -> Served:
     return Served(topology, _APP, [sub], {sub.name: 1}, lambda: copies, logs)
 
 
-def _over_http(served: Served, keys: list[str]) -> Iterator[Reads]:
+def _over_http(served: Served, keys: list[str], rows: int) -> Iterator[Reads]:
     from streams.config.settings import Address
     from streams.serve.app import Api
     from streams.serve.http import HttpThread, listening
@@ -186,38 +191,109 @@ def _over_http(served: Served, keys: list[str]) -> Iterator[Reads]:
     ):
         # The process of the clients has started, and so have the connections' threads.
         clients.submit(_load, port, [_get(key) for key in keys[:100]]).result()
-        ways = (("a key, over HTTP", [_get(key) for key in keys]), ("1000 keys, over HTTP", list(map(_batch, batches))))
-        for way, requests in ways:
+        pages = [key for key in batches[0] if int(key) + _PAGE <= rows]
+        ways = {
+            "a key, over HTTP": [_get(key) for key in keys],
+            "1000 keys, over HTTP": list(map(_batch, batches)),
+            "1000 keys, as Arrow": [_batch(some, ARROW) for some in batches],
+            "a range of 1000 rows, over HTTP": list(map(_range, pages)),
+            "a range of 1000 rows, as Arrow": [_range(key, ARROW) for key in pages],
+        }
+        if find_spec("duckdb") is not None:
+            # The first query starts the processes for SQL.
+            clients.submit(_load, port, [_sql(keys[0])]).result()
+            ways["SQL, by key"] = list(map(_sql, keys[: max(20, len(keys) // 100)]))
+        for way, requests in ways.items():
             yield _by_parts(way, lambda some: clients.submit(_load, port, list(some)).result(), requests)
+        for _ in range(2):
+            done, cpu_seconds = clients.submit(_by_client, port, keys).result()
+        p50, p99 = (float(np.quantile(done[2], share)) * 1000 for share in (0.5, 0.99))
+        yield Reads("StoreClient.get", *done[:2], cpu_seconds, p50, p99)
 
 
-def _get(key: str) -> bytes:
-    return f"GET /v1/stores/customers/keys/{key} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+class _Sent(NamedTuple):
+    """A request, and what its answer must have: so many rows, and these parts."""
+
+    request: bytes
+    rows: int
+    parts: tuple[bytes, ...]
 
 
-def _batch(keys: list[str]) -> bytes:
-    body = orjson.dumps({"keys": keys})
-    head = "POST /v1/stores/customers/keys:batch HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+def _expected(keys: Sequence[str], has: Callable[[int], bytes] = _value) -> tuple[bytes, ...]:
+    return tuple(has(int(key)) for key in (keys[0], keys[-1]))
+
+
+def _get(key: str) -> _Sent:
+    request = f"GET /v1/stores/customers/keys/{key} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    return _Sent(request.encode(), 1, _expected([key]))
+
+
+def _batch(keys: list[str], accept: str = "*/*") -> _Sent:
+    return _Sent(_posted("stores/customers/keys:batch", {"keys": keys}, accept), len(keys), _expected(keys))
+
+
+def _range(lower: str, accept: str = "*/*") -> _Sent:
+    path = f"stores/customers/range?from={lower}&limit={_PAGE}"
+    request = f"GET /v1/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {accept}\r\n\r\n"
+    return _Sent(request.encode(), _PAGE, _expected([lower, _key(int(lower) + _PAGE - 1)]))
+
+
+def _sql(key: str) -> _Sent:
+    sql = f"SELECT value->>'name' FROM customers WHERE key = '{key}'"
+    return _Sent(_posted("sql", {"sql": sql}, "*/*"), 1, (f'[["customer {int(key)}"]]'.encode(),))
+
+
+def _posted(path: str, data: object, accept: str) -> bytes:
+    body = orjson.dumps(data)
+    head = f"POST /v1/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {accept}\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def _load(port: int, requests: list[bytes]) -> _Done:
+def _checked_rows(sent: _Sent, body: bytes) -> int:
+    """The rows of an answer, which has what it must have."""
+    missing = [part for part in sent.parts if part not in body]
+    if missing:
+        raise AssertionError(f"{body[:200]!r} lacks {missing[0]!r}")
+    is_json = body.startswith(b"{")
+    rows = (body.count(b'"key":') or body.count(b"[[")) if is_json else len(pa.ipc.open_stream(body).read_all())
+    if rows != sent.rows:
+        raise AssertionError(f"{rows} rows instead of {sent.rows}: {body[:200]!r}")
+    return rows
+
+
+def _by_client(port: int, keys: list[str]) -> tuple[_Done, float]:
+    """Reads keys with `StoreClient`: what was done, and the CPU that this process needed, s."""
+    store: StoreClient[str, dict[str, object]] = StoreClient(f"http://127.0.0.1:{port}", "customers", value=dict)
+    times = []
+    cpu = time.process_time()
+    for key in keys:
+        started = time.perf_counter()
+        value = store.get(key)
+        times.append(time.perf_counter() - started)
+        assert value is not None
+        assert value["id"] == int(key), value
+    cpu = time.process_time() - cpu
+    store.close()
+    return (len(keys), sum(times), times), cpu
+
+
+def _load(port: int, requests: list[_Sent]) -> _Done:
     """Sends requests over eight connections, each as soon as the one before is answered: rows, seconds, and time of each."""
     rows, times = 0, list[float]()
 
-    async def one(mine: list[bytes]) -> None:
+    async def one(mine: list[_Sent]) -> None:
         nonlocal rows
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for request in mine:
             started = time.perf_counter()
-            writer.write(request)
+            writer.write(request.request)
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200"), head
             length = re.search(rb"(?i)content-length: (\d+)", head)
             assert length is not None
             body = await reader.readexactly(int(length[1]))
             times.append(time.perf_counter() - started)
-            rows += body.count(b'"key":')
+            rows += _checked_rows(request, body)
         writer.close()
 
     async def all_of_them() -> None:

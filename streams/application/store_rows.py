@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import add
 from typing import Any, NamedTuple
+
+import orjson
 
 from state.changelog import changelog_topic
 from state.stores.dump import DumpRow, dump
@@ -14,7 +17,16 @@ from streams.errors import ConfigError, SerdeError
 from streams.model.windows import SlidingWindows, Windows
 from streams.operators.aggregate.aggregates import StreamAggregate, WindowedAggregation
 from streams.serdes.base import Serde
-from streams.serdes.json_shown import quick, reader_of, shown_json, taken, written, written_of_text
+from streams.serdes.json_shown import (
+    is_plain_text,
+    quick,
+    reader_of,
+    shown_json,
+    taken,
+    text_of,
+    written,
+    written_of_text,
+)
 from streams.serdes.json_text import loads
 from streams.serdes.primitives import (
     BooleanSerde,
@@ -64,6 +76,8 @@ class StoreReader:
         key: Makes the bytes of a key, or raises a `SerdeError`.
         show_key: Makes JSON data of the bytes of a key (`streams.serdes.json_shown`).
         show_value: The same of a value.
+        key_text: Makes JSON text of the bytes of a key.
+        value_text: The same of a value.
     """
 
     def __init__(
@@ -80,11 +94,14 @@ class StoreReader:
         self._view = view
         self.key: Callable[[Any], bytes | None] = partial(node.key_serde.serialize, self._topic)
         self._key_of_text: Callable[[str], bytes] = partial(written_of_text, node.key_serde, self._topic)
+        self._is_text = is_plain_text(node.key_serde)
         if type(node.key_serde) is StringSerde:
             self.key = quick(str.encode, self.key)
             self._key_of_text = quick(str.encode, self._key_of_text)
         self.show_key = reader_of(node.key_serde, self._topic)
         self.show_value = reader_of(node.value_serde, self._topic, view)
+        self.key_text = text_of(node.key_serde, self._topic)
+        self.value_text = text_of(node.value_serde, self._topic, view)
 
     @property
     def key_serde(self) -> Serde:
@@ -127,6 +144,13 @@ class StoreReader:
             return self._key_of_text(text)
         except SerdeError as error:
             raise self._no_key(text, error) from error
+
+    def all_bytes_of(self, data: Sequence[Any]) -> list[bytes]:
+        """As `bytes_of`, for many keys."""
+        if self._is_text:
+            with suppress(TypeError, UnicodeEncodeError):
+                return list(map(str.encode, data))
+        return list(map(self.bytes_of, data))
 
     def bytes_of(self, data: Any) -> bytes:
         """The bytes of a key in its JSON form.
@@ -181,6 +205,32 @@ class StoreReader:
         """As `decoded`, with key and value as JSON data."""
         key, value = self.show_key(row.key), self.show_value(row.value)
         return StoreRow(task, key, value, row.window_start, self._end(row), row.timestamp)
+
+    def text(self, row: DumpRow, task: int) -> bytes:
+        """As `shown`, as the text of a JSON object: times and windows where the store has them.
+
+        Stored JSON is not made into objects and back: that would be most of the cost of an answer with many rows.
+        """
+        found = self.plain_text(row.key, row.value, row.timestamp)
+        if row.window_start is None:
+            return found
+        window = {"start": row.window_start, "end": self._end(row)}
+        return b'%b,"window":%b}' % (found[:-1], orjson.dumps(window))
+
+    def plain_text(self, key: bytes, value: bytes | None, timestamp: int | None) -> bytes:
+        """As `text`, of a row without a window."""
+        if timestamp is None:
+            return b'{"key":%b,"value":%b}' % (self.key_text(key), self.value_text(value))
+        return b'{"key":%b,"value":%b,"timestamp":%d}' % (self.key_text(key), self.value_text(value), timestamp)
+
+    @property
+    def topic(self) -> str:
+        """What serdes get as topic."""
+        return self._topic
+
+    def ended(self, row: DumpRow) -> DumpRow:
+        """A row with the end of its window."""
+        return row._replace(window_end=self._end(row))
 
     def _end(self, row: DumpRow) -> int | None:
         if row.window_end is None and row.window_start is not None and self._end_of is not None:

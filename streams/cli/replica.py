@@ -7,10 +7,11 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -135,6 +136,10 @@ def serve(
     parallel: Annotated[
         int, option("Copies to bring forward at a time, and to restore.", min=1, max=1000)
     ] = SERVED_AT_A_TIME,
+    processes: Annotated[
+        int,
+        option("Processes that listen at this address, for more cores: each has a copy of all tasks.", min=1, max=64),
+    ] = 1,
     advertise: Annotated[
         str | None,
         option("Where the other processes that serve reach this one. Default: the address of --http.", metavar="URL"),
@@ -186,12 +191,13 @@ def serve(
 
     check_installed("serving stores over HTTP")
     from streams.serve.app import Api
+    from streams.serve.http import Process, run_processes, this_process, watch_parent
     from streams.serve.requests import Limits
     from streams.serve.routing import Router
     from streams.serve.security import Guard, Security, check_protected
     from streams.serve.server import StoreServer, own_url, tls_options, trusted
 
-    address = _address(http, "--http")
+    address, one = _address(http, "--http"), this_process()
     leeway_s = duration_ms("--jwt-leeway", jwt_leeway) / 1000
     security = Security(token_file, jwt_key, jwt_audience, tls_ca, jwt_issuer, leeway_s)
     check_protected(address.host, security)
@@ -199,13 +205,27 @@ def serve(
     guard, tls = Guard(security, rate), tls_options(tls_cert, tls_key, security)
     limits = Limits(most_rows=max_rows, wait_ms=_wait_ms(max_wait))
     topology, config = application.of(target, {"ui": ui})
+    if processes > 1 and one is None:
+        asked = threading.Event()
+        with stopped_by_signals(asked.set):
+            raise typer.Exit(run_processes(processes, address, asked))
+    one = one or Process(0, address.port)
+    shared = Address(address.host, one.port)
     set_up_command(config.logs, config.application_id)
-    with closing(listening(address, "stores", "--http")) as listener:
-        at = Address(address.host, listener.getsockname()[1])
-        url = advertise or own_url(at, tls=bool(tls))
+    with ExitStack() as sockets:
+        listeners = [sockets.enter_context(listening(shared, "stores", "--http", processes > 1))]
+        if processes > 1:
+            # Where the other processes reach this one, whichever answers at the shared port.
+            listeners.append(sockets.enter_context(listening(Address(address.host, 0), "stores", "--http")))
+        port = listeners[-1].getsockname()[1]
+        url = _reached(advertise, port, processes) or own_url(Address(address.host, port), tls=bool(tls))
+        folder = one.folder(directory or config.base_dir / "serve")
+        group = one.group(group or f"{config.application_id}-serve")
         with (
-            StoreServer(topology, config, directory or config.base_dir / "serve", url, group, parallel) as server,
-            page_of_stores(topology, config, target, server, limits, tls_of_others) if ui else nullcontext(),
+            StoreServer(topology, config, folder, url, group, parallel) as server,
+            page_of_stores(topology, config, target, server, limits, tls_of_others)
+            if ui and one.number == 0
+            else nullcontext(),
         ):
             typer.echo(f"{config.application_id}: {', '.join(server.served.stores)} at {url}/v1/metadata")
             router = Router(server.nodes, tls_of_others)
@@ -213,7 +233,18 @@ def serve(
             uvicorn = http_server(api.application(), {**tls, **api.options})
             # What can never be followed again ends the command, with its error.
             server.on_error = partial(setattr, uvicorn, "should_exit", True)
-            uvicorn.run(sockets=[listener])
+            if processes > 1:
+                watch_parent(server.on_error)
+            uvicorn.run(sockets=listeners)
+
+
+def _reached(advertise: str | None, port: int, processes: int) -> str | None:
+    """Where the other processes reach this one: of several, each at its own port."""
+    if advertise is None or processes == 1:
+        return advertise
+    parts = urlsplit(advertise)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return parts._replace(netloc=f"{host}:{port}").geturl()
 
 
 def _wait_ms(text: str) -> int:

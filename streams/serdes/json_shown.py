@@ -169,6 +169,38 @@ def reader_of(serde: Serde, topic: str, view: Callable[[Any], Any] | None = None
     return read
 
 
+def text_of(serde: Serde, topic: str, view: Callable[[Any], Any] | None = None) -> Callable[[bytes | None], bytes]:
+    """What makes JSON text of the bytes of a serde: of JSON those bytes, which are only checked, since they may be anybody's.
+
+    Args:
+        serde: The serde.
+        topic: As in `reader_of`.
+        view: As in `reader_of`.
+    """
+    show = reader_of(serde, topic, view)
+
+    def text(data: bytes | None) -> bytes:
+        return shown_json(show(data))
+
+    # One call for each cell, since an answer may have many.
+    def checked(data: bytes | None) -> bytes:
+        try:
+            orjson.loads(data)  # type: ignore[arg-type]
+        except ValueError:
+            return text(data)
+        return data  # type: ignore[return-value]
+
+    def quoted(data: bytes | None) -> bytes:
+        try:
+            return orjson.dumps(data.decode())  # type: ignore[union-attr]
+        except (ValueError, AttributeError):
+            return text(data)
+
+    if view is None and type(taken(serde)) in _JSON:
+        return checked
+    return quoted if view is None and type(taken(serde)) in _TEXT else text
+
+
 def quick(made: Callable[[Any], Any], slowly: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Reads or writes by one call of C; what that cannot do is for the serde, which also says why."""
 
@@ -263,6 +295,12 @@ def _data(text: str, other: Any) -> Any:
         return loads(text)
     except ValueError:
         return other
+
+
+def is_plain_text(serde: Serde) -> bool:
+    """Whether each text is a value of a serde, and its bytes are UTF-8."""
+    found = taken(serde)
+    return type(found) is StringSerde or (type(found) is DefaultKeySerde and found.member_of is None)
 
 
 def value_of(serde: Serde, topic: str, data: Any) -> Any:

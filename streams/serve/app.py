@@ -1,7 +1,8 @@
 """The HTTP interface of served stores, as an ASGI application (Starlette).
 
 A point read is answered in the event loop, because it takes microseconds; scans and whatever asks Kafka run in threads. A request
-that waits for a position holds no thread: the copies wake it.
+that waits for a position holds no thread: the copies wake it. What all requests go through is kept short, since around the read of
+a key that is most of the cost: without exception handlers of Starlette, or objects for headers and parameters that nobody reads.
 """
 
 from __future__ import annotations
@@ -9,22 +10,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from anyio import CapacityLimiter, to_thread
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Route, compile_path
 from starlette.routing import Router as Routes
 
 from state.errors import KafkaClientError, StreamsError
 from state.restore.restorer import ChangelogSource
 from state.secrets import mask
+from state.stores.dump import DumpRow
 from streams.errors import (
     ConfigError,
     CursorExpiredError,
@@ -40,13 +43,14 @@ from streams.serve.feed.changes import ChangeFeed, known_places
 from streams.serve.feed.events import ServerSentEvent, encoded, events
 from streams.serve.feed.merged import Merged
 from streams.serve.http import register_any_text
-from streams.serve.key_reads import KeyProtocol, KeyReads
 from streams.serve.nodes import Node
 from streams.serve.openapi import openapi
 from streams.serve.position import Kept, Step, common_versions, newest, parse, step_text, to_json
 from streams.serve.reading import Answer, Point, ReadStore
 from streams.serve.requests import (
+    AUTHORIZATION,
     COMMIT,
+    HOST,
     NOTHING,
     POSITION,
     VERSIONS,
@@ -54,17 +58,19 @@ from streams.serve.requests import (
     Parameters,
     answer_headers,
     check_text,
+    headers_of,
     key_answer,
     keys_bytes,
-    page_json,
     parse_point,
-    row_json,
+    query_of,
+    rows_text,
     tasks_json,
 )
 from streams.serve.routing import PART, PassedOnError, Router, parse_part, passed, redirected
 from streams.serve.scans import Asked, Order, Scan, order_text, parse_order
-from streams.serve.security import CALLER, CERTIFICATE, Caller, Guard, RefusedError, Scope, address_of, note
+from streams.serve.security import CALLER, CERTIFICATE, Caller, Guard, RefusedError, Scope, Turns, address_of, note
 from streams.serve.served import Consistency, Freshness, Served, Wanting
+from streams.serve.tables import ARROW, stream
 from streams.serve.topics import Topics, Write, exactly
 
 if TYPE_CHECKING:
@@ -123,6 +129,7 @@ class Api:
         self._alive = alive
         self._source = source
         self._following = 0
+        self._readers = CapacityLimiter(_READERS)
         self._queries = Turns(_QUERIES, _WAITING, "queries in SQL")
         # Of other processes, which have a turn themselves: theirs must not wait for each other.
         self._parts = Turns(_PARTS, _WAITING, "queries in SQL of other processes")
@@ -131,16 +138,15 @@ class Api:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Settings of uvicorn with which reads of keys cost least (`KeyReads`)."""
-        reads = KeyReads(self._served, self._guard, self._limits, self._finished)
-        return {"http": connection_class(self._connections, KeyProtocol, reads=reads)}
+        """Settings of uvicorn that belong to this application: what connections may cost, and what needs no task."""
+        return {"http": connection_class(self._connections, self._at_once)}
 
     def application(self) -> Routes:
         """The ASGI application: without Starlette's middleware, since every error becomes an answer here, or uvicorn's."""
-        stores = "/v1/stores/{store}"
+        stores = _STORES
         return Routes(
             routes=[
-                _Route(f"{stores}/keys/{{key:any_text}}", self._guarded("key", Scope.READ, self._key)),
+                _Route(f"{_STORES}/keys/{{key:any_text}}", self._guarded("key", Scope.READ, self._key)),
                 _Route(f"{stores}/keys:batch", self._guarded("batch", Scope.READ, self._batch), methods=["POST"]),
                 _Route(f"{stores}/range", self._guarded("range", Scope.READ, self._range)),
                 _Route(f"{stores}/windows", self._guarded("windows", Scope.READ, self._windows)),
@@ -161,18 +167,26 @@ class Api:
 
     def _guarded(self, route: str, scope: Scope, endpoint: Endpoint) -> Endpoint:
         async def allowed(request: Request) -> Response:
-            headers, address = request.headers, address_of(request.scope)
-            certificate = request.scope.get(CERTIFICATE)
-            request.scope[CALLER] = self._guard.admitted(
-                scope, headers.get("host", ""), headers.get("authorization"), address, certificate
-            )
+            self._admit(scope, request.scope)
             return await endpoint(request)
 
         return self._open(route, allowed)
 
+    def _admit(self, scope: Scope, connection: MutableMapping[str, Any]) -> None:
+        """Looks who asks, once for each request.
+
+        Raises:
+            RefusedError: Nobody who may do that.
+        """
+        if CALLER not in connection:
+            headers, address = headers_of(connection), address_of(connection)
+            connection[CALLER] = self._guard.admitted(
+                scope, headers.get(HOST, ""), headers.get(AUTHORIZATION), address, connection.get(CERTIFICATE)
+            )
+
     def _named(self, route: str, endpoint: Endpoint) -> Endpoint:
         async def asked_for(request: Request) -> Response:
-            self._guard.check_name(request.headers.get("host", ""), address_of(request.scope))
+            self._guard.check_name(headers_of(request.scope).get(HOST, ""), address_of(request.scope))
             return await endpoint(request)
 
         return self._open(route, asked_for)
@@ -183,22 +197,8 @@ class Api:
             reason = ""
             try:
                 response = await endpoint(request)
-            except ClientDisconnect:
-                reason, response = "gone", _said(400, "Refused", "the request did not come completely")
-            except RefusedError as refused:
-                reason = str(refused.status)
-                response = _said(refused.status, "Refused", str(refused), headers=refused.headers)
-            except PassedOnError as passed_on:
-                response = passed_on.response
-                reason = str(response.status_code)
-            except StreamsError as error:
-                reason = type(error).__name__
-                response = _error(error)
             except Exception as error:
-                # A fault of this server, whatever was asked: the caller hears that, and the log has the rest.
-                log.exception("a request of the kind %s could not be answered", route)
-                reason = type(error).__name__
-                response = _said(500, "InternalError", "this server has a fault: its log says which")
+                response, reason = _refusal(error, route)
             self._finished(route, request.scope, response.status_code, begun_s, reason)
             return response
 
@@ -216,8 +216,34 @@ class Api:
         name = address_of(connection) if caller is None else caller.name
         note(name, connection["method"], connection["path"], status, seconds)
 
+    def _at_once(self, connection: MutableMapping[str, Any]) -> Response | None:
+        """The answer to a read of a key that need not wait for anything, without a task; None: the routes have it.
+
+        To make a task of a request, and to come to it, takes as long as such a read.
+        """
+        named = _KEYS.fullmatch(connection["path"]) if connection["method"] == "GET" else None
+        if named is None:
+            return None
+        begun_s = time.perf_counter()
+        reason = ""
+        try:
+            self._admit(Scope.READ, connection)
+            response = self._key_now(self._key_asked(connection, *named.groups()))
+        except Exception as error:
+            response, reason = _refusal(error, "key")
+        if response is not None:
+            self._finished("key", connection, response.status_code, begun_s, reason)
+        return response
+
     async def _nothing(self, request: Request) -> Response:
         return _said(404, "NoSuchAddress", "there is nothing at this address: /openapi.json describes what there is")
+
+    def _is_ready(self, store: ReadStore, tasks: Collection[int], given: Parameters) -> bool:
+        """Whether the copies are new enough for a request, as far as this process knows without asking anybody."""
+        bound = given.bound()
+        if bound is NOTHING or bound.consistency is Consistency.ANY:
+            return True
+        return not (bound.asks or self._served.wanting(store, tasks, bound))
 
     async def _ready(self, store: ReadStore, tasks: Collection[int], given: Parameters) -> None:
         """Waits until the copies are new enough for a request.
@@ -225,14 +251,10 @@ class Api:
         Raises:
             NotUpToBoundError: They are not in time.
         """
-        bound = given.bound()
-        if bound is NOTHING or bound.consistency is Consistency.ANY:
+        if self._is_ready(store, tasks, given):
             return
-        asks = bound.consistency is Consistency.LATEST or bound.max_age_ms is not None
-        if asks:
-            wanting = await run_in_threadpool(self._served.wanting, store, tasks, bound)
-        else:
-            wanting = self._served.wanting(store, tasks, bound)
+        bound = given.bound()
+        wanting = await run_in_threadpool(self._served.wanting, store, tasks, bound)
         if wanting and not await until(wanting, given.wait_s()):
             raise self._served.not_up_to(store, tasks, bound)
 
@@ -263,7 +285,7 @@ class Api:
         return _json(found)
 
     async def _owners(self, request: Request) -> Response:
-        store, given = self._asked(request)
+        store, given = self._asked(request.scope, **request.path_params)
         key = given.text("key")
         tasks = range(store.tasks) if key is None else store.tasks_with(given.key_bytes(store, key))
         return _json({"store": store.name, "tasks": [self._owner(store, task) for task in tasks]})
@@ -275,34 +297,41 @@ class Api:
         nodes = [{"url": node.url, "commit": node.commit(store.sub, task, store.tasks)} for node in others]
         return {"task": task, "here": copy is not None and copy.ready, "nodes": nodes}
 
+    def _key_asked(self, connection: MutableMapping[str, Any], store: str, key: str) -> _KeyRead:
+        of, given = self._asked(connection, store)
+        data = given.key_bytes(of, key)
+        part = parse_part(given.text(PART), of)
+        tasks = of.tasks_with(data) if part is None else part
+        return _KeyRead(of, given, data, key, tasks, part is not None or self._is_here(of, tasks))
+
+    def _key_now(self, asked: _KeyRead) -> Response | None:
+        """The answer to a read of a key; None: it has to be waited for."""
+        if not asked.is_here or not self._is_ready(asked.store, asked.tasks, asked.given):
+            return None
+        return asked.answer(asked.tasks)
+
     async def _key(self, request: Request) -> Response:
-        store, given = self._asked(request)
-        key = given.key_bytes(store, request.path_params["key"])
-        tasks = store.tasks_with(key)
+        asked = self._key_asked(request.scope, **request.path_params)
+        return self._key_now(asked) or await self._key_later(asked, request)
+
+    async def _key_later(self, asked: _KeyRead, request: Request) -> Response:
+        store, given, tasks = asked.store, asked.given, asked.tasks
 
         async def ask(node: Node | None, some: Collection[int]) -> Response:
             if node is not None:
                 return passed(node, await self._router.ask(node, request, some, given.wait_s()))
-            return await self._key_here(store, [(key, task) for task in some], request, given)
+            await self._ready(store, some, given)
+            return asked.answer(some)
 
-        part = parse_part(given.text(PART), store)
-        if self._is_here(store, tasks) or part is not None:
-            return await ask(None, tasks if part is None else part)
+        if asked.is_here:
+            return await ask(None, tasks)
         if (elsewhere := self._redirected(store, tasks, request, given)) is not None:
             return elsewhere
         # Of a key that may be in any task, the answer with a row counts.
         return min(await self._router.gather(store, tasks, ask), key=lambda answer: answer.status_code)
 
-    async def _key_here(
-        self, store: ReadStore, places: Sequence[tuple[bytes, int]], request: Request, given: Parameters
-    ) -> Response:
-        await self._ready(store, {task for _, task in places}, given)
-        answer = store.look_up(places, given.time("as_of"), store.reader.shown)
-        status, found = key_answer(store, request.path_params["key"], answer)
-        return _json(found, status, answer_headers(answer))
-
     async def _batch(self, request: Request) -> Response:
-        store, given = self._asked(request)
+        store, given = self._asked(request.scope, **request.path_params)
         body = await self._body(request)
         keys = body.get("keys") if isinstance(body, dict) else None
         if not isinstance(keys, list) or not 0 < len(keys) <= self._limits.most_rows:
@@ -317,41 +346,57 @@ class Api:
         if part is None and given.of_one_step:
             versions = await self._versions(store, by_task, request, given, shown_json(body))
 
+        is_here = part is not None or self._is_here(store, by_task)
+        as_arrow = part is None and wants_arrow(request)
+        make: Any = store.stored if as_arrow and is_here else store.texts
+
+        async def here(tasks: Mapping[int, Sequence[int]]) -> tuple[list[Any], tuple[Point, ...]]:
+            """The row of each key that these tasks may have."""
+            if not versions:
+                await self._ready(store, tasks, given)
+            read = partial(store.get_each, found, make, versions, self._limits.batch_bytes, tasks)
+            # A thread costs more than a few rows.
+            return read() if len(found) <= _FEW else await self._read(read)
+
         async def ask(node: Node | None, some: Collection[int]) -> _Rows[int]:
             places = sorted(place for task in some for place in by_task[task])
             if node is None:
-                if not versions:
-                    await self._ready(store, some, given)
-                wanted = [found[place] for place in places]
-                each, points = await run_in_threadpool(
-                    store.get_each, wanted, store.all_as_json, versions, self._limits.batch_bytes
-                )
+                rows, points = await here({task: by_task[task] for task in some})
+                each = [rows[place] for place in places]
             else:
                 asked = shown_json({"keys": [keys[place] for place in places]})
                 answer = await self._part_of(node, request, some, given, asked, versions)
-                each, points = answer["rows"], tuple(map(parse_point, answer["tasks"]))
+                each = [None if row is None else shown_json(row) for row in answer["rows"]]
+                points = tuple(map(parse_point, answer["tasks"]))
             return list(zip(places, each, strict=True)), points
 
-        if self._is_here(store, by_task) or part is not None:
-            answers = [await ask(None, list(by_task))]
+        if is_here:
+            rows, points = await here(by_task)
         elif (elsewhere := self._redirected(store, by_task, request, given)) is not None:
             return elsewhere
         else:
             answers = await self._router.gather(store, by_task, ask)
-        rows: list[Any] = [None] * len(found)
-        for some, _ in answers:
-            for place, row in some:
-                rows[place] = row if row is not None else rows[place]
-        summary = Answer((), tuple(point for _, points in answers for point in points))
-        given_rows = rows if part is not None else [row for row in rows if row is not None]
-        return _json({"rows": given_rows, "tasks": tasks_json(summary)}, headers=answer_headers(summary))
+            points = tuple(point for _, points in answers for point in points)
+            rows = [None] * len(found)
+            for some, _ in answers:
+                for place, row in some:
+                    rows[place] = row if row is not None else rows[place]
+        summary = Answer((), points)
+        if as_arrow:
+            return await run_in_threadpool(_arrow, store, [row for row in rows if row is not None], summary)
+        there = [row or b"null" for row in rows] if part is not None else [row for row in rows if row is not None]
+        return _rows(there, summary)
+
+    async def _read(self, read: Callable[[], _T]) -> _T:
+        """Reads many rows in a thread. Python runs one thread at a time anyway, and to change between many costs a lot."""
+        return await to_thread.run_sync(read, limiter=self._readers)
 
     async def _range(self, request: Request) -> Response:
-        store, given = self._asked(request)
+        store, given = self._asked(request.scope, **request.path_params)
         return await self._page(store, given, given.range(store), request)
 
     async def _windows(self, request: Request) -> Response:
-        store, given = self._asked(request)
+        store, given = self._asked(request.scope, **request.path_params)
         return await self._page(store, given, given.windows(store), request)
 
     async def _page(self, store: ReadStore, given: Parameters, scan: Scan, request: Request) -> Response:
@@ -370,17 +415,16 @@ class Api:
                 await self._ready_for(asked, store, some, given)
                 return await run_in_threadpool(_part_here, store, asked, some)
             answer = await self._part_of(node, request, some, given, versions=asked.versions)
-            rows = [(parse_order(order), row) for order, row in answer["rows"]]
+            rows = [(parse_order(order), shown_json(row)) for order, row in answer["rows"]]
             return rows, tuple(map(parse_point, answer["tasks"])), answer.get("cut", False)
 
         if part is not None:
             rows, points, cut = await ask(None, part)
-            ordered = [(order_text(order), row) for order, row in rows]
-            return _json({"rows": ordered, "tasks": tasks_json(Answer((), points)), "cut": cut})
+            ordered = [b"[%b,%b]" % (shown_json(order_text(order)), row) for order, row in rows]
+            return _rows(ordered, Answer((), points), cut=cut)
         if self._is_here(store, tasks):
             await self._ready_for(asked, store, tasks, given)
-            answer = await run_in_threadpool(store.page, asked, store.reader.shown)
-            return _json(page_json(answer), headers=answer_headers(answer))
+            return await self._read(partial(_page_here, store, asked, wants_arrow(request)))
         if (elsewhere := self._redirected(store, tasks, request, given)) is not None:
             return elsewhere
         answers = await self._router.gather(store, tasks, ask)
@@ -388,8 +432,7 @@ class Api:
         commits = {point.task: point.commit for point in summary.points}
         places = [place for place, (_, _, cut) in enumerate(answers) if cut]
         page, cursor = asked.page([rows for rows, _, _ in answers], commits, places)
-        found = {"rows": page, "cursor": cursor, "tasks": tasks_json(summary)}
-        return _json(found, headers=answer_headers(summary))
+        return await run_in_threadpool(_page_of, store, page, summary, cursor, wants_arrow(request))
 
     async def _sql(self, request: Request) -> Response:
         if find_spec("duckdb") is None:
@@ -398,7 +441,7 @@ class Api:
             )
         from streams.serve.sql import Query
 
-        given = Parameters(request.query_params, request.headers, self._limits)
+        given = self._given(request.scope)
         body = await self._body(request)
         text = body.get("sql") if isinstance(body, dict) else None
         if not isinstance(text, str):
@@ -416,7 +459,7 @@ class Api:
             result = await run_in_threadpool(query.run, loaded, self._limits.sql)
         summary = Answer((), result.points)
         found = {"columns": result.columns, "rows": result.rows, "loaded": result.loaded, "tasks": tasks_json(summary)}
-        return _json(found, headers=answer_headers(summary))
+        return _Answer(shown_json(found) + b"\n", summary)
 
     async def _loaded(
         self, query: Query, store: ReadStore, request: Request, given: Parameters, body: Any
@@ -543,7 +586,7 @@ class Api:
         return loads(answer.content)
 
     async def _changes(self, request: Request) -> Response:
-        store, given = self._asked(request)
+        store, given = self._asked(request.scope, **request.path_params)
         if self._source is None:
             raise RefusedError(501, "changes are not served here")
         if self._following >= self._limits.changes:
@@ -602,7 +645,7 @@ class Api:
             self._following -= 1
 
     async def _write(self, request: Request) -> Response:
-        given = Parameters(request.query_params, request.headers, self._limits)
+        given = self._given(request.scope)
         wait_s = given.wait_s() if given.text("wait") is not None else min(5.0, self._limits.wait_ms / 1000)
         body = await self._body(request, exactly)
         if self._sink is None:
@@ -623,9 +666,9 @@ class Api:
         if answer is None:
             # Not an error, or a client would write the record again.
             return _json({"record": written.as_json, "processed": False}, 202, {POSITION: str(written.position)})
-        row = row_json(answer.rows[0]) if answer.rows else None
-        found = {"record": written.as_json, "processed": True, "row": row, "tasks": tasks_json(answer)}
-        return _json(found, 200, answer_headers(answer))
+        row = answer.rows[0] if answer.rows else b"null"
+        found = shown_json({"record": written.as_json, "processed": True, "tasks": tasks_json(answer)})
+        return _Answer(b'%b,"row":%b}\n' % (found[:-1], row), answer)
 
     async def _result(self, store: ReadStore, task: int, key: bytes, bound: Freshness, wait_s: float) -> Answer | None:
         """The row of what was written; None: it is not processed in time, or the copy has moved to another process meanwhile."""
@@ -633,21 +676,24 @@ class Api:
             wanting = self._served.wanting(store, [task], bound)
             if wanting and not await until(wanting, wait_s):
                 return None
-            return store.get([key], in_task=task, decode=store.reader.shown)
+            return store.get([key], in_task=task, decode=store.reader.text)
         except StoreNotReadyError:
             return None
 
-    def _asked(self, request: Request) -> tuple[ReadStore, Parameters]:
+    def _asked(self, connection: MutableMapping[str, Any], store: str, **_: str) -> tuple[ReadStore, Parameters]:
         """The store that a request asks for, and its parameters."""
-        name = request.path_params["store"]
+        name = store
         for part in ("raw_path", "query_string"):
-            check_text(request.scope.get(part, b"").decode("latin-1"))
+            check_text(connection.get(part, b""))
         if name not in self._served.stores:
             try:
                 self._served.store(name)
             except QueryError as error:
                 raise RefusedError(404, str(error)) from error
-        return self._served.stores[name], Parameters(request.query_params, request.headers, self._limits)
+        return self._served.stores[name], self._given(connection)
+
+    def _given(self, connection: MutableMapping[str, Any]) -> Parameters:
+        return Parameters(query_of(connection), headers_of(connection), self._limits)
 
     async def _body(self, request: Request, read: Callable[[bytes], Any] = loads) -> Any:
         """The JSON of a request's body, as `read` gives it.
@@ -676,34 +722,18 @@ class Api:
         return found
 
 
-class Turns:
-    """Lets so many requests do something at a time, and so many wait for that; the others are refused.
-
-    Args:
-        most: How many do it.
-        waiting: How many wait.
-        what: What it is, for people.
-    """
-
-    def __init__(self, most: int, waiting: int, what: str) -> None:
-        self._free = asyncio.Semaphore(most)
-        self._waits, self._waiting, self._what = 0, waiting, what
-
-    async def __aenter__(self) -> None:
-        if self._waits >= self._waiting:
-            raise RefusedError(503, f"too many {self._what} wait for their turn: ask again", {"Retry-After": "1"})
-        self._waits += 1
-        try:
-            await self._free.acquire()
-        finally:
-            self._waits -= 1
-
-    async def __aexit__(self, *_: object) -> None:
-        self._free.release()
-
-
 class _Route(Route):
-    """A route that says in JSON which methods it has."""
+    """A route whose endpoint answers whatever happens (`Api._open`), and which says in JSON which methods it has."""
+
+    def __init__(self, path: str, endpoint: Endpoint, methods: Collection[str] | None = None) -> None:
+        super().__init__(path, endpoint, methods=methods)
+
+        async def answered(scope: Connected, receive: Receive, send: Send) -> None:
+            response = await endpoint(Request(scope, receive, send))
+            await response(scope, receive, send)
+
+        # Without Starlette's handlers of exceptions, which none reaches.
+        self.app = answered
 
     async def handle(self, scope: Connected, receive: Receive, send: Send) -> None:
         """Answers a request."""
@@ -717,6 +747,12 @@ class _Route(Route):
 
 
 register_any_text()
+_STORES = "/v1/stores/{store}"
+_KEYS = compile_path(f"{_STORES}/keys/{{key:any_text}}")[0]
+_FEW = 32
+"""So many keys of a batch are read in the event loop."""
+_READERS = 2
+"""How many reads of many rows are made at a time."""
 _LAST = {"Connection": "close"}
 """For requests whose rest nobody reads."""
 _AT = "at"
@@ -732,15 +768,35 @@ _PARTS = 4
 _WAITING = 32
 """How many wait for their turn."""
 _Place = TypeVar("_Place")
-_Rows = tuple[list[tuple[_Place, Any]], tuple[Point, ...]]
+_T = TypeVar("_T")
+_Rows = tuple[list[tuple[_Place, bytes | None]], tuple[Point, ...]]
 """Rows as JSON, each with its place in the answer, and as of what."""
-_Page = tuple[list[tuple[Order, Any]], tuple[Point, ...], bool]
+_Page = tuple[list[tuple[Order, bytes]], tuple[Point, ...], bool]
 """The same of a page, and whether they were cut off (`Asked.within`)."""
+
+
+@dataclass(slots=True)
+class _KeyRead:
+    """What a read of a key asks for, and whether the tasks that may have it are here."""
+
+    store: ReadStore
+    given: Parameters
+    key: bytes
+    text: str
+    tasks: Collection[int]
+    is_here: bool
+
+    def answer(self, tasks: Iterable[int]) -> Response:
+        """What some tasks have."""
+        places, store = [(self.key, task) for task in tasks], self.store
+        answer = store.look_up(places, self.given.time("as_of"), store.reader.text)
+        status, found = key_answer(store, self.text, answer)
+        return _Answer(found + b"\n", answer, status)
 
 
 def _part_here(store: ReadStore, asked: Asked, tasks: Collection[int]) -> _Page:
     part = store.part(asked, tasks, hold=True)
-    rows = [(order, row_json(store.reader.shown(row, task))) for order, (row, task) in part.rows]
+    rows = [(order, store.reader.text(row, task)) for order, (row, task) in part.rows]
     return rows, part.points, part.cut
 
 
@@ -778,8 +834,59 @@ def _json(data: Any, status: int = 200, headers: dict[str, str] | None = None) -
     return Response(shown_json(data) + b"\n", status, headers, "application/json")
 
 
+def _rows(rows: Iterable[bytes], answer: Answer, **more: Any) -> Response:
+    return _Answer(rows_text(rows, {**more, "tasks": tasks_json(answer)}) + b"\n", answer)
+
+
+def wants_arrow(request: Request) -> bool:
+    """Whether the answer is to be an Arrow stream."""
+    return ARROW in request.headers.get("accept", "")
+
+
+def _page_here(store: ReadStore, asked: Asked, as_arrow: bool) -> Response:
+    answer = store.page(asked, _as_stored if as_arrow else store.reader.text)
+    return _page_of(store, answer.rows, answer, answer.cursor, as_arrow)
+
+
+def _page_of(store: ReadStore, rows: Sequence[Any], answer: Answer, cursor: str | None, as_arrow: bool) -> Response:
+    return _arrow(store, rows, answer, cursor) if as_arrow else _rows(rows, answer, cursor=cursor)
+
+
+def _as_stored(row: DumpRow, _: int) -> DumpRow:
+    return row
+
+
+def _arrow(store: ReadStore, rows: Sequence[Any], answer: Answer, cursor: str | None = None) -> Response:
+    return _Answer(stream(store, rows, answer, cursor), answer, kind=ARROW.encode())
+
+
+class _Answer(Response):
+    """What comes from commits."""
+
+    def __init__(self, data: bytes, answer: Answer, status: int = 200, kind: bytes = b"application/json") -> None:
+        self.status_code, self.background = status, None
+        self.body = data
+        length = b"content-length", b"%d" % len(self.body)
+        self.raw_headers = [*answer_headers(answer), length, (b"content-type", kind)]
+
+
 def _said(status: int, name: str, text: str, headers: dict[str, str] | None = None, **more: Any) -> Response:
     return _json({"error": name, "message": mask(text), **more}, status, headers)
+
+
+def _refusal(error: Exception, route: str) -> tuple[Response, str]:
+    """What a caller hears of an error, and the reason for the metrics."""
+    if isinstance(error, ClientDisconnect):
+        return _said(400, "Refused", "the request did not come completely"), "gone"
+    if isinstance(error, RefusedError):
+        return _said(error.status, "Refused", str(error), headers=error.headers), str(error.status)
+    if isinstance(error, PassedOnError):
+        return error.response, str(error.response.status_code)
+    if isinstance(error, StreamsError):
+        return _error(error), type(error).__name__
+    # A fault of this server, whatever was asked: the caller hears that, and the log has the rest.
+    log.error("a request of the kind %s could not be answered", route, exc_info=error)
+    return _said(500, "InternalError", "this server has a fault: its log says which"), type(error).__name__
 
 
 def _error(error: StreamsError) -> Response:

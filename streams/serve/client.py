@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from streams.errors import (
+    ConfigError,
     CursorExpiredError,
     NotUpToBoundError,
     QueryError,
@@ -75,8 +79,161 @@ class _Request:
         }
 
 
+_ANSWER_S = 60.0
 _CONNECT_S = 2.0
 """After this time without a connection the next server is asked: a host that is lost refuses nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAnswer:
+    """An answer over HTTP; the names of the headers are in small letters."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class KeptConnections:
+    """HTTP/1.1 over connections that stay open, for many small requests: any thread may send them.
+
+    A library for all of HTTP costs more for each than the server's answer. The parser is httptools, as in the server.
+
+    Args:
+        headers: What is sent with each request.
+    """
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = {"Accept": "application/json", **headers}
+        self._idle: dict[str, list[socket.socket]] = {}
+        self._tls: ssl.SSLContext | None = None
+
+    def request(
+        self, method: str, url: str, params: Mapping[str, str], headers: Mapping[str, str], content: bytes | None = None
+    ) -> PlainAnswer:
+        """Sends a request.
+
+        Raises:
+            OSError: There is no answer.
+        """
+        server, data = self._message(method, url, params, headers, content)
+        idle = self._idle.setdefault(server, [])
+        while True:
+            connection, is_new = (idle.pop(), False) if idle else (self._connected(server), True)
+            reader = _AnswerReader(connection)
+            try:
+                connection.sendall(data)
+                answer = reader.read()
+            except OSError:
+                connection.close()
+                if is_new or reader.begun:
+                    raise
+                # The server has closed it since the last request.
+                continue
+            if reader.stays_open:
+                idle.append(connection)
+            else:
+                connection.close()
+            return answer
+
+    def close(self) -> None:
+        """Closes the connections."""
+        for idle in self._idle.values():
+            while idle:
+                idle.pop().close()
+
+    def _message(
+        self, method: str, url: str, params: Mapping[str, str], headers: Mapping[str, str], content: bytes | None
+    ) -> tuple[str, bytes]:
+        """The server (scheme, host and port), and the bytes of a request."""
+        scheme, _, rest = url.partition("://")
+        host, slash, path = rest.partition("/")
+        given = {"Host": host, **self._headers, **headers}
+        if content is not None:
+            given["Content-Length"] = str(len(content))
+        lines = [f"{method} {slash or '/'}{path}?{urlencode(params)} HTTP/1.1", *map(": ".join, given.items())]
+        text = "\r\n".join(lines)
+        if text.count("\n") != len(lines) - 1:
+            raise QueryError("a position or token has a line break")
+        return f"{scheme}://{host}", f"{text}\r\n\r\n".encode("latin-1") + (content or b"")
+
+    def _connected(self, server: str) -> socket.socket:
+        parts = urlsplit(server)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"{server!r} is not the address of a server: write http://HOST:PORT")
+        is_tls = parts.scheme == "https"
+        found = socket.create_connection((parts.hostname, parts.port or (443 if is_tls else 80)), _CONNECT_S)
+        found.settimeout(_ANSWER_S)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not is_tls:
+            return found
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        try:
+            return self._tls.wrap_socket(found, server_hostname=parts.hostname)
+        except OSError:
+            found.close()
+            raise
+
+
+class _AnswerReader:
+    """Reads one answer of a connection.
+
+    Attributes:
+        begun: Whether some of it has come.
+        stays_open: Whether another request may follow.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        import httptools
+
+        self._connection = connection
+        self._wrong = httptools.HttpParserError
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self.begun = self.stays_open = self._done = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """The parser has seen a header."""
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_body(self, data: bytes) -> None:
+        """The parser has seen a part of the body."""
+        self._body.append(data)
+
+    def on_headers_complete(self) -> None:
+        """The parser has seen the head."""
+        self.stays_open = self._parser.should_keep_alive()
+
+    def on_message_complete(self) -> None:
+        """The parser has seen the end."""
+        self._done = True
+
+    def read(self) -> PlainAnswer:
+        """The answer.
+
+        Raises:
+            OSError: There is none.
+        """
+        while not self._done:
+            data = self._connection.recv(_RECEIVED_BYTES)
+            if not data:
+                raise ConnectionError("the server has closed the connection")
+            self.begun = True
+            try:
+                self._parser.feed_data(data)
+            except self._wrong as error:
+                raise ConnectionError(f"this is not HTTP: {error}") from error
+        return PlainAnswer(self._parser.get_status_code(), self._headers, b"".join(self._body))
+
+
+_RECEIVED_BYTES = 256 * 1024
+
+
+def _has_proxy(url: str) -> bool:
+    """Whether the environment names a proxy for a server."""
+    parts = urlsplit(url)
+    return parts.scheme in getproxies() and not proxy_bypass(parts.hostname or "")
 
 
 class _Requests(Generic[Http, K, V]):
@@ -95,18 +252,28 @@ class _Requests(Generic[Http, K, V]):
         wait: str = "5s",
         http: Http | None = None,
     ) -> None:
+        self.urls = [url] if isinstance(url, str) else list(url)
+        self.no_answer: tuple[type[Exception], ...] = (StoreNotReadyError,)
         if http is None:
+            http = self._opened({} if token is None else {"Authorization": f"Bearer {token}"})
+        if not isinstance(http, KeptConnections):
             check_installed("a client of served stores", "httpx2")
             import httpx2
 
-            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-            http = getattr(httpx2, self._KIND)(headers=headers, timeout=httpx2.Timeout(60, connect=_CONNECT_S))
-        self._http: Http = http  # type: ignore[assignment]
-        self.urls = [url] if isinstance(url, str) else list(url)
+            self.no_answer += (httpx2.TransportError,)
+        self._http: Any = http
         self._path = f"/v1/stores/{quote(store, safe='')}"
         self._key, self._value = _reader_of(key), _reader_of(value)
         self._wait = wait
         self._commits: dict[tuple[str, int], Commit] = {}
+        self._seen = self._sent = ""
+        """The last answer's commits; and all that are known, as text."""
+
+    def _opened(self, headers: Mapping[str, str]) -> Any:
+        check_installed("a client of served stores", "httpx2")
+        import httpx2
+
+        return getattr(httpx2, self._KIND)(headers=headers, timeout=httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S))
 
     def _get(self, key: K, as_of: int | None, position: str | None, consistency: str | None) -> _Request:
         asked = self._parameters(as_of=as_of, consistency=consistency, **_AS_JSON)
@@ -130,23 +297,30 @@ class _Requests(Generic[Http, K, V]):
         return _Request("GET", f"{self._path}/{kind}", self._parameters(**asked, cursor=cursor), self._headers(None))
 
     def _headers(self, position: str | None) -> dict[str, str]:
-        found = {COMMIT: commits_text(self._commits)} if self._commits else {}
+        found = {COMMIT: self._sent} if self._sent else {}
         return found if position is None else {**found, POSITION: position}
 
     def _parameters(self, **given: object) -> dict[str, str]:
         texts = {name: _text(value) for name, value in given.items() if value is not None}
         return {"wait": self._wait, **texts}
 
-    def _read(self, answer: httpx2.Response) -> Any:
+    def _see(self, commits: str) -> None:
+        """Notes the commits of an answer."""
+        for task, commit in parse_commits(commits).items():
+            known = self._commits.get(task, commit)
+            # After a reset of the application, the numbers begin at 1 again.
+            self._commits[task] = commit if commit.life != known.life else max(commit, known)
+        self._seen, self._sent = commits, commits_text(self._commits)
+
+    def _read(self, answer: httpx2.Response | PlainAnswer) -> Any:
         """The body of an answer; None: there is no such row.
 
         Raises:
             ServeError: The request was refused, or could not be answered.
         """
-        for task, commit in parse_commits(answer.headers.get(COMMIT, "") if answer.status_code < 409 else "").items():
-            known = self._commits.get(task, commit)
-            # After a reset of the application, the numbers begin at 1 again.
-            self._commits[task] = commit if commit.life != known.life else max(commit, known)
+        commits = answer.headers.get(_COMMIT, "") if answer.status_code < 409 else ""
+        if commits and commits != self._seen:
+            self._see(commits)
         body = loads(answer.content)
         if answer.status_code == 200:
             return body
@@ -171,7 +345,7 @@ class _Tried:
     """
 
     def __init__(self, client: _Requests[Any, Any, Any]) -> None:
-        self._urls = client.urls
+        self._urls, self._no_answer = client.urls, client.no_answer
         self._url = ""
         self.error: Exception = StoreNotReadyError("no server of the store was given")
 
@@ -184,9 +358,7 @@ class _Tried:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        import httpx2
-
-        if not isinstance(error, httpx2.TransportError | StoreNotReadyError):
+        if not isinstance(error, self._no_answer):
             return False
         _log.info("%s: %s", self._url, error)
         # From now on it is asked last.
@@ -216,8 +388,15 @@ class StoreClient(_Requests["httpx2.Client", K, V]):
         http: An `httpx2.Client` of your own, with other settings of TLS or time-outs.
 
     Raises:
-        ConfigError: httpx2 is not installed.
+        ConfigError: httptools is not installed, or httpx2 where that is needed: for proxies, and for TLS by your own settings.
     """
+
+    def _opened(self, headers: Mapping[str, str]) -> Any:
+        if any(map(_has_proxy, self.urls)):
+            return super()._opened(headers)
+        check_installed("a client of served stores", "httptools")
+        self.no_answer += (OSError,)
+        return KeptConnections(headers)
 
     def get(
         self, key: K, *, as_of: int | None = None, position: str | None = None, consistency: str | None = None
@@ -335,6 +514,7 @@ class AsyncStoreClient(_Requests["httpx2.AsyncClient", K, V]):
         await self._http.aclose()
 
 
+_COMMIT = COMMIT.lower()
 _AS_JSON: Mapping[str, object] = {KEYS: "json"}
 """All keys are sent as JSON, so that the text "7" is not the number, and none is a part of a path, such as `..`."""
 

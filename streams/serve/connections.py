@@ -9,18 +9,26 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import httptools
 import orjson
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from starlette.responses import Response
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from streams.serve.security import CERTIFICATE, network_of
 
+AtOnce = Callable[[Any], Response | None]
+"""Gives the answer to a request by its ASGI connection; None: it needs a task."""
 _PROGRESS_BYTES = 16 * 1024
 """How much of an answer has to be read within `unread_s`."""
+_BODY = frozenset({b"content-length", b"transfer-encoding"})
+"""Headers of requests that have a body."""
+_JOINED_BYTES = 64 * 1024
+"""Longer bodies are sent by themselves, since to copy them costs more than a packet."""
 
 
 def _most_connections() -> int:
@@ -113,14 +121,83 @@ class Connections:
             loop.call_later(self.limits.look_s, self._look, loop)
 
 
+class JoinedWrites(asyncio.Transport):
+    """A transport that sends the head of an answer together with its body: a packet costs more than what is in it.
+
+    Args:
+        transport: What sends.
+        loop: Its loop.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport, self._loop = transport, loop
+        self._head: Any = b""
+        self._later: asyncio.Handle | None = None
+        # What costs a call for each answer.
+        self.is_closing = transport.is_closing  # type: ignore[method-assign]
+        self.resume_reading = transport.resume_reading  # type: ignore[method-assign]
+
+    def write(self, data: Any) -> None:
+        """Sends data; what comes first waits for what follows at once."""
+        if self._later is None:
+            self._head, self._later = data, self._loop.call_soon(self._flush)
+        elif len(data) <= _JOINED_BYTES:
+            data = b"%b%b" % (self._head, data)
+            self._end_waiting()
+            self._transport.write(data)
+        else:
+            self._flush()
+            self._transport.write(data)
+
+    def _flush(self) -> None:
+        if self._later is not None:
+            head = self._head
+            self._end_waiting()
+            self._transport.write(head)
+
+    def _end_waiting(self) -> None:
+        assert self._later is not None
+        self._later.cancel()
+        self._head, self._later = b"", None
+
+    def close(self) -> None:
+        """Closes the connection, once everything is sent."""
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Closes the connection at once."""
+        if self._later is not None:
+            self._end_waiting()
+        self._transport.abort()
+
+    def get_write_buffer_size(self) -> int:
+        """The bytes that wait to be sent."""
+        return len(self._head) + self._transport.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What is known of the connection."""
+        return self._transport.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        """Stops reading."""
+        self._transport.pause_reading()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Changes who hears of the connection."""
+        self._transport.set_protocol(protocol)
+
+
 class TooMuchError(Exception):
     """A request is larger than allowed. Never leaves the parser."""
 
 
 class Connection(HttpToolsProtocol):
-    """See the module; a server has a class of its own, with its `room`."""
+    """See the module; a server has a class of its own, with its `room`, and what it answers `at_once`."""
 
     room: Connections
+    at_once: AtOnce
     network = "?"
     _certificate: str | None = None
     _begun = _head_open = _begins_here = False
@@ -134,7 +211,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
-        super().connection_made(transport)
+        super().connection_made(JoinedWrites(transport, self.loop))
         self.network = network_of(self.client[0]) if self.client else "?"
         self._certificate = certified_name(transport.get_extra_info("peercert"))
         self._since_s = self.loop.time()
@@ -212,7 +289,21 @@ class Connection(HttpToolsProtocol):
             return
         self.flow.resume_reading()
         if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+            super()._start_asgi_task(*self.pipeline.pop())
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """The head of a request is complete, and all requests before it are answered."""
+        # What comes behind a head may still be wrong.
+        whole = _BODY.isdisjoint([name for name, _ in self.headers])
+        can_write = not (self.flow.write_paused or self.transport.is_closing())
+        response = self.at_once(cycle.scope) if whole and can_write else None
+        if response is None:
+            super()._start_asgi_task(cycle, app)
+            return
+        # Neither of the two waits, as there is room to write.
+        with suppress(StopIteration):
+            asgi: Any = cycle
+            response(asgi.scope, asgi.receive, asgi.send).send(None)
 
     def look(self, now_s: float) -> None:
         """Closes the connection if it is overdue."""
@@ -258,11 +349,15 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-def connection_class(
-    limits: ConnectionLimits | None = None, base: type[Connection] = Connection, **more: Any
-) -> type[Connection]:
-    """The class of one server's connections."""
-    return type(base.__name__, (base,), {"room": Connections(limits or ConnectionLimits()), **more})
+def connection_class(limits: ConnectionLimits | None = None, at_once: AtOnce = lambda scope: None) -> type[Connection]:
+    """The class of one server's connections.
+
+    Args:
+        limits: What they may cost.
+        at_once: Gives the answers that need no task.
+    """
+    of_server = {"room": Connections(limits or ConnectionLimits()), "at_once": staticmethod(at_once)}
+    return type(Connection.__name__, (Connection,), of_server)
 
 
 def certified_name(certificate: Mapping[str, Any] | None) -> str | None:

@@ -1,4 +1,4 @@
-"""uvicorn and Starlette for this project's servers: sockets that they listen at, paths, and a server in a thread of its own.
+"""uvicorn and Starlette for this project's servers: sockets that they listen at, paths, a server in a thread, and in processes.
 
 Starlette, uvicorn and the client are the extra `serve`: `check_installed` says so before anything else is started.
 """
@@ -6,11 +6,18 @@ Starlette, uvicorn and the client are the extra `serve`: `check_installed` says 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -54,24 +61,33 @@ def register_any_text() -> None:
     register_url_convertor("any_text", AnyText())
 
 
-def listening(address: Address, what: str, option: str) -> socket.socket:
+def listening(address: Address, what: str, option: str, shared: bool = False) -> socket.socket:
     """A socket that listens there.
 
     Args:
         address: Where; port 0 takes a free one.
         what: What is served, for people.
         option: The option with the address, for people.
+        shared: Whether other processes of this user may listen there, too: each connection goes to one of them.
 
     Raises:
         ConfigError: It cannot.
     """
+    found = bound(address, what, option, shared)
+    found.listen()
+    return found
+
+
+def bound(address: Address, what: str, option: str, shared: bool = False) -> socket.socket:
+    """As `listening`, but nobody can connect yet: the port is only taken."""
     try:
         family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
         # With the protocol, since asyncio sets TCP_NODELAY only then: without it, each answer waited for 40 ms.
         found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         found.bind((address.host, address.port))
-        found.listen()
     except OSError as error:
         raise ConfigError(
             f"{what} cannot be served at {address}: {error.strerror or error}. Choose another address ({option} HOST:PORT); port 0 "
@@ -139,3 +155,95 @@ class HttpThread:
         self._server.should_exit = True
         self._thread.join(_DRAIN_S + _MARGIN_S)
         self._listener.close()
+
+
+# --- The same command in several processes that listen at one address, since Python uses one core in each.
+#
+# Each process follows all tasks in a folder of its own, so that it answers whatever comes to it; and it listens at a port of its
+# own, too, where the others reach it.
+
+_NAME = "STREAMS_SERVE_PROCESS"
+_LOOK_S = 0.2
+_END_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One of several processes that serve.
+
+    Attributes:
+        number: Its number, from 0 on.
+        port: The port that they share.
+    """
+
+    number: int
+    port: int
+
+    def folder(self, folder: Path) -> Path:
+        """The folder of its copies: each process needs its own."""
+        return folder if self.number == 0 else folder.with_name(f"{folder.name}-{self.number}")
+
+    def group(self, group: str) -> str:
+        """Its consumer group: each process has all tasks, which it shares with the same process of other hosts."""
+        return group if self.number == 0 else f"{group}-{self.number}"
+
+
+def this_process() -> Process | None:
+    """Which of several processes this is; None: it is the only one."""
+    text = os.environ.get(_NAME)
+    return None if text is None else Process(*map(int, text.split(":")))
+
+
+def run_processes(number: int, address: Address, asked: threading.Event, command: Sequence[str] | None = None) -> int:
+    """Runs this command several times until one process ends, or this one is asked to end: then all of them do.
+
+    Args:
+        number: How many.
+        address: Where they listen.
+        asked: Set when they are to end.
+        command: What to run; default: this command.
+
+    Returns:
+        The exit code: that of the first process that has ended by itself.
+
+    Raises:
+        ConfigError: The address is taken.
+    """
+    with closing(bound(address, "stores", "--http", shared=True)) as taken:
+        port = taken.getsockname()[1]
+        line = command or [sys.executable, "-m", "streams", *sys.argv[1:]]
+        running = [
+            subprocess.Popen(line, env={**os.environ, _NAME: f"{one}:{port}"}, stdin=subprocess.DEVNULL)
+            for one in range(number)
+        ]
+        try:
+            while not asked.wait(_LOOK_S):
+                if ended := [code for one in running if (code := one.poll()) is not None]:
+                    return ended[0]
+        finally:
+            _end(running)
+        return 0
+
+
+def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:
+    for one in running:
+        one.terminate()
+    deadline = time.monotonic() + _END_S
+    for one in running:
+        try:
+            one.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            one.kill()
+            one.wait()
+
+
+def watch_parent(end: Callable[[], object]) -> None:
+    """Calls `end` once the process that has started this one is gone, however that has ended."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK_S)
+        end()
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()

@@ -34,14 +34,16 @@ from streams.serve.scans import Asked, Order, Scan
 
 _AT_A_TIME = 200
 """Keys of a batch that are looked up at a time: the bytes of their values are counted before there are many."""
+_SMALL_BYTES = 1024 * 1024
+"""If the last ones had no more, twice as many are looked up next."""
 HELD_S = 60.0
 """How long the rows of a commit are kept for the next page of a cursor."""
 
 _Row = tuple[Order, tuple[DumpRow, int]]
 """A row of a task, with what it is ordered by."""
 
-Decode = Callable[[DumpRow, int], StoreRow]
-"""What makes a row of one of a task: `StoreReader.decoded`, or `StoreReader.shown` for answers in JSON."""
+Decode = Callable[[DumpRow, int], Any]
+"""What makes a row of one of a task: `StoreReader.decoded`, or `StoreReader.text` for answers in JSON."""
 
 
 class Point(NamedTuple):
@@ -74,12 +76,12 @@ class Answer:
     """Rows, and as of what.
 
     Attributes:
-        rows: The rows; none: there is no such row.
+        rows: The rows as the caller has them made (`Decode`); none: there is no such row.
         points: One for each task that was asked.
         cursor: Continues behind the last row; None: there are no more.
     """
 
-    rows: tuple[StoreRow, ...]
+    rows: tuple[Any, ...]
     points: tuple[Point, ...]
     cursor: str | None = None
 
@@ -254,14 +256,16 @@ class ReadStore:
         make: Callable[[Sequence[bytes], Sequence[bytes | None], int], list[_Made | None]],
         versions: Mapping[int, int] | None = None,
         most_bytes: int | None = None,
+        by_task: Mapping[int, Sequence[int]] | None = None,
     ) -> tuple[list[_Made | None], tuple[Point, ...]]:
         """As `get_all`, with None for a key without a row.
 
         Args:
             keys: The keys.
-            make: Makes rows of keys, their values in the store, and the task: `decoded` or `all_as_json`.
+            make: Makes rows of keys, their values in the store, and the task: `decoded` or `texts`.
             versions: Task -> the commit to read; default: the present one.
             most_bytes: The most bytes of all values; None: any number.
+            by_task: What `by_task` says of the keys, if that is known.
         """
         if self.kind.segmented or self.kind is StoreKind.VERSIONED:
             raise QueryError(
@@ -270,16 +274,21 @@ class ReadStore:
         found: list[_Made | None] = [None] * len(keys)
         points = []
         left = most_bytes
-        for task, places in self.by_task(keys).items():
+        for task, places in (self.by_task(keys) if by_task is None else by_task).items():
             copy = self.copy(task)
             with copy.reading((versions or {}).get(task)) as view:
                 points.append(self.point(task, copy, view))
-                for begin in range(0, len(places), _AT_A_TIME):
-                    some = places[begin : begin + _AT_A_TIME]
+                begin, at_a_time = 0, _AT_A_TIME
+                while some := places[begin : begin + at_a_time]:
+                    begin += len(some)
                     wanted = [keys[place] for place in some]
                     values = _of(view, self.name).multi_get(wanted)
+                    size = sum(map(len, filter(None, values)))
+                    if size < _SMALL_BYTES:
+                        # RocksDB finds many keys at once faster.
+                        at_a_time *= 2
                     if left is not None:
-                        left -= sum(map(len, filter(None, values)))
+                        left -= size
                         if left < 0:
                             raise QueryError(
                                 f"the values of these keys have more than {most_bytes} bytes: ask for fewer"
@@ -289,41 +298,23 @@ class ReadStore:
                         found[place] = row if row is not None else found[place]
         return found, tuple(points)
 
-    def row_now(self, key: bytes, task: int) -> tuple[dict[str, Any] | None, Point] | None:
-        """The row of a key, as answers have it, and as of what; None: the copy is not here, or the store has not one row for a key.
-
-        Raises:
-            StoreNotReadyError: The copy is still being restored.
-        """
-        copy = self.find(task)
-        if copy is None or self.kind.segmented or self.kind is StoreKind.VERSIONED:
-            return None
-        view = copy.begin_reading(None)
-        try:
-            value = _of(view, self.name).get(key)
-            row = None if value is None else self.as_json(key, value)
-            return row, self.point(task, copy, view)
-        finally:
-            copy.end_reading(view)
-
     def decoded(self, keys: Sequence[bytes], values: Sequence[bytes | None], task: int) -> list[StoreRow | None]:
         """The rows of keys, by their values in the store."""
         pairs = zip(keys, values, strict=True)
         return [None if value is None else self.reader.decoded(self._row(key, value), task) for key, value in pairs]
 
-    def as_json(self, key: bytes, value: bytes) -> dict[str, Any]:
-        """A row as answers have it: in one step, since batches and single keys are to cost little."""
-        reader = self.reader
-        if self._timestamped:
-            bare, timestamp = split_timestamped(value)
-            return {"key": reader.show_key(key), "value": reader.show_value(bare), "timestamp": timestamp}
-        return {"key": reader.show_key(key), "value": reader.show_value(value)}
+    def stored(self, keys: Sequence[bytes], values: Sequence[bytes | None], _task: int) -> list[DumpRow | None]:
+        """As `decoded`, as they are in the store."""
+        pairs = zip(keys, values, strict=True)
+        return [None if value is None else self._row(key, value) for key, value in pairs]
 
-    def all_as_json(
-        self, keys: Sequence[bytes], values: Sequence[bytes | None], _task: int
-    ) -> list[dict[str, Any] | None]:
-        """As `as_json`, for many keys."""
-        return [None if value is None else self.as_json(key, value) for key, value in zip(keys, values, strict=True)]
+    def texts(self, keys: Sequence[bytes], values: Sequence[bytes | None], _task: int) -> list[bytes | None]:
+        """As `decoded`, as JSON (`StoreReader.text`)."""
+        made, bare = self.reader.plain_text, self._timestamped
+        return [
+            None if value is None else made(key, *(split_timestamped(value) if bare else (value, None)))
+            for key, value in zip(keys, values, strict=True)
+        ]
 
     def scan(self, scan: Scan, cursor: str | None = None, decode: Decode | None = None) -> Answer:
         """A page of rows.

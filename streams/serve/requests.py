@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import unquote
+from functools import lru_cache
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote
 
 from state.secrets import mask
 from state.stores.codec import MAX_TIME
-from streams.application.store_rows import StoreRow
 from streams.config.settings import to_milliseconds
 from streams.errors import ConfigError, QueryError
 from streams.model.iso import moment
 from streams.model.record import to_timestamp_ms
+from streams.serdes.json_shown import shown_json
 from streams.serve.position import Position, commits_text, parse_commits
 from streams.serve.reading import Answer, Point, ReadStore
 from streams.serve.scans import PAGE_BYTES, Scan
@@ -26,6 +27,11 @@ VERSIONS = "versions"
 """The parameter with the commits of tasks that a process is asked for by another one."""
 _LONGEST = 19
 """Characters of the longest number."""
+HOST, AUTHORIZATION = "Host", "Authorization"
+_KNOWN = {name.lower().encode(): name for name in (HOST, AUTHORIZATION, POSITION, COMMIT)}
+_HEADERS = "streams.headers"
+"""Under what name a connection has them, once they were looked for."""
+_LONGEST_KEPT = 1024
 NOTHING = Freshness()
 """Whatever the copy has, because the request asks for nothing."""
 
@@ -268,6 +274,30 @@ class Parameters:
         return found
 
 
+def headers_of(connection: MutableMapping[str, Any]) -> dict[str, str]:
+    """The headers of an ASGI connection that say who asks, and how new the answer has to be; of several, the first."""
+    known: dict[str, str] | None = connection.get(_HEADERS)
+    if known is None:
+        given = connection["headers"]
+        known = {_KNOWN[name]: value.decode("latin-1") for name, value in reversed(given) if name in _KNOWN}
+        connection[_HEADERS] = known
+    return known
+
+
+def query_of(connection: Mapping[str, Any]) -> Mapping[str, str]:
+    """The parameters in the address of an ASGI connection; of several, the last."""
+    asked: bytes = connection["query_string"]
+    if not asked:
+        return {}
+    return _query(asked) if len(asked) <= _LONGEST_KEPT else _query.__wrapped__(asked)
+
+
+@lru_cache(256)
+def _query(asked: bytes) -> Mapping[str, str]:
+    """Clients send the same parameters again."""
+    return dict(parse_qsl(asked.decode("latin-1"), keep_blank_values=True))
+
+
 def is_number(text: str) -> bool:
     """Whether a text is a whole number of 64 bits, without a sign: Python takes thousands of digits for one, and no more."""
     return text.isascii() and text.isdecimal() and len(text) < _LONGEST
@@ -293,13 +323,13 @@ def unquoted(text: str) -> str | None:
         return None
 
 
-def check_text(address: str) -> None:
+def check_text(address: bytes) -> None:
     """Checks that an address is a text; otherwise what was no UTF-8 would be read as some other key.
 
     Raises:
         QueryError: It is none.
     """
-    if unquoted(address) is None:
+    if b"%" in address and unquoted(address.decode("latin-1")) is None:
         raise QueryError("the address is not UTF-8: keys of bytes are written in base64")
 
 
@@ -310,41 +340,59 @@ def keys_bytes(store: ReadStore, keys: Sequence[Any]) -> list[bytes]:
         QueryError: The store has no such keys.
     """
     try:
-        return list(map(store.reader.bytes_of, keys))
+        return store.reader.all_bytes_of(keys)
     except ConfigError as error:
         raise QueryError(str(error)) from error
 
 
-def row_json(row: StoreRow) -> dict[str, Any]:
-    """A row that `StoreReader.shown` has made, as JSON; times and windows where the store has them."""
-    found = {"key": row.key, "value": row.value}
-    if row.timestamp is not None:
-        found["timestamp"] = row.timestamp
-    if row.window_start is not None:
-        found["window"] = {"start": row.window_start, "end": row.window_end}
-    return found
+def rows_text(rows: Iterable[bytes], rest: Mapping[str, Any]) -> bytes:
+    """A JSON object with rows that are text already, and the rest.
+
+    Args:
+        rows: The rows, or null, as `StoreReader.text` makes them.
+        rest: The other parts; at least one.
+    """
+    return b'{"rows":[%b],%b' % (b",".join(rows), shown_json(rest)[1:])
 
 
-def key_answer(store: ReadStore, text: str, answer: Answer) -> tuple[int, dict[str, Any]]:
+def key_answer(store: ReadStore, text: str, answer: Answer) -> tuple[int, bytes]:
     """The status and body of a read of one key."""
     if answer.rows:
-        return 200, {**row_json(answer.rows[0]), "tasks": tasks_json(answer)}
-    status, found = no_row(store, text)
-    return status, {**found, "tasks": tasks_json(answer)}
+        status, found = 200, answer.rows[0]
+    else:
+        message = mask(f"{store.name!r} has no row of key {text!r}")
+        status, found = 404, shown_json({"error": "NoRow", "message": message})
+    return status, b'%b,"tasks":%b}' % (found[:-1], tasks_text(answer))
 
 
-def no_row(store: ReadStore, text: str) -> tuple[int, dict[str, Any]]:
-    """The status and body for a key without a row, without as of what."""
-    return 404, {"error": "NoRow", "message": mask(f"{store.name!r} has no row of key {text!r}")}
+def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
+    """What an answer says of itself, as ASGI has headers."""
+    return [*_said(answer).headers, (_AGE, b"%d" % answer.age_ms)]
 
 
-def answer_headers(answer: Answer) -> dict[str, str]:
-    """What an answer says of itself."""
-    return {
-        POSITION: str(answer.position),
-        COMMIT: commits_text(answer.commits),
-        AGE: str(answer.age_ms),
-    }
+_AGE = AGE.lower().encode()
+
+
+class _Said(NamedTuple):
+    """What all answers of the same commits say of them: the headers, and of each task the text up to the age, which comes last."""
+
+    headers: list[tuple[bytes, bytes]]
+    tasks: list[bytes]
+
+
+def _said(answer: Answer) -> _Said:
+    return _said_of(tuple([(one.sub, one.task, one.version, one.position.text, one.life) for one in answer.points]))
+
+
+@lru_cache(1024)
+def _said_of(commits: tuple[tuple[str, int, int, str, str], ...]) -> _Said:
+    points = [Point(sub, task, of, Position.parse(text), 0, life) for sub, task, of, text, life in commits]
+    answer = Answer((), tuple(points))
+    headers = {POSITION: str(answer.position), COMMIT: commits_text(answer.commits)}
+    return _Said(
+        [(name.lower().encode(), text.encode("latin-1")) for name, text in headers.items()],
+        [shown_json(point_json(point)).removesuffix(b"0}") for point in points],
+    )
 
 
 def parse_point(data: Mapping[str, Any]) -> Point:
@@ -353,14 +401,15 @@ def parse_point(data: Mapping[str, Any]) -> Point:
     return Point(data["sub_topology"], data["task"], data["commit"], position, data["age_ms"], data["life"])
 
 
-def page_json(answer: Answer) -> dict[str, Any]:
-    """A page of rows."""
-    return {"rows": [row_json(row) for row in answer.rows], "cursor": answer.cursor, "tasks": tasks_json(answer)}
-
-
 def tasks_json(answer: Answer) -> list[dict[str, Any]]:
     """As of what each task has answered."""
     return [point_json(point) for point in answer.points]
+
+
+def tasks_text(answer: Answer) -> bytes:
+    """The same as text."""
+    said = zip(_said(answer).tasks, answer.points, strict=True)
+    return b"[%b]" % b",".join([b"%b%d}" % (text, point.age_ms) for text, point in said])
 
 
 def point_json(point: Point) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import time
@@ -385,3 +386,29 @@ class _Rate:
         if len(self._buckets) > self._callers:
             self._buckets.popitem(last=False)
         return wait_s
+
+
+class Turns:
+    """Lets so many requests do something at a time, and so many wait for that; the others are refused.
+
+    Args:
+        most: How many do it.
+        waiting: How many wait.
+        what: What it is, for people.
+    """
+
+    def __init__(self, most: int, waiting: int, what: str) -> None:
+        self._free = asyncio.Semaphore(most)
+        self._waits, self._waiting, self._what = 0, waiting, what
+
+    async def __aenter__(self) -> None:
+        if self._waits >= self._waiting:
+            raise RefusedError(503, f"too many {self._what} wait for their turn: ask again", {"Retry-After": "1"})
+        self._waits += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self._waits -= 1
+
+    async def __aexit__(self, *_: object) -> None:
+        self._free.release()

@@ -53,6 +53,11 @@ class Freshness:
     commits: Commits = field(default_factory=dict)
     max_age_ms: int | None = None
 
+    @property
+    def asks(self) -> bool:
+        """Whether Kafka may have to be asked."""
+        return self.consistency is Consistency.LATEST or self.max_age_ms is not None
+
 
 Wanting = tuple[Copy, Callable[[View], bool]]
 """A copy that does not have yet what a request asks for, and how to see when it does."""

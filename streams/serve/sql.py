@@ -8,8 +8,7 @@ and no objects of Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,35 +18,11 @@ from state.stores.codec import MAX_TIME
 from state.stores.spec import StoreKind
 from streams.application.store_rows import StoreRow
 from streams.errors import QueryError, SerdeError
-from streams.serdes.base import Serde
-from streams.serdes.by_type import DefaultKeySerde
-from streams.serdes.json_shown import shown_json, taken, value_of
-from streams.serdes.primitives import (
-    BooleanSerde,
-    BytesSerde,
-    Float32Serde,
-    Float64Serde,
-    Int16Serde,
-    Int32Serde,
-    Int64Serde,
-    StringSerde,
-)
 from streams.serve.reading import Point, ReadStore
 from streams.serve.requests import SqlLimits, parse_point, point_json
 from streams.serve.scans import Scan
 from streams.serve.sql_process import computed, parsed
-
-_TYPES: Mapping[type[Any], pa.DataType] = {
-    StringSerde: pa.string(),
-    DefaultKeySerde: pa.string(),
-    Int16Serde: pa.int64(),
-    Int32Serde: pa.int64(),
-    Int64Serde: pa.int64(),
-    Float32Serde: pa.float64(),
-    Float64Serde: pa.float64(),
-    BooleanSerde: pa.bool_(),
-    BytesSerde: pa.binary(),
-}
+from streams.serve.tables import table_of, type_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,45 +144,10 @@ class Query:
             rows = [row for part in loaded[store.name] for row in part.rows]
             count += len(rows)
             check_rows(store, count, limits)
-            tables[store.name] = _table(store, rows)
+            tables[store.name] = table_of(store, rows)
         found = computed(self._text, tables, limits)
         points = tuple(point for store in self.stores for part in loaded[store.name] for point in part.points)
         return SqlResult(found["columns"], found["rows"], points, count)
-
-
-def _table(store: ReadStore, rows: Sequence[StoreRow]) -> tuple[pa.Table, list[str]]:
-    """The rows of a store as a table, and its columns that are JSON."""
-    columns = {
-        "key": _column([row.key for row in rows], store.reader.key_serde),
-        "value": _column([row.value for row in rows], store.reader.value_serde),
-    }
-    times: list[tuple[str, Callable[[StoreRow], int | None]]] = []
-    if store.kind.timestamped:
-        times.append(("timestamp", lambda row: row.timestamp))
-    if store.kind.segmented:
-        times += [("window_start", lambda row: row.window_start), ("window_end", lambda row: row.window_end)]
-    columns |= {name: (pa.array(map(time, rows), pa.int64()), False) for name, time in times}
-    table = pa.table({name: array for name, (array, _) in columns.items()})
-    return table, [name for name, (_, is_json) in columns.items() if is_json]
-
-
-def _column(cells: Sequence[Any], serde: Serde) -> tuple[pa.Array, bool]:
-    """A column, and whether it is JSON."""
-    kind = _type_of(serde)
-    if kind is not None:
-        # Values that are computed of the stored ones may have another type.
-        with suppress(pa.ArrowInvalid, pa.ArrowTypeError, SerdeError):
-            if kind in (pa.binary(), pa.float64()):
-                # In JSON, these are texts: all bytes, and what is not finite.
-                cells = [value_of(serde, "", cell) for cell in cells]
-            return pa.array(cells, kind), False
-    texts = (None if cell is None else shown_json(cell).decode() for cell in cells)
-    return pa.array(texts, pa.string()), True
-
-
-def _type_of(serde: Serde) -> pa.DataType | None:
-    """The type of a column; None: it is JSON."""
-    return _TYPES.get(type(taken(serde)))
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
@@ -277,7 +217,7 @@ def _constant(node: Mapping[str, Any]) -> Any:
 
 def _key(store: ReadStore, value: Any) -> bytes | None:
     """The bytes of a key that equals a constant; None: any key may, because DuckDB would convert one of them first."""
-    kind = _type_of(store.reader.key_serde)
+    kind = type_of(store.reader.key_serde)
     wanted = {pa.string(): str, pa.int64(): int}.get(kind)
     if wanted is None or type(value) is not wanted:
         return None

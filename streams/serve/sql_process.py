@@ -14,7 +14,8 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -65,12 +66,12 @@ def parsed(text: str) -> dict[str, Any]:
     return found
 
 
-def computed(text: str, tables: Mapping[str, tuple[pa.Table, Sequence[str]]], limits: Any) -> Any:
+def computed(text: str, tables: Mapping[str, pa.Table], limits: Any) -> Any:
     """The result of a query: columns, rows.
 
     Args:
         text: The SQL.
-        tables: Name -> rows, and the columns that are JSON.
+        tables: Name -> rows; texts that are JSON are `arrow.json`, which DuckDB knows.
         limits: What it may cost (`SqlLimits`).
 
     Raises:
@@ -83,10 +84,56 @@ def computed(text: str, tables: Mapping[str, tuple[pa.Table, Sequence[str]]], li
         "seconds": limits.seconds,
         "rows": limits.result_rows,
         "bytes": limits.result_bytes,
-        "tables": [[name, list(as_json)] for name, (_, as_json) in tables.items()],
+        "tables": list(tables),
     }
     with _runners(limits.memory).one(limits.seconds) as process:
-        return process.ask(asked, [_written(table) for table, _ in tables.values()], limits.seconds)
+        return process.ask(asked, list(map(_written, tables.values())), limits.seconds)
+
+
+class _Alarms:
+    """Calls something when time is up, from one thread that stays: to start one for each query would cost as much as the query."""
+
+    _LOOK_S = 0.05
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._set: dict[object, tuple[float, Callable[[], object]]] = {}
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def at(self, seconds: float, call: Callable[[], object]) -> Iterator[None]:
+        """Calls it after so long, once, unless the block has ended: then it is not called any more."""
+        name = object()
+        with self._lock:
+            self._set[name] = time.monotonic() + seconds, call
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._look, name="sql-alarms", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._set.pop(name, None)
+
+    def _look(self) -> None:
+        quiet = 0
+        while True:
+            time.sleep(self._LOOK_S)
+            with self._lock:
+                now_s = time.monotonic()
+                for name, (at_s, call) in list(self._set.items()):
+                    if at_s <= now_s:
+                        del self._set[name]
+                        call()
+                quiet = 0 if self._set else quiet + 1
+                if quiet * self._LOOK_S > _IDLE_S:
+                    self._thread = None
+                    return
+
+
+_IDLE_S = 10.0
+"""After so long without a query the thread ends, until there is one."""
+_at = _Alarms().at
 
 
 class _Process:
@@ -145,18 +192,15 @@ class _Process:
         """Its next answer; None: it has ended, or was killed after so long."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        timer = threading.Timer(seconds, self._kill)
-        timer.start()
-        try:
-            if asked is not None:
-                _write(self._process.stdin, orjson.dumps(asked), *frames)
-            data = _read(self._process.stdout)
-            return None if data is None else loads(data)
-        except (OSError, ValueError):
-            # It went away within a message.
-            return None
-        finally:
-            timer.cancel()
+        with _at(seconds, self._kill):
+            try:
+                if asked is not None:
+                    _write(self._process.stdin, orjson.dumps(asked), *frames)
+                data = _read(self._process.stdout)
+                return None if data is None else loads(data)
+            except (OSError, ValueError):
+                # It went away within a message.
+                return None
 
     def _kill(self) -> None:
         self._killed = True
@@ -253,7 +297,7 @@ def main() -> None:
     _write(said, b"{}")
     while (data := _read(given)) is not None:
         asked = orjson.loads(data)
-        tables = [(name, as_json, _read(given)) for name, as_json in asked.get("tables", ())]
+        tables = [(name, _read(given)) for name in asked.get("tables", ())]
         _write(said, _answered(database, asked, tables))
 
 
@@ -265,8 +309,8 @@ def _answered(database: DuckDBPyConnection, asked: Mapping[str, Any], tables: Se
         with database.cursor() as cursor:
             if asked["do"] == "parse":
                 return orjson.dumps({"answer": _tree(cursor, asked["sql"])})
-            for name, as_json, rows in tables:
-                _register(cursor, name, as_json, rows)
+            for name, rows in tables:
+                cursor.register(name, pa.ipc.open_stream(rows).read_all())
             return shown_json({"answer": _computed(cursor, asked)})
     except QueryError as error:
         return orjson.dumps({"error": str(error)})
@@ -290,37 +334,23 @@ def _tree(cursor: DuckDBPyConnection, text: str) -> Any:
     return tree
 
 
-def _register(cursor: DuckDBPyConnection, name: str, as_json: Sequence[str], rows: bytes) -> None:
-    """Makes rows a table."""
-    table = pa.ipc.open_stream(rows).read_all()
-    cursor.register(f"{name} rows", table)
-    columns = (f'"{one}"::JSON AS "{one}"' if one in as_json else f'"{one}"' for one in table.column_names)
-    quoted = name.replace('"', '""')
-    cursor.execute(f'CREATE TEMP VIEW "{quoted}" AS SELECT {", ".join(columns)} FROM "{quoted} rows"')
-
-
 def _computed(cursor: DuckDBPyConnection, asked: Mapping[str, Any]) -> dict[str, Any]:
     from streams.serdes.json_shown import shown_json
 
     seconds, most_rows, most_bytes = asked["seconds"], asked["rows"], asked["bytes"]
-    timer = threading.Timer(seconds, cursor.interrupt)
-    timer.start()
     rows: list[Any] = []
     size = 0
-    try:
-        with _explained(f"the query takes longer than {seconds:g} s"):
-            answer = cursor.execute(asked["sql"])
-            description = answer.description or ()
-            while some := answer.fetchmany(_AT_A_TIME):
-                found = _cells(description, some)
-                size += len(shown_json(found))
-                rows += found
-                if len(rows) > most_rows:
-                    raise QueryError(f"the result has more than {most_rows} rows: aggregate, or add a LIMIT")
-                if size > most_bytes:
-                    raise QueryError(f"the result has more than {most_bytes} bytes: aggregate, or add a LIMIT")
-    finally:
-        timer.cancel()
+    with _at(seconds, cursor.interrupt), _explained(f"the query takes longer than {seconds:g} s"):
+        answer = cursor.execute(asked["sql"])
+        description = answer.description or ()
+        while some := answer.fetchmany(_AT_A_TIME):
+            found = _cells(description, some)
+            size += len(shown_json(found))
+            rows += found
+            if len(rows) > most_rows:
+                raise QueryError(f"the result has more than {most_rows} rows: aggregate, or add a LIMIT")
+            if size > most_bytes:
+                raise QueryError(f"the result has more than {most_bytes} bytes: aggregate, or add a LIMIT")
     return {"columns": [column[0] for column in description], "rows": rows}
 
 

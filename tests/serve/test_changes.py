@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 
 from state.errors import KafkaClientError
 from streams.errors import CursorExpiredError, QueryError
+from streams.serdes.json_text import loads
 from streams.serve.app import Api
 from streams.serve.feed.changes import ChangeFeed
 from streams.serve.scans import Scan
@@ -28,7 +29,7 @@ def changes_of(driver, store="counts", **options):
 
 
 def flat(changes):
-    return [(row.key, row.value) for change in changes for row in change.rows]
+    return [(row["key"], row["value"]) for change in changes for row in map(loads, change.rows)]
 
 
 def test_each_commit_is_an_event_of_its_task(driver):
@@ -131,11 +132,13 @@ def test_windows_sessions_versions_and_deletions(driver):
     prices = driver.create_input_topic("prices")
     prices.pipe_input("apple", 10, 1_000)
     prices.pipe_input("apple", None, 2_000)
-    (window,) = [row for change in feeds["windows"].next() for row in change.rows]
-    assert (window.key, window.value, window.window_start, window.window_end) == ("k001", 2, 10_000, 20_000)
-    sessions = [row for change in feeds["sessions"].next() for row in change.rows]
-    assert (sessions[-1].window_start, sessions[-1].window_end, sessions[-1].value) == (11_000, 13_000, 2)
-    history = [(row.value, row.timestamp) for change in feeds["history"].next() for row in change.rows]
+    (window,) = [loads(row) for change in feeds["windows"].next() for row in change.rows]
+    assert (window["key"], window["value"], window["window"]) == ("k001", 2, {"start": 10_000, "end": 20_000})
+    sessions = [loads(row) for change in feeds["sessions"].next() for row in change.rows]
+    assert (sessions[-1]["window"], sessions[-1]["value"]) == ({"start": 11_000, "end": 13_000}, 2)
+    history = [
+        (row["value"], row["timestamp"]) for change in feeds["history"].next() for row in map(loads, change.rows)
+    ]
     assert history == [(10, 1_000), (None, 2_000)]
 
 

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from streams.errors import NotUpToBoundError, QueryError, ServeError, StoreNotReadyError
 from streams.serve.app import Api
 from streams.serve.client import AsyncStoreClient, ClientRow, StoreClient
-from streams.serve.position import Commit
+from streams.serve.position import Commit, commits_text
 from streams.serve.requests import Limits
 from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
@@ -73,7 +73,7 @@ def test_a_client_never_goes_back_to_an_older_commit(client, driver):
     sub = driver.served().store("counts").sub
     ((place, commit),) = counts._commits.items()
     assert (place, commit.version) == ((sub, task), 2)
-    counts._commits[sub, task] = commit._replace(version=3)
+    counts._see(commits_text({(sub, task): commit._replace(version=3)}))
     with pytest.raises(NotUpToBoundError, match="has not reached"):
         counts.get("k007")
     assert counts.get("k007", consistency="any") == 2
@@ -87,14 +87,14 @@ def test_a_client_goes_on_after_the_application_was_reset(client, served):
     store = served.store("counts")
     task = store.task_of(b"k007")
     of_before = Commit(7, "0123abcd")
-    counts._commits[store.sub, task] = of_before
+    counts._see(commits_text({(store.sub, task): of_before}))
     # Some time after the question, the copy has looked for commits once more: what it has is what there is.
     with looking_again(served, after_s=0.3):
         assert counts.get("k007") == 1
     assert counts._commits[store.sub, task] == Commit(1, store.points([task])[0].life)
     assert counts.get("k007") == 1
     hasty = client("counts", wait="10ms")
-    hasty._commits[store.sub, task] = of_before
+    hasty._see(commits_text({(store.sub, task): of_before}))
     with pytest.raises(NotUpToBoundError, match="7@0123abcd"):
         hasty.get("k007")
 
@@ -154,3 +154,74 @@ def test_another_server_answers_for_one_that_is_gone(application):
                 await AsyncStoreClient(gone, "counts", http=http).get("k007")
 
     asyncio.run(reads())
+
+
+@contextmanager
+def answering(*answers: bytes | None):
+    """A server that gives these answers, whatever is asked; None: it closes the connection. Its address, and what it was asked."""
+    asked: list[bytes] = []
+    left = list(answers)
+
+    def serve():
+        while left:
+            connection, _ = listener.accept()
+            with connection:
+                while left and (data := connection.recv(65536)):
+                    asked.append(data)
+                    answer = left.pop(0)
+                    if answer is None:
+                        break
+                    for part in answer.split(b"|"):
+                        connection.sendall(part)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
+        thread.join(5)
+
+
+def with_length(value: int) -> bytes:
+    body = b'{"key":"a","value":%d}' % value
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def test_a_connection_stays_open_and_answers_may_come_in_parts():
+    chunked = (
+        b'HTTP/1.1 200 OK\r\nTransfer-Encoding: |chunked\r\n\r\n12\r\n{"key":"a","value"|\r\n3\r\n:2}\r\n0\r\n\r\n'
+    )
+    with answering(with_length(1), chunked, with_length(3)) as (url, asked):
+        store = StoreClient(url, "counts", value=int, token="some-token-of-mine")
+        assert [store.get("a/b") for _ in range(3)] == [1, 2, 3]
+        assert [len(idle) for idle in store._http._idle.values()] == [1]
+        store.close()
+    line, *headers = asked[0].split(b"\r\n")
+    assert line == b"GET /v1/stores/counts/keys/%22a%2Fb%22?wait=5s&keys=json HTTP/1.1"
+    assert b"Authorization: Bearer some-token-of-mine" in headers
+
+
+def test_a_connection_that_was_closed_meanwhile_is_opened_again():
+    with answering(with_length(1), None, with_length(2)) as (url, asked):
+        store = StoreClient(url, "counts", value=int)
+        assert [store.get("a"), store.get("a")] == [1, 2]
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize("answer", [None, b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"])
+def test_a_server_that_gives_no_answer_is_passed_over(answer):
+    """Half an answer is none, and nothing is asked twice of a server that has begun to answer."""
+    with answering(answer) as (bad, asked), answering(with_length(5)) as (good, _):
+        assert StoreClient([bad, good], "counts", value=int).get("a") == 5
+    assert len(asked) == 1
+
+
+def test_headers_cannot_be_smuggled_into_a_request():
+    with pytest.raises(QueryError, match="line break"):
+        StoreClient("http://127.0.0.1:1", "counts").get("a", position="x\r\nHost: evil")
+
+
+def test_proxies_are_for_the_library_that_knows_them(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    assert isinstance(StoreClient("http://store.example", "counts")._http, httpx2.Client)
+    monkeypatch.setenv("no_proxy", "store.example")
+    assert not isinstance(StoreClient("http://store.example", "counts")._http, httpx2.Client)

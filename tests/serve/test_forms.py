@@ -48,7 +48,7 @@ from streams.serve.app import Api
 from streams.serve.client import StoreClient
 from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
-from tests.serve.test_key_reads import serving
+from tests.serve.test_at_once import serving
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from streams.testing import TopologyTestDriver
 from tests.serve.test_reading import NAMES, build, click
 
 QUICK = SqlLimits(seconds=0.5)
-ROWS = {"rows": (pa.table({"key": ["a", "b"], "value": ['{"n": 1}', None]}), ["value"])}
+_JSON = pa.field("value", pa.string(), metadata={"ARROW:extension:name": "arrow.json", "ARROW:extension:metadata": ""})
+ROWS = {"rows": pa.table([["a", "b"], ['{"n": 1}', None]], pa.schema([("key", pa.string()), _JSON]))}
 
 
 def ask(sql, tables=ROWS, limits=QUICK):

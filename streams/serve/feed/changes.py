@@ -20,7 +20,6 @@ from state.restore.restorer import ChangelogSource
 from state.stores.codec import split_session_key, split_window_key
 from state.stores.dump import DumpRow
 from state.stores.spec import StoreKind
-from streams.application.store_rows import StoreRow
 from streams.errors import CursorExpiredError, QueryError
 from streams.serve.copies import View
 from streams.serve.reading import Point, ReadStore
@@ -56,7 +55,7 @@ class StoreChange:
         id: Where to continue behind these rows; empty: not here, because rows that existed before are still being given.
     """
 
-    rows: tuple[StoreRow, ...]
+    rows: tuple[bytes, ...]
     point: Point
     id: str = ""
 
@@ -131,22 +130,25 @@ class ChangeFeed:
 
     def initial(self, scan: Scan) -> Iterator[StoreChange]:
         """The rows of a scan as they are now; what changes from there on comes with `next`."""
-        shown = self.store.reader.shown
+
+        def of_task(row: DumpRow, task: int) -> tuple[int, bytes]:
+            return task, self.store.reader.text(row, task)
+
         tasks = [task for task in self.store.tasks_of(scan) if task in self._tasks]
         with ExitStack() as reading:
             # The places belong to the commits that the rows are of, whatever is committed meanwhile.
             views = {task: reading.enter_context(self.store.copy(task).reading()) for task in tasks}
             self._places |= {task: self._end(task, view) for task, view in views.items()}
             versions = {task: view.version for task, view in views.items()}
-            answer = self.store.page(replace(self.store.asked(scan, None), versions=versions), shown, tasks)
+            answer = self.store.page(replace(self.store.asked(scan, None), versions=versions), of_task, tasks)
         while True:
             for point in answer.points:
-                rows = tuple(row for row in answer.rows if row.task == point.task)
+                rows = tuple(row for task, row in answer.rows if task == point.task)
                 if rows:
                     yield StoreChange(rows, point)
             if answer.cursor is None:
                 return
-            answer = self.store.page(self.store.asked(scan, answer.cursor), shown, tasks)
+            answer = self.store.page(self.store.asked(scan, answer.cursor), of_task, tasks)
 
     def pending(self) -> bool:
         """Whether a commit has come since the last call of `next`."""
@@ -175,7 +177,7 @@ class ChangeFeed:
         if end.offset < start.offset:
             # What was seen comes from another process, whose copy was ahead of this one.
             return
-        rows: list[StoreRow] = []
+        rows: list[bytes] = []
         size = 0
         for columns in self._source.read(self._topic, task, start.offset, end.offset):
             for offset, row in self._rows(columns):
@@ -186,7 +188,7 @@ class ChangeFeed:
                     rows, size = [], 0
                 if wanted:
                     size += more
-                    rows.append(self.store.reader.shown(row, task))
+                    rows.append(self.store.reader.text(row, task))
         self._places[task] = end
         if rows:
             yield StoreChange(tuple(rows), point, self.id)
