@@ -1,6 +1,7 @@
 """Few rows go past Arrow and RocksDB's columns: what comes of them is the same as of many."""
 
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from unittest import mock
 
@@ -47,7 +48,8 @@ def both_ways(function, *modules):
             return type(error), str(error)
 
     found = result()
-    patches = [mock.patch(f"{module}.FEW_ROWS", -1) for module in modules]
+    bounds = [(import_module(module), name) for module in modules for name in ("FEW_ROWS", "FEW_CELLS")]
+    patches = [mock.patch.object(module, name, -1) for module, name in bounds if hasattr(module, name)]
     for patch in patches:
         patch.start()
     try:
