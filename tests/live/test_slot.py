@@ -308,21 +308,6 @@ def test_an_idle_slot_looks_once_in_several_intervals_and_hears_its_driver_at_on
     assert time.monotonic() - began < 30.0
 
 
-def test_a_restore_counts_in_the_first_report_only() -> None:
-    world = World(copy("left", "right"))
-    world.send("left", [(b"a", 1), (b"b", 2)])
-    reports = []
-    with world.task() as task:
-        task.tally.restore = RestoreFigures(7)
-        for _ in range(2):
-            world.readers["left"].due, world.readers["right"].due = 1, 1
-            world.step(task)
-            tally, task.tally = task.tally, Tally()
-            reports.append(report_of(task, tally))
-            assert task.access.stores.report is None
-    assert [report.restore for report in reports] == [RestoreFigures(7), None]
-
-
 def test_a_step_of_all_tasks_is_one_commit_and_a_long_one_is_committed_without_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
