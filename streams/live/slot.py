@@ -229,7 +229,8 @@ class Slot:
         if self._committing is None and due > now:
             seconds = min(seconds, due - now)
         elif self._committing is None:
-            seconds *= IDLE_INTERVALS
+            # The last step's report is told in time.
+            seconds = min(seconds * IDLE_INTERVALS, max(self._reported + REPORT_EVERY_S - now, 0.0))
             seconds = min(seconds, *(task.rests_s for task in self._tasks if not self._is_paused(task)), seconds)
         self._wake.wait(seconds)
 
