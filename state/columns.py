@@ -6,10 +6,10 @@ Columns, because a Python object per record costs more than reading and processi
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from struct import pack
+from struct import Struct, pack
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -81,6 +81,8 @@ class RecordColumns:
 
 FEW_ROWS = 8
 """Up to so many rows cost less as objects, one by one, than the calls for a column of them."""
+FEW_CELLS = 100
+"""Up to so many cells are cut and joined for less as `bytes` than by compiled code, whose calls cost the same for any number."""
 
 
 _BINARY = pa.binary()
@@ -88,13 +90,13 @@ _BINARY = pa.binary()
 
 def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
     """A column of these values, with 64-bit offsets from 2 GiB on, where Arrow would otherwise split it into chunks."""
-    if len(values) <= FEW_ROWS and (found := _few_cells(values)) is not None:
+    if len(values) <= FEW_CELLS and (found := _few_cells(values)) is not None:
         return found
     return one_piece(pa.array(values, _BINARY))
 
 
 def _few_cells(values: Sequence[bytes | None]) -> pa.BinaryArray | None:
-    """A column of few values, for which Arrow's own function takes three times as long; None: it is needed."""
+    """A column of few values, for which Arrow's own function takes longer; None: it is needed."""
     nulls = values.count(None)
     cells = [cell or b"" for cell in values] if nulls else values
     try:
@@ -105,9 +107,17 @@ def _few_cells(values: Sequence[bytes | None]) -> pa.BinaryArray | None:
         return None
     valid = None
     if nulls:
-        valid = pa.py_buffer(bytes([sum(1 << row for row, cell in enumerate(values) if cell is not None)]))
+        bits = sum(1 << row for row, cell in enumerate(values) if cell is not None)
+        valid = pa.py_buffer(bits.to_bytes((len(values) + 7) // 8, "little"))
     buffers = [valid, pa.py_buffer(pack(f"{len(ends)}i", *ends)), pa.py_buffer(data)]
     return pa.BinaryArray.from_buffers(_BINARY, len(values), buffers, nulls)
+
+
+def column_of(cells: Sequence[bytes], rows: npt.NDArray[Any]) -> BinaryColumn:
+    """The column of these of some cells."""
+    if len(rows) <= FEW_CELLS:
+        return binary_column([cells[row] for row in rows.tolist()])
+    return binary_column(cells).take(number_column(rows))
 
 
 def cells_of(values: Sequence[bytes | None]) -> pa.BinaryArray:
@@ -210,6 +220,31 @@ class BinaryCells:
             self._valid = np.ascontiguousarray(column.is_valid(), np.uint8)
             validity = address_of(self._valid)
         self.addresses = (address_of(self._ends), start, validity)
+
+
+def valid_rows(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Whether each cell is not null."""
+    if not column.null_count:
+        return np.ones(len(column), np.bool_)
+    valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def dictionary_of(column: BinaryColumn) -> pa.DictionaryArray:
+    """The column with each of its distinct cells once."""
+    if len(column) > FEW_CELLS or column.null_count:
+        return column.dictionary_encode()
+    cells = column.to_pylist()
+    numbers = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
+    codes = np.array(list(map(numbers.__getitem__, cells)), np.int32)
+    return pa.DictionaryArray.from_arrays(number_column(codes), binary_column(list(numbers)))
+
+
+def codes_in(keys: pa.DictionaryArray, null: int) -> npt.NDArray[np.int32]:
+    """The code of each row, `null` for null."""
+    codes = keys.indices if not keys.indices.null_count else keys.indices.fill_null(null)
+    found: npt.NDArray[np.int32] = codes.to_numpy()
+    return found
 
 
 def rows_where(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
@@ -365,6 +400,11 @@ def packed(numbers: Int64s) -> pa.BinaryArray:
     return pa.BinaryArray.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(bounds), pa.py_buffer(data)])
 
 
+def long_cells(*numbers: Int64s) -> Iterator[bytes]:
+    """The numbers of each row next to each other, each as 8 bytes, big endian."""
+    return map(Struct(f">{len(numbers)}q").pack, *(column.tolist() for column in numbers))
+
+
 def joined(*parts: Any) -> pa.BinaryArray:
     """Columns (or constants) joined row by row; null where any part is null."""
     return pc.binary_join_element_wise(*parts, NOTHING)
@@ -379,10 +419,11 @@ def numbers_at(column: pa.BinaryArray, place: int) -> Int64s:
 
 def sliced(column: pa.BinaryArray, front: int, back: int = 0) -> pa.BinaryArray:
     """The cells without their first and last bytes (each cell must have that many); null where the column is null."""
-    if len(column) <= FEW_ROWS:
+    if len(column) <= FEW_CELLS:
         cells = column.to_pylist()
-        return binary_column([cell if cell is None else cell[front : len(cell) - back] for cell in cells])
-    addresses, buffers = BinaryCells(column), ColumnBuffers(len(column), _bytes(column))
+        part = slice(front, -back or None)
+        return binary_column([cell if cell is None else cell[part] for cell in cells])
+    addresses, buffers = BinaryCells(column), ColumnBuffers(len(column), data_bytes(column))
     counters = np.zeros(COUNTERS, np.int64)
     table = np.array([(*addresses.addresses, 0), buffers.addresses], np.int64)
     _slice_cells(table[:1], len(column), front, back, table[1:], counters)
@@ -400,14 +441,15 @@ def replaced(column: BinaryColumn, rows: Int64s, cells: BinaryColumn) -> BinaryC
 
 def prefix_ends(column: pa.BinaryArray) -> pa.BinaryArray:
     """For each cell the smallest bytes above all that start with it; no cell may be all 0xff."""
-    cells, buffers = BinaryCells(column), ColumnBuffers(len(column), _bytes(column))
+    cells, buffers = BinaryCells(column), ColumnBuffers(len(column), data_bytes(column))
     counters = np.zeros(COUNTERS, np.int64)
     table = np.array([(*cells.addresses, 0), buffers.addresses], np.int64)
     _end_cells(table[:1], len(column), table[1:], counters)
     return buffers.array(len(column), int(counters[BYTES]), 0)
 
 
-def _bytes(column: pa.BinaryArray) -> int:
+def data_bytes(column: pa.BinaryArray) -> int:
+    """How many bytes the cells have."""
     if not len(column):
         return 0
     ends = np.frombuffer(column.buffers()[1], np.int32)

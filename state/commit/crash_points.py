@@ -127,14 +127,14 @@ class CrashPoints:
 
     def armed(self, point: str, task: int, version: int) -> bool:
         """Whether `reach` would cause a fault here. Only then is what the point promises to be durable flushed first."""
-        if not any(fault.is_at(point, task, version) for fault in self.faults):
+        if not self.faults or not any(fault.is_at(point, task, version) for fault in self.faults):
             return False
         due = self._due(self._happened())
         return due is not None and due.is_at(point, task, version)
 
     def reach(self, point: str, task: int, version: int) -> None:
         """Kills or freezes the process if a fault is due at this point."""
-        if not any(fault.is_at(point, task, version) for fault in self.faults):
+        if not self.faults or not any(fault.is_at(point, task, version) for fault in self.faults):
             return
         fault = self._claim(point, task, version)
         if fault is not None:

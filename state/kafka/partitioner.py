@@ -84,8 +84,11 @@ def choose_partitions(
     found = partition_for_keys(keys if partition_keys is None else partition_keys, partitions)
     if chosen is not None:
         found = np.where(chosen < 0, found, chosen)
+    keyless = found < 0
+    if not keyless.any():
+        return found
     turns = ((turn + np.arange(len(found))) % partitions).astype(np.int32)
-    return np.where(found < 0, turns, found)
+    return np.where(keyless, turns, found)
 
 
 @kernel

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import Int64s, joined, numbers_at, prefix_ends, sliced
+from state.columns import FEW_CELLS, Int64s, binary_column, joined, numbers_at, prefix_ends, sliced
 from state.sorting import numbered, sorted_rows
 from state.stores.codec import (
     MAX_SEQUENCE,
@@ -33,6 +33,7 @@ from state.stores.codec import (
 from state.stores.segments import (
     SEGMENT_PREFIX,
     Segments,
+    distinct,
     key_ranges,
     own_rows,
     ranges_by_segment,
@@ -395,26 +396,33 @@ class WindowBytesStore:
             starts, filed, timestamps = starts[counted], filed[counted], timestamps[counted]
         if not len(keys):
             return
+        if not self._duplicates:
+            for segment in distinct(filed):
+                segments.touch(segment)
+            self._buffer.put_columns(self._local_keys(keys, starts, filed), values, timestamps)
+            return
         found, places = np.unique(filed, return_inverse=True)
         fronts = joined(segment_prefixes(segments, filed), keys, suffixes((starts, ">i8")))
-        if self._duplicates:
-            newest = np.array([segments.newest_ms(segment) for segment in found.tolist()])
-            sequences = suffixes((self._next_sequences(fronts, starts <= newest[places]), ">i4"))
-            for place, segment in enumerate(found.tolist()):
-                segments.touch_at(segment, int(starts[places == place].max()))
-        else:
-            sequences = pa.scalar(bytes(4), pa.binary())
-            for segment in found.tolist():
-                segments.touch(segment)
+        newest = np.array([segments.newest_ms(segment) for segment in found.tolist()])
+        sequences = suffixes((self._next_sequences(fronts, starts <= newest[places]), ">i4"))
+        for place, segment in enumerate(found.tolist()):
+            segments.touch_at(segment, int(starts[places == place].max()))
         self._buffer.put_columns(joined(fronts, sequences), values, timestamps)
+
+    def _local_keys(self, keys: pa.BinaryArray, starts: Int64s, filed: Int64s) -> pa.BinaryArray:
+        """The local keys of the first rows of n >= 1 windows."""
+        if len(keys) <= FEW_CELLS:
+            suffixes_of = map(pack_window_suffix, starts.tolist(), repeat(0))
+            parts = zip(self._segments.prefixes(filed), keys.to_pylist(), suffixes_of, strict=True)
+            return binary_column(list(map(b"".join, parts)))
+        return joined(segment_prefixes(self._segments, filed), keys, suffixes((starts, ">i8"), (0, ">i4")))
 
     def fetch_columns(self, keys: pa.BinaryArray, starts: Int64s) -> pa.BinaryArray:
         """The local values of a column of windows, null where there is none (`fetch` for a column)."""
         if not len(keys):
             return keys
         filed = starts // self._width
-        suffix = suffixes((starts, ">i8"), (0, ">i4"))
-        values = self._buffer.get_columns(joined(segment_prefixes(self._segments, filed), keys, suffix))
+        values = self._buffer.get_columns(self._local_keys(keys, starts, filed))
         alive = filed >= self._segments.bound
         return values if alive.all() else pc.if_else(pa.array(alive), values, pa.scalar(None, pa.binary()))
 
@@ -587,7 +595,7 @@ class SessionBytesStore:
                 *(c[alive] for c in (starts, ends, filed, timestamps)),
             )
             values = values.filter(alive)
-        for segment in np.unique(filed).tolist():
+        for segment in distinct(filed):
             self._segments.touch(segment)
         suffix = suffixes((ends, ">i8"), (starts, ">i8"))
         self._buffer.put_columns(joined(segment_prefixes(self._segments, filed), keys, suffix), values, timestamps)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,11 @@ class Segments:
         if prefix is None:
             prefix = self._prefixes[segment] = pack_segment_prefix(self._store_id, segment)
         return prefix
+
+    def prefixes(self, filed: Int64s) -> Iterator[bytes]:
+        """`prefix` of each of n >= 1 rows' segments."""
+        same = distinct(filed)
+        return repeat(self.prefix(same[0]), len(filed)) if len(same) == 1 else map(self.prefix, filed.tolist())
 
     def touch(self, segment: int) -> None:
         """Records that a row of the segment is written in this step."""
@@ -172,11 +178,17 @@ def suffixes(*numbers: tuple[Int64s | int, str]) -> pa.BinaryArray:
     return pa.BinaryArray.from_buffers(pa.binary(), count, buffers)
 
 
+def distinct(filed: Int64s) -> list[int]:
+    """The segments of n >= 1 rows, which are mostly the same one."""
+    first = int(filed[0])
+    return [first] if (filed == first).all() else np.unique(filed).tolist()
+
+
 def segment_prefixes(segments: Segments, filed: Int64s) -> pa.BinaryArray | pa.BinaryScalar:
-    """The first bytes of the local keys of rows in these segments."""
+    """The first bytes of the local keys of n >= 1 rows in these segments."""
+    if len(same := distinct(filed)) == 1:
+        return pa.scalar(segments.prefix(same[0]), pa.binary())
     found, places = np.unique(filed, return_inverse=True)
-    if len(found) == 1:
-        return pa.scalar(segments.prefix(int(found[0])), pa.binary())
     return pa.array([segments.prefix(segment) for segment in found.tolist()], pa.binary()).take(pa.array(places))
 
 

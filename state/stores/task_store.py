@@ -163,9 +163,10 @@ class TableStores:
         for keys, values in self.buffers[name].sorted_changes():
             dead = 0
             if segments is not None and segments.bound:
-                alive = pa.scalar(segments.prefix(segments.bound), pa.binary())
-                dead = pc.sum(pc.less(keys, alive)).as_py()
-            yield keys[dead:], values[dead:]
+                alive = segments.prefix(segments.bound)
+                if len(keys) and keys[0].as_py() < alive:
+                    dead = pc.sum(pc.less(keys, pa.scalar(alive, pa.binary()))).as_py()
+            yield (keys[dead:], values[dead:]) if dead else (keys, values)
 
     def _write(
         self,

@@ -28,6 +28,7 @@ from state.columns import (
     BinaryCells,
     Int64s,
     binary_column,
+    data_bytes,
     joined,
     numbers_at,
     packed,
@@ -144,8 +145,8 @@ class Block:
     @property
     def nbytes(self) -> int:
         keys, values, timestamps = self.columns
-        # The kernels' ends of the keys are as many as the timestamps.
-        return int(keys.nbytes + values.nbytes + 2 * timestamps.nbytes + self.order.nbytes)
+        # The kernels' ends of the keys are as many as the timestamps; Arrow's own of both columns are half of that.
+        return int(data_bytes(keys) + data_bytes(values) + 3 * timestamps.nbytes + self.order.nbytes)
 
     def sorted(self) -> tuple[pa.BinaryArray, pa.BinaryArray]:
         return self.sorted_by(self.columns.values)

@@ -27,6 +27,7 @@ from state.columns import (
     BinaryCells,
     ColumnBuffers,
     address_of,
+    binary_column,
 )
 from state.errors import StateError
 from state.tables import native_kernels as kernels
@@ -107,7 +108,7 @@ class DatabaseColumns:
             self._library.iter_destroy(iterator)
 
     def scan_part(self, lower: bytes, upper: bytes, rows: int, size: int) -> Columns:
-        lowers, uppers = (BinaryCells(pa.array([end], pa.binary())) for end in (lower, upper))
+        lowers, uppers = (BinaryCells(binary_column([end])) for end in (lower, upper))
         bounds = np.array([lowers.addresses, uppers.addresses], np.int64)
         iterator = self._library.create_iterator(self._database, self._options)
         try:

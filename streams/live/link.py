@@ -76,6 +76,11 @@ class Link:
             self._lose()
         return self._driver_ahead_ms > -inf
 
+    @property
+    def file(self) -> int:
+        """The open file from which `listen` reads."""
+        return self._connection.fileno()
+
     def bound(self, sub: str) -> Bound:
         """How far the tasks of a sub-topology may go."""
         return self._bounds.get(sub, UNSAID)

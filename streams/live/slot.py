@@ -42,6 +42,8 @@ transaction: so that this one is mostly short enough for its producer to be kept
 COMMITS = 2
 """Processing for a transaction may take this many times what the last commit took, up to that: where brokers are slow, tasks would
 otherwise wait for commits most of the time."""
+IDLE_INTERVALS = 10
+"""How many intervals a slot rests at most while nothing arrives. What arrives, and what the driver says, ends the rest."""
 LOOK_EVERY_S = 5.0
 """How often a task asks for new partitions, and where its own end, to find out that a client no longer hears anything."""
 
@@ -109,8 +111,12 @@ class Wake:
         with suppress(BlockingIOError):
             os.write(self.file, b"t")
 
+    def listen_to(self, file: int) -> None:
+        """From now on, what can be read from an open file ends a wait as well, and is left there."""
+        self._poll.register(file, select.POLLIN)
+
     def wait(self, seconds: float) -> None:
-        if self._poll.poll(seconds * 1000):
+        if any(file == self._reading for file, _ in self._poll.poll(seconds * 1000)):
             os.read(self._reading, 4096)
 
 
@@ -149,6 +155,7 @@ class Slot:
         with ExitStack() as opened:
             # It is closed last: readers write to it until they are closed.
             self._wake = opened.enter_context(Wake())
+            self._wake.listen_to(self._link.file)
             opened.enter_context(self._watch)
             self._shared = opened.enter_context(self._producer())
             self._left = opened.enter_context(ExitStack())
@@ -222,6 +229,8 @@ class Slot:
         if self._committing is None and due > now:
             seconds = min(seconds, due - now)
         elif self._committing is None:
+            # The last step's report is not late.
+            seconds = min(seconds * IDLE_INTERVALS, max(self._reported + REPORT_EVERY_S - now, 0.0))
             seconds = min(seconds, *(task.rests_s for task in self._tasks if not self._is_paused(task)), seconds)
         self._wake.wait(seconds)
 

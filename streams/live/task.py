@@ -41,6 +41,8 @@ GROUP_EVERY_S = 1.0
 each step, they would cost two more requests to the brokers, one after the other."""
 POLL_S = 0.004
 """How long a record waits at most before a task sees it whose readers cannot say that records arrive."""
+SOON_S = 0.1
+"""How long a task rests at most while records wait, as for the delay of a retry topic, or exist that its clients have not given."""
 TRIM_EVERY_S = 30.0
 LEAST_FETCHED_BYTES = 256 * 1024
 """How much a reader's client keeps for it at least, bytes."""
@@ -177,6 +179,8 @@ class LiveTask:
         """How long the task has nothing to do, if no reader says that records have arrived."""
         if self.is_held or self._answers or not self._woken or self._partitions.waits_for_others:
             return POLL_S
+        if any(one.waiting or one.expects_more for one in self._partitions):
+            return SOON_S
         return max(self._ticks.left(self._clock()), 0.0)
 
     @property

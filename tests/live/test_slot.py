@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from types import SimpleNamespace
@@ -27,6 +28,9 @@ class SpokenTo:
     """A link that stops nothing."""
 
     stopped, lost, paused = False, False, frozenset[str]()
+
+    def __init__(self) -> None:
+        self.file, self.said = os.pipe()
 
     def listen(self) -> None:
         """Nothing is said."""
@@ -267,6 +271,41 @@ def test_a_restore_is_told_even_if_the_lease_ends_before_the_first_step(monkeypa
     how = {message["restored"].how for message in opened}
     assert how == {"taken over from the replica in var, then 5 changelog records"}
     assert not any("report" in message for message in told)
+
+
+def test_what_the_driver_says_ends_a_wait_and_is_left_for_who_reads_it() -> None:
+    hears, speaks = os.pipe()
+    with Wake() as wake:
+        wake.listen_to(hears)
+        began = time.monotonic()
+        os.write(speaks, b"stop")
+        for _ in range(2):
+            wake.wait(30.0)
+        assert time.monotonic() - began < 15.0
+        assert os.read(hears, 10) == b"stop"
+
+
+def test_an_idle_slot_looks_once_in_several_intervals_and_hears_its_driver_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rests = list[float]()
+
+    class Idle(Task):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            self.rests_s = 60.0
+
+    def wait(self: Wake, seconds: float) -> None:
+        rests.append(seconds)
+        os.write(slot._link.said, b"stop")  # type: ignore[attr-defined]
+        real_wait(self, 30.0)
+        slot._link.stopped = len(rests) > 20
+
+    slot, real_wait, began = slot_of(Idle, monkeypatch), Wake.wait, time.monotonic()
+    monkeypatch.setattr(Wake, "wait", wait)
+    slot.run()
+    assert max(rests) == pytest.approx(slots.IDLE_INTERVALS * slot._job.interval_s)
+    assert time.monotonic() - began < 30.0
 
 
 def test_a_step_of_all_tasks_is_one_commit_and_a_long_one_is_committed_without_the_others(

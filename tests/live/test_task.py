@@ -25,7 +25,7 @@ from state.restore.task_stores import WorkerMemory
 from streams import BytesSerde, Consumed, JsonSerde, Materialized, Produced, StreamsBuilder
 from streams.errors import KeyPlacementError, NewPartitionsError
 from streams.live.partitions import SILENT_S, OwnPartition
-from streams.live.task import POLL_S, LiveTask
+from streams.live.task import POLL_S, SOON_S, LiveTask
 from streams.microbatch import global_tables
 from streams.microbatch.job import QueryJob
 from streams.microbatch.step import TaskAccess
@@ -346,6 +346,16 @@ def test_a_task_rests_until_records_arrive_or_a_tick_is_due(monkeypatch: pytest.
     with world.task() as task:
         world.run(task)
         assert task.rests_s == POLL_S, "its readers say nothing"
+
+
+def test_a_task_rests_shortly_while_records_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Arriving, "wake", lambda self, file: True)
+    world = World(copy("in"))
+    world.send("in", [(b"a", 5)])
+    with world.task(wakes=1) as task:
+        assert task.rests_s == SOON_S, "its client has not given the record"
+        world.run(task)
+        assert task.rests_s == inf
 
 
 def test_the_consumer_group_has_positions_once_a_second_and_at_the_end() -> None:

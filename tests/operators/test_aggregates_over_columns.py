@@ -32,6 +32,8 @@ from streams.operators.stores.codec import Codec
 from streams.testing import TopologyTestDriver
 from tests.operators.both_ways import HUGE, KINDS, Step, check, examples, steps
 
+MANY = 100
+"""More rows than there are: all of them are few."""
 CODEC = Codec("changelog", JsonSerde(), JsonSerde())
 modes = st.sampled_from(["strict", "compat"])
 WINDOWS = {
@@ -79,14 +81,14 @@ def counted(windows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("few", [0, accumulators.FEW], ids=["arrays", "objects"])
+@pytest.mark.parametrize("few", [0, MANY], ids=["arrays", "objects"])
 @pytest.mark.parametrize("kind", WINDOWS)
 @examples
 @given(st.data())
 def test_built_in_aggregates(kind, few, data):
     windows = data.draw(WINDOWS[kind] | FAR["sliding"] if kind == "sliding" else WINDOWS[kind])
     retention = data.draw(st.sampled_from([None, 10_000])) if kind == "sessions" else None
-    with patch.object(accumulators, "FEW", few):
+    with patch.multiple(accumulators, FEW=few, FEW_CELLS=few):
         check(many(windows, retention), data.draw(steps()), mode=data.draw(modes))
 
 
@@ -204,7 +206,7 @@ def test_few_rows_are_added_and_written_as_many_are(data, before, bare):
     slots = np.unique(groups)[::-1]
 
     def written(few):
-        with patch.object(accumulators, "FEW", few):
+        with patch.multiple(accumulators, FEW=few, FEW_CELLS=few):
             made = accumulators_of(fields, found, [one[0] for one in known] if bare else known, 4, len(at))
             made.apply(at, groups)
             made.check()
@@ -216,4 +218,4 @@ def test_few_rows_are_added_and_written_as_many_are(data, before, bare):
         arrays = written(0)
     except OneByOne:
         return  # the definition decides
-    assert written(accumulators.FEW) == arrays
+    assert written(MANY) == arrays

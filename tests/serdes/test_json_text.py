@@ -21,7 +21,7 @@ from streams.errors import SerdeError
 from streams.serdes.base import comes_back, kept
 from streams.serdes.columns import write_all
 from streams.serdes.json import JsonSerde, JsonWithKeys
-from streams.serdes.json_text import loads
+from streams.serdes.json_text import dumps, dumps_all, loads
 
 PLAIN, KEPT, WITH_KEYS = JsonSerde(), kept(JsonSerde()), kept(JsonWithKeys())
 
@@ -102,6 +102,20 @@ def test_many_values_are_kept_or_refused_like_one(values):
         together = write_all(KEPT, "t", values)
     except SerdeError as error:
         with pytest.raises(SerdeError, match="^" + re.escape(str(error)) + "$"):
+            one_by_one()
+    else:
+        assert together == one_by_one()
+
+
+@given(st.lists(any_values | json_values, max_size=5))
+def test_many_values_are_written_like_one(values):
+    def one_by_one():
+        return [None if value is None else dumps(value) for value in values]
+
+    try:
+        together = dumps_all(values)
+    except (TypeError, ValueError) as error:
+        with pytest.raises(type(error), match="^" + re.escape(str(error)) + "$"):
             one_by_one()
     else:
         assert together == one_by_one()

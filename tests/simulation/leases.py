@@ -8,6 +8,7 @@ Requests to commit that were sent twice arrive a second time at any later event.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
@@ -90,11 +91,16 @@ class AtOnce(Executor):
         return done
 
 
+SILENT = os.pipe()[0]
+"""An open file from which nothing can ever be read."""
+
+
 class SimulatedLink:
     """What a slot hears (`streams.live.slot.Link`): its lease ends once nothing is left to read, or earlier."""
 
     def __init__(self, lease: Lease, slot: int) -> None:
         self._lease, self._slot = lease, slot
+        self.file = SILENT
         self.stopped = self.lost = False
         self.paused = lease.leases.paused
         self._quiet = 0

@@ -1,6 +1,8 @@
 """Few rows go past Arrow and RocksDB's columns: what comes of them is the same as of many."""
 
 import tempfile
+from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 from unittest import mock
 
@@ -10,14 +12,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.columns import BinaryCells, binary_column, cell_bounds, sliced
+from state.columns import (
+    BinaryCells,
+    binary_column,
+    cell_bounds,
+    codes_in,
+    column_of,
+    dictionary_of,
+    long_cells,
+    sliced,
+)
+from state.stores.spec import StoreKind, StoreSpec
+from state.stores.task_store import open_task_store
 from state.tables.native_table import NativeTable
 from streams import BytesSerde
 from streams.errors import OversizedRowError
 from streams.operators.columnar import NULL_KEY, KeyColumn
 from streams.operators.stores.codec import Codec
 
-CELLS = st.lists(st.none() | st.binary(max_size=12), max_size=12)
+CELLS = st.lists(st.none() | st.binary(max_size=12), max_size=110)
 
 
 @given(CELLS)
@@ -47,7 +60,8 @@ def both_ways(function, *modules):
             return type(error), str(error)
 
     found = result()
-    patches = [mock.patch(f"{module}.FEW_ROWS", -1) for module in modules]
+    bounds = [(import_module(module), name) for module in modules for name in ("FEW_ROWS", "FEW_CELLS")]
+    patches = [mock.patch.object(module, name, -1) for module, name in bounds if hasattr(module, name)]
     for patch in patches:
         patch.start()
     try:
@@ -85,6 +99,47 @@ def test_rows_of_a_store_are_written_alike(rows):
     times = np.array([row[2] for row in rows], np.int64)
     few, many = both_ways(lambda: codec.timestamped_column(keys, values, times), "streams.operators.stores.codec")
     assert (few[0], many[0]) == (OversizedRowError,) * 2 if isinstance(few, tuple) else few.equals(many)
+
+
+@given(st.lists(st.binary(max_size=3), min_size=1, max_size=6), st.data())
+def test_cells_are_chosen_alike(cells, data):
+    rows = np.array(data.draw(st.lists(st.integers(0, len(cells) - 1), max_size=12)), np.int64)
+    few, many = both_ways(lambda: column_of(cells, rows), "state.columns")
+    assert few.equals(many)
+    assert few.to_pylist() == [cells[row] for row in rows]
+
+
+@given(st.lists(st.none() | st.binary(max_size=2), max_size=12))
+def test_distinct_cells_are_found_alike(cells):
+    for found in both_ways(lambda: dictionary_of(pa.array(cells, pa.binary())), "state.columns"):
+        assert found.to_pylist() == cells
+        assert found.dictionary.to_pylist() == list(dict.fromkeys(cell for cell in cells if cell is not None))
+        codes = codes_in(found, -1)
+        assert codes.dtype == np.int32
+        assert [None if code < 0 else found.dictionary[code].as_py() for code in codes] == cells
+
+
+def test_numbers_stand_next_to_each_other():
+    cells = long_cells(np.array([1, -1]), np.array([2, 2**62]))
+    assert list(cells) == [b"\0" * 7 + b"\1" + b"\0" * 7 + b"\2", b"\xff" * 8 + (2**62).to_bytes(8, "big")]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.binary(max_size=3), st.integers(0, 5_000)), min_size=1, max_size=12))
+def test_windows_are_written_and_found_alike(windows):
+    spec = StoreSpec("windows", StoreKind.TIMESTAMPED_WINDOW, retention_ms=100_000)
+    keys = pa.array([key for key, _ in windows], pa.binary())
+    starts, times = np.array([start for _, start in windows], np.int64), np.zeros(len(windows), np.int64)
+    values = pa.array([b"%d" % number for number in range(len(windows))], pa.binary())
+
+    def written():
+        with tempfile.TemporaryDirectory() as folder, closing(open_task_store(Path(folder), [spec])) as stores:
+            store = stores.store("windows")
+            store.put_columns(keys, starts, values, times)
+            return store.fetch_columns(keys, starts).to_pylist()
+
+    few, many = both_ways(written, "state.stores.byte_stores", "state.tables.buffer")
+    assert few == many == [b"%d" % {window: number for number, window in enumerate(windows)}[one] for one in windows]
 
 
 def test_no_row_is_written_with_a_time_below_zero():

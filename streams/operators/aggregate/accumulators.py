@@ -14,14 +14,14 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from state.columns import BinaryColumn, binary_column
+from state.columns import FEW_CELLS, FEW_ROWS, BinaryColumn, binary_column, rows_where
 from state.numba_kernels import kernel
 from streams.model.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell, cells
 from streams.operators.aggregate.functions import FieldAggregates
 from streams.operators.columnar import JsonValues, OneByOne
 from streams.operators.stores.codec import Codec
-from streams.serdes.json_text import dumps
+from streams.serdes.json_text import dumps, dumps_all
 
 # --- Accumulators that are numbers, as arrays, and the kernel that folds rows into them as Python's `+`, `min` and `max` would.
 
@@ -265,8 +265,8 @@ class Accumulators(ABC):
         return [self.results(slots)]
 
 
-FEW = 32
-"""Up to so many rows and texts cost less as objects, one by one, than the forty calls of compiled code for arrays of them."""
+FEW = FEW_ROWS
+"""Up to so many rows cost less as objects, one by one, than arrays of them."""
 
 
 class FieldAccumulators:
@@ -302,8 +302,12 @@ class FieldAccumulators:
 
     def take(self, slots: Int64s) -> list[Any]:
         """The stored form of the accumulators of some slots."""
-        columns = [part.take(slots) for part in self._parts]
-        return columns[0] if self._bare else [list(row) for row in zip(*columns, strict=True)]
+        columns = self._columns_of(slots)
+        return columns[0] if self._bare else list(map(list, zip(*columns, strict=True)))
+
+    def _columns_of(self, slots: Int64s) -> list[list[Any]]:
+        """The accumulators of some slots, those of each aggregate in a list."""
+        return [part.take(slots) for part in self._parts]
 
     def stored(self, slots: Int64s) -> pa.BinaryArray:
         parts: list[Part] = [b"" if self._bare else b"["]
@@ -312,8 +316,8 @@ class FieldAccumulators:
         return joined([*parts, b"" if self._bare else b"]"], len(slots))
 
     def written(self, slots: Int64s, codec: Codec) -> BinaryColumn:
-        present = np.flatnonzero(slots >= 0)
-        joins = codec.holds_json and len(present) > FEW
+        present = rows_where(slots >= 0)
+        joins = codec.holds_json and len(present) > FEW_CELLS
         texts = self.stored(slots[present]) if joins else codec.values(self.take(slots[present]))
         return spread(texts, present, slots)
 
@@ -327,18 +331,20 @@ class FieldAccumulators:
         return joined([*parts, b"" if self._bare else b"}"], len(slots))
 
     def values(self, slots: Int64s) -> JsonValues:
-        present = np.flatnonzero(slots >= 0)
+        present = rows_where(slots >= 0)
 
         def make() -> list[Any]:
+            results = self._fields.results_of(self._columns_of(slots[present]))
+            if len(present) == len(slots):
+                return results
             made: list[Any] = [None] * len(slots)
-            for row, result in zip(present.tolist(), self._fields.results(self.take(slots[present])), strict=True):
+            for row, result in zip(present.tolist(), results, strict=True):
                 made[row] = result
             return made
 
-        if len(present) > FEW:
+        if len(present) > FEW_CELLS:
             return JsonValues(spread(self.results(slots[present]), present, slots), make)
-        values = make()
-        return JsonValues(binary_column([None if value is None else dumps(value) for value in values]), make)
+        return JsonValues(binary_column(dumps_all(make())), make)
 
 
 class FewAccumulators(FieldAccumulators):
@@ -361,10 +367,9 @@ class FewAccumulators(FieldAccumulators):
     def check(self) -> None:
         """Nothing: `add_rows` has raised the record's own error."""
 
-    def take(self, slots: Int64s) -> list[Any]:
+    def _columns_of(self, slots: Int64s) -> list[list[Any]]:
         at = slots.tolist()
-        columns = [[after[slot] for slot in at] for after in self._after]
-        return columns[0] if self._bare else [list(row) for row in zip(*columns, strict=True)]
+        return [[after[slot] for slot in at] for after in self._after]
 
 
 def accumulators_of(

@@ -11,9 +11,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from state.columns import BinaryColumn, binary_column, number_column, rows_where
+from state.columns import BinaryColumn, column_of, rows_where, valid_rows
 from streams.errors import RecordError, StreamsError
 from streams.model.aggregates import BUILT_IN, Aggregate, Chosen
 from streams.model.expressions import Expression
@@ -162,13 +161,13 @@ class Folding(NamedTuple):
         Raises:
             Exception: They cannot be folded at once.
         """
-        batch, keys = rows.batch, binary_column(rows.data).take(number_column(groups.codes))
+        batch, keys = rows.batch, column_of(rows.data, groups.codes)
         stored = self.stored(keys, groups.starts)
-        known = stored.is_valid().to_numpy(zero_copy_only=False)
+        known = valid_rows(stored)
         # Slots with known accumulators come first.
         slots = np.empty(len(known), np.int64)
         slots[np.argsort(~known, kind="stable")] = np.arange(len(known))
-        there = stored if known.all() else stored.filter(pa.array(known))
+        there = stored.drop_null() if stored.null_count else stored
         before = self.codec.old_values(there)
         accumulators = accumulators_of(self.fields, columns, before, len(known), len(at))
         accumulators.apply(at, slots[groups.of_rows])
@@ -183,7 +182,7 @@ class Folding(NamedTuple):
         if self.send_old:
             old = [self.fields.result(before[slot]) if slot < len(before) else None for slot in slots[order].tolist()]
         changes = Changes(accumulators.values(slots[order]), old)
-        keys, timestamps = keys.take(number_column(order)), timestamps[order]
+        keys, timestamps = column_of(rows.data, groups.codes[order]), timestamps[order]
         values = self.codec.timestamped_column(keys, accumulators.written(slots[order], self.codec), timestamps)
         last = last_rows[order]
         inner, starts = batch.keys.take(last), groups.starts[order]

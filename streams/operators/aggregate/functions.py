@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streams.errors import RecordError
-from streams.model.aggregates import Aggregate, Chosen, Count, results
+from streams.model.aggregates import Aggregate, Chosen, Count, Max, Mean, Min, results
 from streams.model.ownership import UNCHANGING, may_share, only_reads, snapshot
 from streams.serdes.json_text import dumps, loads
 from streams.users_code import line_of, users_function
@@ -193,13 +193,26 @@ class FieldAggregates:
 
     def results(self, stored: Sequence[Any]) -> list[Any]:
         """`result` of many accumulators, none None: one pass for each aggregate that has results of its own."""
+        return self.results_of([stored] if self.bare else list(zip(*stored, strict=True)))
+
+    def results_of(self, columns: Sequence[Sequence[Any]]) -> list[Any]:
+        """`results`, with the accumulators of each aggregate in a column of their own."""
+        columns = list(map(_results, self.aggregates.values(), columns))
         if self.bare:
-            return list(map(self.result, stored))
-        columns = [
-            column if type(one).result is Aggregate.result else list(map(one.result, column))
-            for one, column in zip(self.aggregates.values(), zip(*stored, strict=True), strict=False)
-        ]
+            return list(columns[0])
         return [dict(zip(self.aggregates, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _results(aggregate: Aggregate, accumulators: Sequence[Any]) -> Sequence[Any]:
+    """`Aggregate.result` of many accumulators, none None. For exact classes: one derived from them may have another result."""
+    kind = type(aggregate)
+    if kind.result is Aggregate.result:
+        return accumulators
+    if kind in (Min, Max) and dict not in set(map(type, accumulators)):
+        return accumulators
+    if kind is Mean:
+        return [total / count if count else None for total, count in accumulators]
+    return list(map(aggregate.result, accumulators))
 
 
 _SCALARS: Final = frozenset({int, float, str, bool, type(None)})

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import FEW_ROWS, BinaryColumn, binary_column, cell_sizes, numbers_at, sliced
+from state.columns import FEW_CELLS, BinaryColumn, binary_column, cell_sizes, long_cells, numbers_at, sliced
 from state.exact_json import read as read_json
 from state.kafka.topics import NO_LIMIT
 from state.stores.byte_stores import SessionRows, WindowRows
@@ -333,12 +333,12 @@ class Codec:
             OversizedRowError: A row does not fit the changelog.
             OverflowError: A timestamp is below zero.
         """
-        if len(timestamps) <= FEW_ROWS:
-            rows = zip(keys.to_pylist(), values.to_pylist(), timestamps.tolist(), strict=True)
-            return binary_column([self.fitting(key, _stamped(value, timestamp)) for key, value, timestamp in rows])
         self._check_sizes(keys, values, bytes(_TIMESTAMP))
         if len(timestamps) and int(timestamps.min()) < 0:
             raise OverflowError("a timestamp below zero cannot be stored")
+        if len(timestamps) <= FEW_CELLS:
+            rows = zip(long_cells(timestamps), values.to_pylist(), strict=True)
+            return binary_column([None if value is None else stamp + value for stamp, value in rows])
         stamps = pa.FixedSizeBinaryArray.from_buffers(
             pa.binary(_TIMESTAMP), len(timestamps), [None, pa.py_buffer(timestamps.astype(">i8"))]
         )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import number_column
+from state.columns import codes_in, dictionary_of, number_column
 from state.kafka.placement import Placement
 from streams.model.expressions import ValueFields
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
@@ -233,7 +233,7 @@ def field_rows(
 ) -> pa.RecordBatch:
     """Rows of decoded fields."""
     columns = piece.columns
-    keys = piece.keys.dictionary_encode() if new_keys is None else new_keys
+    keys = dictionary_of(piece.keys) if new_keys is None else new_keys
     arrays: dict[str, pa.Array] = {
         "offset": number_column(columns.offsets),
         "seq": number_column(np.full(len(columns), seq, np.int32)),
@@ -272,9 +272,10 @@ def _numbers(numbers: npt.NDArray[Any], there: Bools) -> pa.Array:
 
 def routes_of(keys: pa.DictionaryArray, partition: int, tasks: int, placement: Placement) -> npt.NDArray[np.int32]:
     """Task of each row, hashing each distinct key once."""
-    of_keys = np.append(tasks_of(keys.dictionary, partition, tasks, placement), np.int32(partition % tasks))
-    codes = keys.indices.fill_null(len(keys.dictionary)).to_numpy()
-    routes: npt.NDArray[np.int32] = of_keys[codes]
+    of_keys = tasks_of(keys.dictionary, partition, tasks, placement)
+    if keys.indices.null_count:
+        of_keys = np.append(of_keys, np.int32(partition % tasks))
+    routes: npt.NDArray[np.int32] = of_keys[codes_in(keys, len(keys.dictionary))]
     return routes
 
 

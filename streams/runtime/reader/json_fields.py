@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from state.columns import rows_where, valid_rows
 from state.numba_kernels import kernel
 from streams.model.record import has_fields, pick
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, encoded
@@ -292,6 +294,8 @@ def gather(data: Bytes, starts: Any, offsets: Any, out: Bytes) -> None:  # pragm
 
 Load: TypeAlias = Callable[[bytes], Any]
 _FlatPath: TypeAlias = "tuple[str, int]"
+_Scanned: TypeAlias = "tuple[npt.NDArray[Any], ...]"
+"""Names next to each other, where each begins, and for each path the number of its name and its array element."""
 
 
 @dataclass(slots=True)
@@ -318,7 +322,7 @@ class JsonFields:
 
 def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = loads) -> JsonFields:
     """Decode some fields of all values."""
-    if any(_flat(path) is None for path in paths):
+    if _scanned(tuple(paths)) is None:
         found = _read_nested(values, paths, load)
         if found is not None:
             return found
@@ -351,15 +355,15 @@ def _read_nested(values: pa.BinaryArray, paths: Sequence[str], load: Load) -> Js
 def _read(values: pa.BinaryArray, paths: Sequence[str], load: Load) -> JsonFields:
     """Decode some fields of all values, without looking into nested objects."""
     count = len(values)
-    valid = np.ones(count, np.bool_) if values.null_count == 0 else values.is_valid().to_numpy(zero_copy_only=False)
+    valid = valid_rows(values)
     cells = _Cells(len(paths), count)
     status = np.full(count, UNSURE, np.uint8)
-    flat = [place for path in paths if (place := _flat(path)) is not None]
-    if len(flat) == len(paths) and is_utf8(values):
-        _scan(values, valid, flat, cells, status)
+    scanned = _scanned(tuple(paths))
+    if scanned is not None and is_utf8(values):
+        _scan(values, valid, scanned, cells, status)
         cells.sure = status == SURE
     found = JsonFields([], ~valid, np.zeros(count, np.bool_), {})
-    for row in np.flatnonzero((status == UNSURE) & valid).tolist():
+    for row in rows_where((status == UNSURE) & valid).tolist():
         try:
             value = load(values[row].as_py())
             found.without_fields[row] = value is not None and not has_fields(value)
@@ -424,26 +428,35 @@ class _Cells:
 def _scan(
     values: pa.BinaryArray,
     valid: npt.NDArray[np.bool_],
-    paths: Sequence[_FlatPath],
+    scanned: _Scanned,
     cells: _Cells,
     status: npt.NDArray[np.uint8],
 ) -> None:
     _, offsets_buffer, data_buffer = values.buffers()
     if data_buffer is None:
         return
-    names = list(dict.fromkeys(name for name, _ in paths))
     scan(
         np.frombuffer(data_buffer, np.uint8),
         np.frombuffer(offsets_buffer, np.int32)[values.offset : values.offset + len(values) + 1],
         valid,
-        (
-            np.frombuffer("".join(names).encode(), np.uint8),
-            np.cumsum([0, *(len(name.encode()) for name in names)]).astype(np.uint64),
-            np.array([names.index(name) for name, _ in paths], np.int64),
-            np.array([element for _, element in paths], np.int64),
-        ),
+        scanned,
         (cells.kinds, cells.ints, cells.floats, cells.starts, cells.ends),
         status,
+    )
+
+
+@lru_cache(256)
+def _scanned(paths: tuple[str, ...]) -> _Scanned | None:
+    """What the scanner gets of all paths; None if it does not support one of them."""
+    flat = [place for path in paths if (place := _flat(path)) is not None]
+    if len(flat) < len(paths):
+        return None
+    names = list(dict.fromkeys(name for name, _ in flat))
+    return (
+        np.frombuffer("".join(names).encode(), np.uint8),
+        np.cumsum([0, *(len(name.encode()) for name in names)]).astype(np.uint64),
+        np.array([names.index(name) for name, _ in flat], np.int64),
+        np.array([element for _, element in flat], np.int64),
     )
 
 

@@ -309,7 +309,9 @@ class ReaderPipeline:
             for task, part in split_by_task(rows, routes):
                 if entry in self._keyed:
                     self._routings.add(task, entry, part)
-                yield task, RowBatch(columns.topic, columns.partition, entry, compact_keys(part))
+                # All rows need all keys.
+                own = part if part.num_rows == len(columns) else compact_keys(part)
+                yield task, RowBatch(columns.topic, columns.partition, entry, own)
         if read.records is not None:
             self._head.process(source.name, read.records)
         read.refuse_unreadable()

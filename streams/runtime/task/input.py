@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn, rows_where
+from state.columns import BinaryColumn, rows_where, valid_rows
 from state.numba_kernels import kernel
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, FieldValues
 from streams.operators.columnar import ColumnarBatch, Int64s, in_step_order
@@ -330,8 +330,7 @@ class StepRecords:
     ) -> Sequence[Any]:
         if entry.transport == "columns":
             sharing = (one for one in self._sub.entries if one.rows_of == entry.rows_of)
-            order = np.arange(sum(one.num_rows for one in rows)) if at is None else at
-            return field_values(rows, dict.fromkeys(path for one in sharing for path in one.fields), order)
+            return field_values(rows, dict.fromkeys(path for one in sharing for path in one.fields), at)
         cells = _column(rows, "value", at)
         if entry.source is None:
             return [None if cell is None else load_value(cell) for cell in cells.to_pylist()]
@@ -415,39 +414,27 @@ def _keys(rows: Sequence[pa.RecordBatch], at: Int64s | None) -> BinaryColumn | p
 # --- The values of a columns entry.
 
 
-def field_values(rows: Sequence[pa.RecordBatch], paths: Iterable[str], order: Int64s) -> FieldValues:
-    """The fields of all rows, in order."""
-    nulls, scalars = (
-        _concatenated([_flags(batch, name) for batch in rows], np.bool_)[order] for name in (NULL, SCALAR)
-    )
-    return FieldValues({path: _field(rows, path, order) for path in paths}, nulls, scalars)
+def field_values(rows: Sequence[pa.RecordBatch], paths: Iterable[str], at: Int64s | None) -> FieldValues:
+    """The fields of all rows, in order; `at`: which row is at each place, None: they are in order."""
+    nulls, scalars = (_taken(_in_one([_flags(batch, name) for batch in rows]), at) for name in (NULL, SCALAR))
+    return FieldValues({path: _field(rows, path, at) for path in paths}, nulls, scalars)
 
 
-def _field(rows: Sequence[pa.RecordBatch], path: str, order: npt.NDArray[np.int64]) -> FieldColumn:
-    kinds, ints, floats = [], [], []
+def _field(rows: Sequence[pa.RecordBatch], path: str, at: Int64s | None) -> FieldColumn:
+    kinds, ints, floats, texts = [], [], [], f"j:{path}"
     for batch in rows:
         kind = np.full(batch.num_rows, ABSENT, np.uint8)
         ints.append(_numbers(batch, f"i:{path}", np.int64, kind, INT))
         floats.append(_numbers(batch, f"d:{path}", np.float64, kind, FLOAT))
-        if f"j:{path}" in batch.schema.names:
-            kind[batch.column(f"j:{path}").is_valid().to_numpy(zero_copy_only=False)] = TEXT
+        if texts in batch.schema.names:
+            kind[valid_rows(batch.column(texts))] = TEXT
         kinds.append(kind)
     return FieldColumn(
-        _concatenated(kinds, np.uint8)[order],
-        _concatenated(ints, np.int64)[order],
-        _concatenated(floats, np.float64)[order],
-        _binary(rows, f"j:{path}", order),
+        _taken(_in_one(kinds), at),
+        _taken(_in_one(ints), at),
+        _taken(_in_one(floats), at),
+        _column(rows, texts, at) if any(texts in batch.schema.names for batch in rows) else None,
     )
-
-
-def _binary(rows: Sequence[pa.RecordBatch], name: str, order: npt.NDArray[np.int64]) -> pa.BinaryArray | None:
-    """A column that may be missing in a batch, in order; None if all batches lack it."""
-    if not any(name in batch.schema.names for batch in rows):
-        return None
-    cells = [
-        batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, pa.binary()) for batch in rows
-    ]
-    return pa.concat_arrays(cells).take(pa.array(order))
 
 
 def _numbers(
@@ -460,9 +447,10 @@ def _numbers(
     if column.null_count == 0:
         kinds[:] = kind
     else:
-        kinds[column.is_valid().to_numpy(zero_copy_only=False)] = kind
+        kinds[valid_rows(column)] = kind
         column = column.fill_null(0)
-    numbers: npt.NDArray[Any] = column.to_numpy()
+    # A copy, which can be written to: numba compiles a kernel for read-only arrays once more.
+    numbers: npt.NDArray[Any] = column.to_numpy().copy()
     return numbers
 
 
@@ -472,7 +460,3 @@ def _flags(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.bool_]:
         return np.zeros(batch.num_rows, np.bool_)
     flags: npt.NDArray[np.bool_] = batch.column(name).to_numpy(zero_copy_only=False)
     return flags
-
-
-def _concatenated(parts: Sequence[npt.NDArray[Any]], dtype: type) -> npt.NDArray[Any]:
-    return np.concatenate(parts) if parts else np.empty(0, dtype)
