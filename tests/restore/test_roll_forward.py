@@ -315,9 +315,9 @@ def test_a_store_without_changelog_of_another_query_is_emptied():
 
 
 def test_the_digest_goes_by_order_not_by_parts(monkeypatch):
-    from state.commit import marker
+    from state.commit import digest as blocks
 
-    monkeypatch.setattr(marker, "_BLOCK_ROWS", 4)
+    monkeypatch.setattr(blocks, "_BLOCK_ROWS", 4)
     live = TaskStore(MemoryTable(), [A])
     for number in range(11):
         live.store("a").put(b"%d" % number, None if number % 3 else b"v" * number, number)
