@@ -83,7 +83,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """One Spark session for all tests of the session, started with the engine's own settings, and with Delta if it fits."""
     from streams.spark.delta import jars_fit
-    from streams.spark.session import start_session
+    from streams.spark.launch.ahead import start_session
 
     folder = tmp_path_factory.mktemp("spark")
     settings = {

@@ -126,7 +126,7 @@ class LakeDemo:
     @contextmanager
     def session(self) -> Iterator[SparkSession]:
         """A Spark session with Delta Lake."""
-        from streams.spark.session import start_session
+        from streams.spark.launch.ahead import start_session
 
         options = {"spark.master": "local[2]", "spark.sql.warehouse.dir": str(self.folder / "warehouse")}
         spark = start_session("demo-lake", options, str(self.folder), delta=True)

@@ -300,7 +300,7 @@ def open_checkpoint(config: StreamsConfig) -> Iterator[CheckpointFiles]:
         yield LocalFiles(config.checkpoint_dir)
         return
     from streams.spark.checkpoint_files import checkpoint_files
-    from streams.spark.session import start_session
+    from streams.spark.launch.ahead import start_session
 
     session = start_session(config.application_id, config.spark, config.checkpoint_dir)
     try:

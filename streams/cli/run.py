@@ -118,7 +118,7 @@ def run(
         # A crash in native code, which raises nothing, leaves the stack of each thread.
         faulthandler.enable(sys.__stderr__)
     program.share_with_workers()
-    from streams.spark.ahead import session_ahead
+    from streams.spark.launch.ahead import session_ahead
     from streams.spark.stopping import stopped_by_signals
 
     delta = program.mentions_delta()

@@ -29,7 +29,7 @@ from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 from state.secrets import mask_line, redact
 from streams.broker.jars import find_java
 from streams.errors import ApplicationFailedError
-from streams.spark.java_process import JavaProcess, java_process
+from streams.spark.launch.java_process import JavaProcess, java_process
 
 log = logging.getLogger(__name__)
 

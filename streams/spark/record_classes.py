@@ -1,4 +1,4 @@
-"""Creates the archive of Spark's classes (`streams.spark.settings`) from the classes that Java loads for a small query.
+"""Creates the archive of Spark's classes (`streams.spark.launch.settings`) from the classes that Java loads for a small query.
 
 `make venv` calls it: `python -m streams.spark.record_classes`.
 """
@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from streams.broker.class_archive import record
-from streams.spark.session import start_session
-from streams.spark.settings import LOCAL_JAVA_OPTIONS, archive
+from streams.spark.launch.ahead import start_session
+from streams.spark.launch.settings import LOCAL_JAVA_OPTIONS, archive
 
 if TYPE_CHECKING:
     import pandas as pd

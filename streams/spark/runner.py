@@ -62,13 +62,13 @@ from streams.microbatch.job import QueryJob
 from streams.source.log import now_ms
 from streams.source.offsets import FirstBatch, SourceOffsets
 from streams.source.pauses import LeftLive
-from streams.spark.ahead import starts_ahead
 from streams.spark.checkpoint_files import checkpoint_files
 from streams.spark.delta import check_delta, fetch_delta
 from streams.spark.executors import await_executors, is_local, tasks_at_once
 from streams.spark.java import Planning, check_java, has_gone, needs_java, write_files_without_processes
-from streams.spark.java_process import command_for
-from streams.spark.late_session import session_itself
+from streams.spark.launch.ahead import start_session, starts_ahead
+from streams.spark.launch.java_process import command_for
+from streams.spark.launch.settings import session_settings, spark_settings
 from streams.spark.leases import LeaseWatch, UnreadPartitions, held_slots
 from streams.spark.live import LEASE_S, LiveDriver, start_live
 from streams.spark.live_query import LiveQuery
@@ -84,8 +84,7 @@ from streams.spark.reports import (
     pauses_reader,
     probe_of,
 )
-from streams.spark.session import check_session, processes_of, readers_of, start_session
-from streams.spark.settings import session_settings, spark_settings
+from streams.spark.session import check_session, processes_of, readers_of, session_itself
 from streams.spark.source import source_class
 from streams.spark.stopping import Query, StopGate, stopped_by_signals
 from streams.spark.worker import start_workers

@@ -7,21 +7,20 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from threading import Lock
+from typing import Any, cast
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from streams.errors import ConfigError
-from streams.spark.ahead import started_ahead
 from streams.spark.delta import check_delta
 from streams.spark.executors import conf_of, is_local, local_cluster, runs_on_manager, task_cpus
 from streams.spark.java import report_end_once, start_java_quietly
-from streams.spark.late_session import late_session, session_itself, session_with
-from streams.spark.settings import (
+from streams.spark.launch.settings import (
     check_speculation,
     is_submitted,
     prepare_environment,
-    session_settings,
     with_retries,
 )
 
@@ -51,31 +50,8 @@ SILENCED_LOGGERS = (
 of what is garbage anyway."""
 
 
-def start_session(
-    application_id: str, user: Mapping[str, str], checkpoint_dir: str, *, delta: bool = False, late: bool = False
-) -> SparkSession:
-    """The Spark session with the engine's settings: the running one, or a new one.
-
-    Args:
-        application_id: Its name.
-        user: The user's settings.
-        checkpoint_dir: Where checkpoints are.
-        delta: Whether it reads and writes Delta tables.
-        late: Whether what stands for a session will do (`late_session`).
-
-    Raises:
-        ConfigError: A setting cannot work, or the session was started without the engine's daemon.
-        DeltaMissingError: With `delta`: the running session has no Delta Lake.
-        JarFetchError: With `delta`: its jars are missing and could not be fetched.
-    """
-    ahead = started_ahead((application_id, user, checkpoint_dir, delta))
-    if ahead is not None:
-        return ahead.take() if late else session_itself(ahead.take())
-    return start_with(session_settings(application_id, user, checkpoint_dir, delta=delta), delta, late)
-
-
 def start_with(settings: Mapping[str, str], delta: bool, late: bool) -> SparkSession:
-    """A session with all settings (`session_settings`); see `start_session`."""
+    """A session with all settings (`session_settings`); see `streams.spark.launch.ahead.start_session`."""
     prepare_environment()
     if "spark.log.level" not in settings:
         start_java_quietly(settings)
@@ -168,3 +144,63 @@ def check_session(session: SparkSession, say: Callable[[str], object]) -> None:
             "this Spark session was started without spark.python.daemon.module=streams.spark.daemon: "
             "each micro-batch will be slower. Start the session through streams, or set it."
         )
+
+
+class _LateSession:
+    """Stands for a session until something is asked of it that Spark's context cannot answer; then it makes one.
+
+    Live execution needs no SQL, and a session takes one and a half seconds of Java's CPU: Spark registers the functions of its
+    library of machine learning in each one, by reflection.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        conf = SparkConf()
+        for key, value in settings.items():
+            conf.set(key, value)
+        self._settings = settings
+        self._lock = Lock()
+        self._made: SparkSession | None = None
+        self.sparkContext = SparkContext.getOrCreate(conf)
+
+    @property
+    def version(self) -> str:
+        return str(self.sparkContext.version)
+
+    @property
+    def _jvm(self) -> Any:
+        return self.sparkContext._jvm
+
+    def session(self) -> SparkSession:
+        """The session itself."""
+        with self._lock:
+            if self._made is None:
+                self._made = session_with(self._settings)
+            return self._made
+
+    def stop(self) -> None:
+        """Stops Spark."""
+        (self._made or self.sparkContext).stop()
+
+    def __getattr__(self, name: str) -> Any:
+        # Not for names that are looked up while an object is copied or made.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.session(), name)
+
+
+def session_with(settings: Mapping[str, str]) -> SparkSession:
+    """A session with these settings: the running one, or a new one."""
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def late_session(settings: Mapping[str, str]) -> SparkSession:
+    """What stands for a session in all that is asked of one by its methods and attributes."""
+    return cast(SparkSession, _LateSession(settings))
+
+
+def session_itself(session: SparkSession) -> SparkSession:
+    """The session, for what looks at its type, such as other libraries."""
+    return session.session() if isinstance(session, _LateSession) else session  # type: ignore[unreachable]

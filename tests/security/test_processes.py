@@ -10,7 +10,7 @@ from pyspark import SparkConf
 
 from state.tables.files import private_temporary_folder
 from streams.spark import java
-from streams.spark.settings import session_settings
+from streams.spark.launch.settings import session_settings
 
 
 def test_spark_is_started_without_its_secret_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from streams.spark import daemon_ahead as ahead
-from streams.spark.settings import SPARK_SETTINGS
+from streams.spark.launch.settings import SPARK_SETTINGS
 
 SETTINGS = {**SPARK_SETTINGS, "spark.master": "local[2,4]"}
 TO_HAND_OVER = "import sys; from streams.spark.daemon_ahead import hand_over; sys.exit(0 if hand_over() else 3)"

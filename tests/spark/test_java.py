@@ -23,8 +23,7 @@ import streams.spark.session
 from state import secrets
 from streams.broker.class_archive import is_whole
 from streams.errors import ApplicationFailedError
-from streams.spark import ahead, session
-from streams.spark.ahead import session_ahead, starts_ahead
+from streams.spark import session
 from streams.spark.java import (
     has_gone,
     needs_java,
@@ -32,8 +31,9 @@ from streams.spark.java import (
     pass_on,
     write_files_without_processes,
 )
-from streams.spark.session import start_session
-from streams.spark.settings import archive, archive_options
+from streams.spark.launch import ahead
+from streams.spark.launch.ahead import session_ahead, start_session, starts_ahead
+from streams.spark.launch.settings import archive, archive_options
 
 CHATTER = [
     "WARNING: Using incubator modules: jdk.incubator.vector",
@@ -226,7 +226,7 @@ def test_before_it_has_started_it_has_not_gone(monkeypatch: pytest.MonkeyPatch) 
 # --- The archive of Spark's classes: recorded once, used when it is whole, and never needed.
 
 COUNT_PROGRAM = """
-from streams.spark.session import start_session
+from streams.spark.launch.ahead import start_session
 session = start_session("t", {"spark.master": "local[1]", "spark.ui.enabled": "false"}, sys.argv[1])
 print(session.range(3).count(), session.sparkContext.getConf().get("spark.driver.extraJavaOptions"))
 """

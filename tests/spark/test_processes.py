@@ -24,7 +24,7 @@ from streams.broker import EmbeddedBroker
 from streams.drills.processes import START_TIMEOUT_S, wait_until
 from streams.drills.topics import OutsideReader, read_committed
 from streams.spark.java import PLANNERS
-from streams.spark.settings import LOCAL_JAVA_OPTIONS, archive_options
+from streams.spark.launch.settings import LOCAL_JAVA_OPTIONS, archive_options
 from tests.spark.harness import last_per_key
 from tests.spark.processes import ROOT, Application, command_lines
 from tests.spark.test_operators import increasing

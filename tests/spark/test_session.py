@@ -16,10 +16,10 @@ from streams.config import StreamsConfig
 from streams.errors import ConfigError, DeltaMissingError
 from streams.spark import runner
 from streams.spark.delta import CATALOG, EXTENSION, PACKAGE, check_delta, delta_settings
+from streams.spark.launch.settings import MEMORY_ENVIRONMENT, session_settings
 from streams.spark.queries import did_not_start, readable
 from streams.spark.runner import StreamsApplication
 from streams.spark.session import check_session
-from streams.spark.settings import MEMORY_ENVIRONMENT, session_settings
 from streams.spark.shuffle import shuffle_keys, spark_hash
 
 GOOD = {"spark.master": "local[2,4]", "spark.python.daemon.module": "streams.spark.daemon"}

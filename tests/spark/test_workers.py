@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from streams.drills.processes import own_environment, wait_until
 from streams.spark.java import PLANNERS, Planning, end_planners
-from streams.spark.settings import MEMORY_ENVIRONMENT
+from streams.spark.launch.settings import MEMORY_ENVIRONMENT
 from streams.spark.source import KafkaSource
 from tests.spark.processes import command_lines
 

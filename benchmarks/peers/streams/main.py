@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.workloads.base import RunConfig
 from streams.config import StreamsConfig, load_config
 from streams.metrics.application import StepFigures
-from streams.spark.ahead import session_ahead
+from streams.spark.launch.ahead import session_ahead
 from streams.spark.progress import Progress
 
 

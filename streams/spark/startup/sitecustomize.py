@@ -2,7 +2,7 @@
 
 The zip contains sources only, so each process that imports from it compiles pyspark again: 1.0 to 1.2 s of CPU instead of
 0.2 s from the package, and Spark starts several such processes for a query. Python imports a `sitecustomize` module at
-startup if its folder is on PYTHONPATH; `streams.spark.settings` adds this folder for the processes that Spark starts.
+startup if its folder is on PYTHONPATH; `streams.spark.launch.settings` adds this folder for the processes that Spark starts.
 
 Only archives inside the installed package are removed from `sys.path`: they contain the same pyspark. Another
 `sitecustomize`, which this one hides, runs after it.

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from streams.spark.settings import pyspark_folder, pyspark_version
+from streams.spark.launch.settings import pyspark_folder, pyspark_version
 
 _VERSION = "4.2."
 """The versions of Spark whose command line is known here."""

@@ -174,7 +174,7 @@ def prepare_environment() -> None:
 def _with_startup(path: str) -> str:
     """A PYTHONPATH with `streams/spark/startup`, for Spark's Python processes; see `sitecustomize.py` there."""
     entries = path.split(os.pathsep)
-    startup = str(Path(__file__).parent / "startup")
+    startup = str(Path(__file__).parents[1] / "startup")
     return os.pathsep.join(filter(None, [*entries, *([] if startup in entries else [startup])]))
 
 

@@ -1,6 +1,6 @@
-"""Starts Spark, and what its Python workers are forked from, in the background: before pyspark is imported, which takes time, too.
+"""Starts a Spark session: at once, or in the background, before pyspark is imported, which takes time, too.
 
-Nothing here imports pyspark, except in the thread that waits for Java.
+Nothing here imports pyspark before a session is needed, except in the thread that waits for Java.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from streams.spark.daemon_ahead import daemon_ahead
-from streams.spark.java_process import java_ahead
-from streams.spark.settings import is_submitted, prepare_environment, session_settings
+from streams.spark.launch.java_process import java_ahead
+from streams.spark.launch.settings import is_submitted, prepare_environment, session_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +65,7 @@ def starts_ahead() -> bool:
     return bool(_ahead)
 
 
-def started_ahead(asked: tuple[str, Mapping[str, str], str, bool]) -> Ahead | None:
+def _started_ahead(asked: tuple[str, Mapping[str, str], str, bool]) -> Ahead | None:
     """What has started that very session, if anything has."""
     return next((ahead for ahead in _ahead if ahead.asked == asked), None)
 
@@ -104,3 +104,33 @@ def session_ahead(
         finally:
             _ahead.remove(ahead)
             ahead.end_unless_taken()
+
+
+def start_session(
+    application_id: str, user: Mapping[str, str], checkpoint_dir: str, *, delta: bool = False, late: bool = False
+) -> SparkSession:
+    """The Spark session with the engine's settings: the running one, or a new one.
+
+    Args:
+        application_id: Its name.
+        user: The user's settings.
+        checkpoint_dir: Where checkpoints are.
+        delta: Whether it reads and writes Delta tables.
+        late: Whether what stands for a session will do (`session.late_session`).
+
+    Raises:
+        ConfigError: A setting cannot work, or the session was started without the engine's daemon.
+        DeltaMissingError: With `delta`: the running session has no Delta Lake.
+        JarFetchError: With `delta`: its jars are missing and could not be fetched.
+    """
+    ahead = _started_ahead((application_id, user, checkpoint_dir, delta))
+    if ahead is not None:
+        session = ahead.take()
+        if late:
+            return session
+        from streams.spark.session import session_itself
+
+        return session_itself(session)
+    from streams.spark.session import start_with
+
+    return start_with(session_settings(application_id, user, checkpoint_dir, delta=delta), delta, late)
