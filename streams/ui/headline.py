@@ -11,6 +11,9 @@ from streams.metrics.application import ApplicationMetrics
 from streams.ui.history import OLD_MS
 
 Level = Literal["ok", "busy", "bad"]
+
+HISTORICAL_MS = 86_400_000
+"""Event times that are a day old are those of old input, not of an application that is slow, ms."""
 """`ok`: it works and keeps up; `busy`: it works on something that ends by itself; `bad`: somebody has to look."""
 _CAUGHT_UP_MS = 2_000
 """A lag below this is what a micro-batch finds when it begins."""
@@ -111,7 +114,7 @@ def _parts(pace: Throughput, behind: bool) -> Iterable[str]:
         yield f"{pace.records_per_s:,.0f} records/s"
     if pace.visible_ms is not None:
         yield f"visible after {'at most ' if pace.at_most else ''}{_ms(pace.visible_ms[0])} (p50), {_ms(pace.visible_ms[1])} (p99)"
-    elif pace.event_time_lag_ms is not None and pace.event_time_lag_ms > OLD_MS:
+    elif pace.event_time_lag_ms is not None and OLD_MS < pace.event_time_lag_ms <= HISTORICAL_MS:
         yield f"event time is {age_in_words(pace.event_time_lag_ms)} behind the clock"
     yield _lag(pace)
     if not behind:
