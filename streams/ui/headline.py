@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streams.config.settings import age_in_words
-from streams.metrics.application import ApplicationMetrics
+from streams.metrics.application import HISTORICAL_MS, ApplicationMetrics
 from streams.ui.history import OLD_MS
 
 Level = Literal["ok", "busy", "bad"]
-
-HISTORICAL_MS = 86_400_000
-"""Event times that are a day old are those of old input, not of an application that is slow, ms."""
 """`ok`: it works and keeps up; `busy`: it works on something that ends by itself; `bad`: somebody has to look."""
 _CAUGHT_UP_MS = 2_000
 """A lag below this is what a micro-batch finds when it begins."""
