@@ -38,7 +38,8 @@ $(STAMP): requirements.lock pyproject.toml scripts/check-prerequisites.sh script
 	@awk '/^(packaging|setuptools|wheel)==/ { on = 1 } on { print } !/\\$$/ { on = 0 }' requirements.lock > $(VENV)/build-tools.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/build-tools.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+		--config-settings editable_mode=compat -e . # a plain path, which editors and mypy follow, not an import hook
 	@cp scripts/find-spark-home $(BIN)/find-spark-home
 	@echo "Compiling the kernels (kept on disk)."
 	@$(BIN)/python -m streams.spark.warm_up

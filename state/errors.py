@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -192,15 +192,38 @@ class AuthorizationError(KafkaClientError):
 class TopicNotFoundError(KafkaClientError):
     """A topic, or one partition of it, does not exist (or may not be described with these credentials)."""
 
-    def __init__(self, topic: str, partition: int | None = None, failure: ClientFailure | None = None) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int | None = None,
+        failure: ClientFailure | None = None,
+        others: Sequence[str] = (),
+    ) -> None:
         where = f"topic {topic!r}" if partition is None else f"partition {partition} of topic {topic!r}"
-        super().__init__(
-            f"{where} does not exist, or these credentials may not see it. Create it (`streams topic create`), or correct its "
-            f"name in the program or the address of the cluster",
-            failure,
+        names = " ".join([topic, *others])
+        text = (
+            f"topics {', '.join(map(repr, [topic, *others]))} do not exist, or these credentials may not see them. Create them "
+            f"(`streams topic create {names}`), or correct their names in the program or the address of the cluster"
+            if others
+            else f"{where} does not exist, or these credentials may not see it. Create it (`streams topic create`), or correct its "
+            f"name in the program or the address of the cluster"
         )
+        super().__init__(text, failure)
         self.topic = topic
         self.partition = partition
+        self.others = tuple(others)
+        """Further topics that are missing as well."""
+
+    @classmethod
+    def if_missing(cls, names: Iterable[str], found: Container[str]) -> None:
+        """Raises one error that names all topics that were not found.
+
+        Raises:
+            TopicNotFoundError: At least one was not found.
+        """
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise cls(missing[0], others=missing[1:])
 
 
 class TopicRecreatedError(KafkaClientError):

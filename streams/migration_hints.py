@@ -394,8 +394,26 @@ _STORES: dict[str, dict[str, str]] = {
     },
 }
 
+_ALWAYS_EXACTLY_ONCE = "every application is exactly once, without a setting"
+_BAD_RECORDS = "the setting {} is 'fail', 'skip' or 'dlq'"
+
 OF_THE_APPLICATION = {
-    "max_task_idle_ms": "no task waits: a micro-batch takes the records of all partitions that have some, cut at one time"
+    "num_stream_threads": "the threads are Spark's cores (`local[4]`), and 'tasks' says into how many parts keys are divided",
+    "processing_guarantee": _ALWAYS_EXACTLY_ONCE,
+    "num_standby_replicas": "a standby is the command `streams replica` on each host",
+    **_all(
+        "default_deserialization_exception_handler deserialization_exception_handler",
+        _BAD_RECORDS.format("'deserialization'"),
+    ),
+    "processing_exception_handler": _BAD_RECORDS.format("'processing'"),
+    **_all("default_production_exception_handler production_exception_handler", _BAD_RECORDS.format("'production'")),
+    **_all(
+        "default_key_serde default_value_serde",
+        "a serde stands where it is used: Consumed(key_serde=..., value_serde=...); without one, keys are text and values JSON",
+    ),
+    "default_timestamp_extractor": "it stands where a topic is read: Consumed(timestamp_extractor=...)",
+    "auto_offset_reset": "it stands where a topic is read: Consumed(offset_reset='earliest')",
+    "max_task_idle_ms": "no task waits: a micro-batch takes the records of all partitions that have some, cut at one time",
 }
 """A setting of Kafka Streams' application -> why it is not here."""
 
@@ -420,6 +438,23 @@ PACKAGE: dict[str, str] = {
         "TopicNameExtractor ValueJoiner ValueJoinerWithKey ValueMapper ValueMapperWithKey",
         _FUNCTION,
     ),
+    **_all("ContextualProcessor AbstractProcessor", "here it is Processor, for KStream.process"),
+    "ContextualFixedKeyProcessor": "here it is Processor, for KStream.process_values",
+    "StoreBuilder": "here it is Stores, as in builder.add_state_store(Stores.key_value_store(name, key_serde, value_serde))",
+    **_all("KeyValueIterator WindowStoreIterator", _ITERATOR),
+    **_all(
+        "QueryableStoreTypes StoreQueryParameters ReadOnlyKeyValueStore",
+        "stores are read by `streams state`, over HTTP (`streams serve`), or as a DataFrame (KafkaStreams.store_dataframe)",
+    ),
+    **_all(
+        "LogAndContinueExceptionHandler LogAndContinueProcessingExceptionHandler DefaultProductionExceptionHandler",
+        "here it is the setting processing='skip' or deserialization='skip', or 'dlq' to keep the records",
+    ),
+    **_all(
+        "LogAndFailExceptionHandler LogAndFailProcessingExceptionHandler",
+        "here it is the setting processing='fail' or deserialization='fail', which is the default",
+    ),
+    "To": "here it is an argument: context.forward(record, child='name')",
     "ProcessorSupplier": "a subclass of Processor is its own supplier: process(MyProcessor)",
     **_all("Transformer TransformerSupplier", "here it is Processor, for KStream.process"),
     "ValueTransformerWithKey": "here it is ValueTransformer",

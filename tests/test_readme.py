@@ -1,11 +1,9 @@
-"""The README is true: its code prints what it says, its figures are those of the result files (packaging/ plays it)."""
+"""The README is true: its program gives what its table says, its figures are those of the result files (packaging/ plays it)."""
 
 from __future__ import annotations
 
-import io
 import re
 import shlex
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -16,22 +14,27 @@ from benchmarks.harness import front
 from benchmarks.harness.result import RESULTS, read
 from streams.cli.main import COMMANDS, app
 from streams.drills.cases import DRILLS
+from tests.docs.page import examples
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS_PAGE = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+def test_the_program_gives_what_the_table_says() -> None:
+    (example,) = examples(README)
+    assert example.run("strict") == example.expected("out")
 
 
-def test_the_example_prints_what_the_readme_says() -> None:
-    (code,) = blocks("python")
-    printed = io.StringIO()
-    with redirect_stdout(printed):
-        exec(compile(code, "README.md", "exec"), {})
-    assert code.splitlines()[-1] == f"    # {printed.getvalue().rstrip()}"
+def test_the_front_page_is_short() -> None:
+    assert len(README.splitlines()) <= 110
+
+
+def test_no_table_has_figures_of_several_machines_or_commits() -> None:
+    found = front.answers([read(path) for path in sorted(RESULTS.glob("*.json"))])
+    for part in front.table(found).split("\n\n"):
+        titles = {line.split(" | ")[0].removeprefix("| ") for line in part.splitlines()[2:]}
+        assert len({one.where for one in found if one.question.title in titles}) == 1, part
 
 
 def test_every_command_is_named() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -30,21 +30,12 @@ class Question(NamedTuple):
 
 
 QUESTIONS = (
-    Question("windows of built-in aggregates, catching up", "windows", "records_per_second", "records/s", True),
+    Question("windowed aggregates, draining a backlog", "windows", "records_per_second", "records/s", True),
     Question("the same in micro-batches", "windows", "records_per_second", "records/s", True, micro_batches=True),
-    # Nobody has measured it live yet.
-    Question(
-        "inner join of streams, `fields(...)`, in micro-batches",
-        "join-inner",
-        "cpu_us_per_record",
-        "µs CPU a record",
-        micro_batches=True,
-    ),
-    Question("20,000 records/s: result visible after (median)", "latency", "p50_ms", "ms"),
-    Question("the same: 99 of 100 visible after", "latency", "p99_ms", "ms"),
-    Question("the same in micro-batches (median)", "latency", "p50_ms", "ms", micro_batches=True),
-    Question("from the start to the first result (windows)", "windows", "first_result_s", "s"),
-    Question("peak memory (windows)", "windows", "peak_pss_mb", "MiB"),
+    Question("time from start to first result", "windows", "first_result_s", "s"),
+    Question("peak memory", "windows", "peak_pss_mb", "MiB"),
+    Question("median latency at 20,000 records/s", "latency", "p50_ms", "ms"),
+    Question("p99 latency", "latency", "p99_ms", "ms"),
 )
 
 
@@ -54,6 +45,8 @@ class Answer(NamedTuple):
     question: Question
     ours: float
     theirs: float
+    where: str = ""
+    """The machine and the commit on which both were measured."""
 
     @property
     def times_better(self) -> float:
@@ -62,35 +55,37 @@ class Answer(NamedTuple):
 
 
 def answers(results: Sequence[Result]) -> list[Answer]:
-    """The questions that both systems have results for."""
+    """The questions that both systems have results for, measured on one machine and at one commit."""
     # The newest one of several.
     found = {_answered(one): one for one in sorted(results, key=lambda one: one.at) if one.label in (None, "", LIVE)}
     made = []
     for question in QUESTIONS:
-        figures = [
-            _figure(found, question, peer, batches)
-            for peer, batches in ((OURS, question.micro_batches), (THEIRS, False))
-        ]
-        if figures[0] is not None and figures[1] is not None:
-            made.append(Answer(question, figures[0], figures[1]))
+        ours = found.get((question.workload, OURS, question.micro_batches))
+        theirs = found.get((question.workload, THEIRS, False))
+        if ours is None or theirs is None or _where(ours) != _where(theirs):
+            continue
+        spreads = ours.spread(question.figure), theirs.spread(question.figure)
+        if spreads[0] is not None and spreads[1] is not None:
+            made.append(Answer(question, spreads[0][0], spreads[1][0], _where(ours)))
     return made
+
+
+def _where(result: Result) -> str:
+    return f"{result.machine.rpartition(', ')[0] or result.machine}, {result.at[:10]}, commit `{result.commit}`"
 
 
 def _answered(one: Result) -> tuple[str, str, bool]:
     return one.workload, one.peer, one.in_micro_batches
 
 
-def _figure(
-    found: Mapping[tuple[str, str, bool], Result], question: Question, peer: str, micro_batches: bool
-) -> float | None:
-    result = found.get((question.workload, peer, micro_batches))
-    spread = None if result is None else result.spread(question.figure)
-    return None if spread is None else spread[0]
-
-
 def table(found: Sequence[Answer]) -> str:
-    """The answers as Markdown."""
-    rows = ["| | | Streams on Spark | Kafka Streams |", "|---|---|---|---|"]
+    """The answers as Markdown: a table for each machine and commit, since figures of several say nothing about each other."""
+    places = dict.fromkeys(one.where for one in found)
+    return "\n\n".join(_table(place, [one for one in found if one.where == place]) for place in places)
+
+
+def _table(place: str, found: Sequence[Answer]) -> str:
+    rows = [f"| {place} | | Streams on Spark | Kafka Streams |", "|---|---|---|---|"]
     for one in found:
         ours, theirs = _number(one.ours), _number(one.theirs)
         better = one.times_better >= 1
@@ -138,7 +133,9 @@ def draw(found: Sequence[Answer], path: Path) -> list[Path]:
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, place: f"{value:g}x"))
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
     axes.axvline(1, color="#555555", linewidth=1)
-    axes.set_title("Streams on Spark compared with Kafka Streams 4.3.1 on the same two cores, exactly once", fontsize=9)
+    axes.set_title(
+        "Streams on Spark compared with Kafka Streams 4.3.1: each row on one machine, exactly once", fontsize=9
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     return [plots.saved(pyplot, canvas, path)]
 

@@ -545,9 +545,7 @@ def ensure_internal_topics(
 def _check_exist(topics: set[str], admin: KafkaAdmin) -> dict[str, int]:
     """The partition counts of topics."""
     found = admin.describe_topics(sorted(topics))
-    for topic in sorted(topics):
-        if topic not in found:
-            raise TopicNotFoundError(topic)
+    TopicNotFoundError.if_missing(sorted(topics), found)
     return {topic: info.partitions for topic, info in found.items()}
 
 

@@ -138,6 +138,7 @@ class RequestedCluster:
     nodes: int | None = None
     properties: Mapping[str, str] | None = None
     secured: bool | None = None
+    preferred_port: int | None = None
 
     def __post_init__(self) -> None:
         if self.nodes not in (None, 1, 3):
@@ -150,7 +151,7 @@ class RequestedCluster:
     def new(self) -> ClusterRecord:
         """A new cluster; each call chooses free ports again."""
         count = self.nodes or (len(self.ports) if self.ports else 1)
-        ports = list(self.ports) if self.ports else free_ports(count)
+        ports = list(self.ports) if self.ports else free_ports(count, preferred=self.preferred_port)
         controllers = free_ports(count, taken=frozenset(ports))
         nodes = tuple(NodeRecord(i + 1, ports[i], controllers[i]) for i in range(count))
         # Kafka's format of an id: 16 bytes in URL-safe Base64, unpadded; a leading "-" would look like an option.

@@ -52,6 +52,7 @@ class EmbeddedBroker:
         die_with_parent: Whether the nodes end with this Python process, even after SIGKILL (for tests and drills).
         start_timeout_s: How long a start may take, in seconds.
         secured: Whether clients need TLS, a user and rights; default: as the folder's cluster, or not.
+        preferred_port: The port of a new cluster's first node, if it is free and `ports` is not given.
         users: Users of a secured cluster, besides `admin`: missing ones are made at the start, without any rights.
     """
 
@@ -68,12 +69,17 @@ class EmbeddedBroker:
         start_timeout_s: float = 90.0,
         secured: bool | None = None,
         users: Sequence[str] = (),
+        preferred_port: int | None = None,
     ) -> None:
         if users and secured is False:
             raise ValueError("users need a secured cluster")
         self.data_dir = Path(data_dir).absolute()
         self._requested = RequestedCluster(
-            None if ports is None else tuple(ports), nodes, None if properties is None else dict(properties), secured
+            None if ports is None else tuple(ports),
+            nodes,
+            None if properties is None else dict(properties),
+            secured,
+            preferred_port,
         )
         self._java = JavaSettings(heap, tuple(jvm_options))
         self._die_with_parent = die_with_parent

@@ -94,9 +94,9 @@ def is_listening(port: int) -> bool:
         return False
 
 
-def free_ports(count: int, taken: frozenset[int] = frozenset()) -> list[int]:
-    """Distinct ports that are free right now; another process may still take them first."""
-    found: list[int] = []
+def free_ports(count: int, taken: frozenset[int] = frozenset(), preferred: int | None = None) -> list[int]:
+    """Distinct ports that are free right now, the preferred one first; another process may still take them first."""
+    found = [preferred] if preferred is not None and preferred not in taken and _is_free(preferred) else []
     for _ in range(_ATTEMPTS):
         if len(found) == count:
             return found

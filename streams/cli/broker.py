@@ -22,12 +22,20 @@ def fetch(delta: Annotated[bool, option("Also fetch the jars of Delta Lake, for 
         _fetch(DELTA_JARS)
 
 
+KAFKA_PORT = 9092
+"""The port that programs and pages of documentation name."""
+
+
 @command
 def start(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     port: Annotated[
         list[int] | None,
-        option("Port for clients, once for each node. Default: as before, or free ones.", min=1, max=65535),
+        option(
+            "Port for clients, once for each node. Default: as before, or 9092 if it is free, or any free ones.",
+            min=1,
+            max=65535,
+        ),
     ] = None,
     nodes: Annotated[int | None, option("1 or 3 nodes. Default: as before, or 1.")] = None,
     heap: Annotated[str, option("Java's largest heap for each node.")] = "512m",
@@ -57,6 +65,7 @@ def start(
         # Users without security would be users without effect.
         secured=secure or bool(users) or None,
         users=users or (),
+        preferred_port=KAFKA_PORT,
     )
     with Console().status("Starting Kafka ..."):
         broker.start()

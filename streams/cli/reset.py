@@ -183,7 +183,7 @@ def _carry_out(
     if dry_run or only_shown:
         say(f"nothing was deleted{': --execute carries this out' if only_shown and not dry_run else ''}")
         return False
-    if positions:
+    if positions or yes:  # nobody is asked, so nobody reads the warnings
         _check_stopped(plan.config.application_id, plan.warnings, "deleted")
     if not (yes or positions.execute):
         typer.confirm("Delete all of this?", abort=True)

@@ -44,6 +44,8 @@ Schema: TypeAlias = Mapping[str, Type] | Type
 
 _TIME = ScalarType("TIMESTAMP")
 _RESERVED = ("_partition", "_offset", "_deleted")
+_NOT_IN_DELTA = frozenset(" ,;{}()\n\t=")
+"""Characters that Delta Lake refuses in the names of columns, as Parquet once did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,11 @@ def layout_of(
             raise TopologyError(
                 f"{method}: two columns are called {name!r}. Rename the one that is not a field of the value, with key=..., "
                 f"timestamp=... or value=..., or leave it out with None."
+            )
+        if method == "to_delta" and (refused := "".join(sorted(_NOT_IN_DELTA.intersection(name)))):
+            raise TopologyError(
+                f"{method}: the column {name!r} has {refused!r} in its name, which a Delta table does not take; rename the field "
+                f"with map_values()."
             )
         if name in _RESERVED:
             raise TopologyError(f"{method}: no column may be called {name!r}; rename the field with map_values().")

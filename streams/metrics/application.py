@@ -54,6 +54,9 @@ class Histogram:
         return found
 
 
+HISTORICAL_MS = 86_400_000
+"""Event times more than a day behind the clock are those of old input, not of an application that is slow, ms."""
+
 PARTS = ("fence", "decide", "restore", "process", "commit", "apply")
 """The parts of a step in their order; `state.commit.step` describes them."""
 SKIPPED = "skip"

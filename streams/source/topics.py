@@ -112,9 +112,7 @@ class SourceTopics:
 
     def _described(self, names: Sequence[str], known: Mapping[str, str]) -> dict[str, TopicInfo]:
         found = self._admin.describe_topics(names) if names else {}
-        for name in names:
-            if name not in found:
-                raise TopicNotFoundError(name)
+        TopicNotFoundError.if_missing(names, found)
         check_same(known, found)
         return {name: found[name] for name in names}
 

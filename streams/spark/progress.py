@@ -22,7 +22,7 @@ from rich.table import Table
 from state.secrets import mask
 from streams.config import StreamsConfig
 from streams.config.settings import age_in_words
-from streams.metrics.application import PARTS, RestoreFigures, StepFigures, SubTopologyMetrics
+from streams.metrics.application import HISTORICAL_MS, PARTS, RestoreFigures, StepFigures, SubTopologyMetrics
 from streams.metrics.recorder import MetricsRecorder
 from streams.microbatch.step import TaskHosts
 from streams.runtime.looked_up import looked_up_in
@@ -236,9 +236,10 @@ class Progress:
         ]
 
     def _behind(self, sub: SubTopologyMetrics) -> str | None:
-        """How far the largest event time is behind the wall clock; None: no event time yet."""
+        """How far the largest event time is behind the wall clock; None: no event time yet, or one of old input."""
         at = sub.event_time_ms
-        return None if at is None else age_in_words(int(self._wall_clock() * 1000) - at)
+        behind_ms = None if at is None else int(self._wall_clock() * 1000) - at
+        return None if behind_ms is None or behind_ms > HISTORICAL_MS else age_in_words(behind_ms)
 
     def _table(self) -> Table:
         table = Table(title=self.title, title_justify="left", expand=False)

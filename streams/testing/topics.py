@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple, overload
 
 from state.headers import decode_headers
+from streams.errors import SerdeError
 from streams.migration_hints import AnswersUnknownNames
 from streams.model.record import Headers, HeadersLike, TimestampLike, to_headers, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
 from streams.serdes.base import Serde
+from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import BytesSerde
 from streams.testing.simulation import Entry, SimulatedKafka
 from streams.topology.graph import InternalTopic, SinkNode, SourceNode
@@ -326,7 +328,7 @@ class TestInputTopic(AnswersUnknownNames, Generic[K, V]):
 
         Args:
             first: The value, or a `TestRecord`, if it is the only one; otherwise the key.
-            value: The value; None is a tombstone.
+            value: The value; None is a tombstone. A topic of typed JSON also takes a dict, unchecked, as a producer would send it.
             timestamp: Milliseconds since the epoch, a `datetime` (without a zone: UTC) or a `timedelta` since the epoch;
                 default: the topic's time.
             headers: Pairs of name and value, or a dictionary; values are bytes or text.
@@ -410,9 +412,19 @@ class TestInputTopic(AnswersUnknownNames, Generic[K, V]):
         if timestamp is None:
             timestamp = self._time
             self._advanced += self._auto_advance
-        key = self._key_serde.serialize(self.name, record.key, record.headers)
-        value = self._value_serde.serialize(self.name, record.value, record.headers)
+        key = _as_sent(self._key_serde, self.name, record.key, record.headers)
+        value = _as_sent(self._value_serde, self.name, record.value, record.headers)
         self._send(self.name, PipedRecord(key, value, timestamp, record.headers), partition)
+
+
+def _as_sent(serde: Serde[Any], topic: str, part: object, headers: Headers) -> bytes | None:
+    """A key or value as bytes. For typed JSON also from a dict, since that is what a producer would send."""
+    try:
+        return serde.serialize(topic, part, headers)
+    except SerdeError:
+        if not (isinstance(serde, JsonSerde) and isinstance(part, dict)):
+            raise
+    return JsonSerde().serialize(topic, part, headers)
 
 
 def _advance(duration: Duration) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streams.config.settings import age_in_words
-from streams.metrics.application import ApplicationMetrics
+from streams.metrics.application import HISTORICAL_MS, ApplicationMetrics
 from streams.ui.history import OLD_MS
 
 Level = Literal["ok", "busy", "bad"]
@@ -111,7 +111,7 @@ def _parts(pace: Throughput, behind: bool) -> Iterable[str]:
         yield f"{pace.records_per_s:,.0f} records/s"
     if pace.visible_ms is not None:
         yield f"visible after {'at most ' if pace.at_most else ''}{_ms(pace.visible_ms[0])} (p50), {_ms(pace.visible_ms[1])} (p99)"
-    elif pace.event_time_lag_ms is not None and pace.event_time_lag_ms > OLD_MS:
+    elif pace.event_time_lag_ms is not None and OLD_MS < pace.event_time_lag_ms <= HISTORICAL_MS:
         yield f"event time is {age_in_words(pace.event_time_lag_ms)} behind the clock"
     yield _lag(pace)
     if not behind:

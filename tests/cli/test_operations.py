@@ -159,7 +159,7 @@ def application(broker: EmbeddedBroker, tmp_path: Path) -> dict[str, str]:
     return client
 
 
-def test_reset(streams, application: dict[str, str], tmp_path: Path) -> None:
+def test_reset(streams, application: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     servers = application["bootstrap.servers"]
     with KafkaAdmin(application) as admin:
         for asked in (
@@ -179,6 +179,12 @@ def test_reset(streams, application: dict[str, str], tmp_path: Path) -> None:
         assert "cannot ask" in streams("reset", "app-resets", "-b", servers, "--json").output
         assert set(admin.describe_topics(DELETED)) == set(DELETED)
 
+        refused = streams("reset", "app-resets", "-b", servers, "--yes")
+        assert refused.exit_code == 1
+        assert "may still run" in refused.output
+        assert set(admin.describe_topics(DELETED)) == set(DELETED)
+
+        monkeypatch.setattr("streams.application.reset.RECENT_MS", 0)
         done = streams("reset", "app-resets", "-b", servers, "--yes")
         assert done.exit_code == 0, done.output
         assert "deleted consumer group app-resets" in done.output

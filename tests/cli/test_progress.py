@@ -16,11 +16,11 @@ def report(counters: dict[str, int]) -> StepFigures:
     return step(counters=counters, host="here")
 
 
-def shown(*reports: StepFigures, terminal: bool = False) -> str:
+def shown(*reports: StepFigures, terminal: bool = False, wall_clock_s: float = 10.0) -> str:
     text = io.StringIO()
     now = [100.0]
     console = Console(file=text, force_terminal=terminal, width=300)
-    with Progress("app", console, lambda: now[0], lambda: 10.0) as progress:
+    with Progress("app", console, lambda: now[0], lambda: wall_clock_s) as progress:
         progress.started("sub", 2, ("in",))
         for number, found in enumerate(reports):
             now[0] += 2
@@ -34,6 +34,10 @@ def test_a_step_in_numbers() -> None:
     """The lag stays away until Spark has told where the topics end."""
     numbers = "app/sub: batch 0, in 5, out 3, changelog 2, 2 records/s, event time 9 s behind, slowest task 250 ms\n"
     assert numbers in shown(report({}))
+
+
+def test_event_times_of_old_input_are_left_out() -> None:
+    assert "event time" not in shown(report({}), wall_clock_s=1_700_000_000.0)
 
 
 def test_the_table_has_rate_event_time_and_last_commit() -> None:

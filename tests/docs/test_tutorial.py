@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from html import unescape
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ from typer.testing import CliRunner
 
 from streams.cli.main import app
 from tests.docs.console import play, steps
-from tests.docs.recording import PICTURE
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
@@ -29,14 +26,6 @@ def test_the_quick_start_is_a_part_of_the_tutorial() -> None:
     rest = iter(steps(TUTORIAL))
     for command, expected in steps((ROOT / "README.md").read_text(encoding="utf-8")):
         assert any(command == one and set(expected) <= set(lines) for one, lines in rest), command
-
-
-def test_the_recorded_terminal_shows_the_quick_start() -> None:
-    """If it does not: `python -m tests.docs.recording`."""
-    shown = unescape(re.sub(r"<[^>]+>", "", PICTURE.read_text(encoding="utf-8"))).replace("\xa0", " ")
-    for command, expected in steps((ROOT / "README.md").read_text(encoding="utf-8"))[1:]:
-        for line in (f"$ {command}", *expected):
-            assert line.partition("\t")[0] in shown, line
 
 
 def test_the_program_is_that_of_the_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,9 +36,13 @@ def test_one_that_falls_further_behind_is_bad() -> None:
 
 
 def test_records_of_long_ago_have_no_waiting_time() -> None:
-    month = 30 * 86_400_000
-    found = headline(app(), {"sub": Throughput(10, 0, 0, 0, None, month)}, {})
-    assert found.sentence == "10 records/s · event time is 30 d behind the clock · nothing left to read"
+    found = headline(app(), {"sub": Throughput(10, 0, 0, 0, None, 3 * 3_600_000)}, {})
+    assert found.sentence == "10 records/s · event time is 3 h behind the clock · nothing left to read"
+
+
+def test_event_times_of_old_input_say_nothing_about_the_application() -> None:
+    found = headline(app(), {"sub": Throughput(10, 0, 0, 0, None, 30 * 86_400_000)}, {})
+    assert found.sentence == "10 records/s · nothing left to read"
 
 
 def test_the_whole_has_the_sums_and_the_slowest() -> None:

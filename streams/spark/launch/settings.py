@@ -163,7 +163,17 @@ def session_settings(
 
 
 def prepare_environment() -> None:
-    """Sets what Java and the processes that it starts find in their environment."""
+    """Sets what Java and the processes that it starts find in their environment.
+
+    Raises:
+        ConfigError: There is no Spark in `SPARK_HOME`.
+    """
+    home = os.environ.get("SPARK_HOME")
+    if home and not (Path(home) / "bin" / "spark-submit").is_file():
+        raise ConfigError(
+            f"SPARK_HOME is {home!r}, and there is no Spark in that folder (no bin/spark-submit): correct it, or unset it to use "
+            f"the pyspark of this Python"
+        )
     os.environ["PYTHONPATH"] = _with_startup(os.environ.get("PYTHONPATH", ""))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", LAUNCHER_OPTIONS)
