@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
-from state.stores.spec import StoreKind, StoreSpec
+from state.stores.spec import RowFormat, StoreKind, StoreSpec
 from streams.dsl.nodes.graph_builder import GraphBuilder
 from streams.dsl.options import Materialized, StreamJoined
 from streams.errors import TopologyError
@@ -101,4 +102,4 @@ def join_store(name: str, how: StreamJoined, windows: JoinWindows) -> StoreSpec:
 
 def waiting_store(name: str, how: StreamJoined) -> StoreSpec:
     """The store of waiting records in the order of time, for an outer join or a stream-table join with grace."""
-    return store_spec(name, StoreKind.KEY_VALUE, how)
+    return replace(store_spec(name, StoreKind.KEY_VALUE, how), rows=RowFormat.WAITING)
