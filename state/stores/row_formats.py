@@ -16,16 +16,9 @@ import pyarrow.compute as pc
 
 from state.headers import decode_headers
 from state.stores.changelog_records import ChangelogBatch
-from state.stores.spec import RowFormat
+from state.stores.spec import HASH_BYTES, NO_HASH, PARTITION_BYTES, SUBSCRIPTION_VERSIONS, RowFormat
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
-
-
-NO_HASH = 0x80
-"""The bit beside a version that says that there is no hash."""
-HASH_BYTES, PARTITION_BYTES = 16, 4
-SUBSCRIPTION_VERSIONS = (0, 1)
-"""Version 1 ends with the partition of the primary key, in `PARTITION_BYTES` (KAFKA-13261)."""
 
 
 def misfit(form: RowFormat, records: ChangelogBatch) -> tuple[int, str] | None:

@@ -46,6 +46,13 @@ class RowFormat(str, Enum):
     """Key `length(4) ∥ foreign key ∥ primary key`, value as `SubscriptionWrapperSerde` of Kafka Streams writes it."""
 
 
+NO_HASH = 0x80
+"""The bit that says that there is no hash, in the byte of a subscription's or response's version."""
+HASH_BYTES, PARTITION_BYTES = 16, 4
+SUBSCRIPTION_VERSIONS = (0, 1)
+"""Version 1 ends with the partition of the primary key, in `PARTITION_BYTES` (KAFKA-13261)."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoreSpec:
     """One store of a topology.
