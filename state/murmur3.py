@@ -16,7 +16,7 @@ from state.numba_kernels import as_pointer, carray, kernel
 
 SEED = 104_729
 """Kafka Streams' default."""
-HASH_BYTES = 16
+_BYTES = 16
 
 
 def murmur3(cells: BinaryColumn | pa.NullArray) -> list[bytes | None]:
@@ -28,7 +28,7 @@ def murmur3(cells: BinaryColumn | pa.NullArray) -> list[bytes | None]:
     hash_cells(*columns.addresses, SEED, found)
     data = found.astype(">u8").tobytes()
     return [
-        data[at * HASH_BYTES : (at + 1) * HASH_BYTES] if valid else None
+        data[at * _BYTES : (at + 1) * _BYTES] if valid else None
         for at, valid in enumerate(cells.is_valid().to_pylist())
     ]
 

@@ -334,7 +334,7 @@ class Loading:
         return rows
 
     def _part(self, store: str, chunk: Chunk) -> RestoredPart:
-        """The records of a chunk, all of which are in the format of the store."""
+        """The records of a chunk; each is in the format of the store."""
         part = chunk.part()
         self._reader.check(self._store.specs[store], part)
         return part

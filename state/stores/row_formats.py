@@ -114,7 +114,7 @@ def _numbers(cells: pa.BinaryArray, place: int) -> npt.NDArray[np.int64]:
 
 
 def _read(cells: pa.BinaryArray, place: int, size: int, kind: Any) -> npt.NDArray[np.int64]:
-    """Numbers inside of cells, none of which is null and all of which are long enough."""
+    """Numbers inside of cells; no cell is null or too short."""
     if not len(cells):
         return np.empty(0, np.int64)
     data = pc.binary_slice(cells, place, place + size).cast(pa.binary(size)).buffers()[1]

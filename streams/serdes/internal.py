@@ -125,9 +125,7 @@ class SubscriptionSerde(Serde[Subscription]):
             return None
         version = data[0] & ~NO_HASH if data else 0
         if version not in SUBSCRIPTION_VERSIONS:
-            raise cannot_deserialize(
-                self, topic, data, f"version {version} of subscriptions, of which 0 and 1 are known"
-            )
+            raise cannot_deserialize(self, topic, data, f"version {version} of subscriptions is not known: 0 and 1 are")
         at = 2 if len(data) > 1 and data[0] & NO_HASH else 2 + HASH_BYTES
         end = len(data) - (PARTITION_BYTES if version else 0)
         if end < at:
@@ -166,7 +164,7 @@ class ResponseSerde(Serde[Response]):
         if data is None:
             return None
         if data and (version := data[0] & ~(NO_HASH | _NO_VALUE)):
-            raise cannot_deserialize(self, topic, data, f"version {version} of responses, of which only 0 is known")
+            raise cannot_deserialize(self, topic, data, f"version {version} of responses is not known: only 0 is")
         at = 1 if data and data[0] & NO_HASH else 1 + HASH_BYTES
         if len(data) < at:
             raise cannot_deserialize(self, topic, data, "cut off")
