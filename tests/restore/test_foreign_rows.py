@@ -8,8 +8,8 @@ import pytest
 
 from state.changelog import changelog_topic
 from state.columns import numbers_at, sliced
-from state.headers import encode_headers
 from state.errors import ForeignRowError
+from state.headers import encode_headers
 from state.restore.plan import RestoreTarget
 from state.restore.restorer import Restorer
 from state.stores.changelog_records import ChangelogBatch
