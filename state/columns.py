@@ -411,14 +411,26 @@ def joined(*parts: Any) -> pa.BinaryArray:
 
 
 def numbers_at(column: pa.BinaryArray, place: int) -> Int64s:
-    """The 8-byte number in each cell that begins at `place`, counted from the end if negative; the cells must be long enough."""
+    """The 8-byte number in each cell that begins at `place`, counted from the end if negative.
+
+    Raises:
+        ValueError: A cell is null or too short. A kernel would read memory that is not the cell's.
+    """
+    if len(column):
+        _check_sizes(column, place + 8 if place >= 0 else -place, column.null_count)
     cells = BinaryCells(column)
     numbers: Int64s = _numbers_at(np.array([cells.addresses], np.int64), len(column), place)
     return numbers
 
 
 def sliced(column: pa.BinaryArray, front: int, back: int = 0) -> pa.BinaryArray:
-    """The cells without their first and last bytes (each cell must have that many); null where the column is null."""
+    """The cells without their first and last bytes; null where the column is null.
+
+    Raises:
+        ValueError: A cell has less bytes than are left out. A kernel would write beyond its buffers.
+    """
+    if front + back:
+        _check_sizes(column, front + back)
     if len(column) <= FEW_CELLS:
         cells = column.to_pylist()
         part = slice(front, -back or None)
@@ -428,6 +440,14 @@ def sliced(column: pa.BinaryArray, front: int, back: int = 0) -> pa.BinaryArray:
     table = np.array([(*addresses.addresses, 0), buffers.addresses], np.int64)
     _slice_cells(table[:1], len(column), front, back, table[1:], counters)
     return buffers.array(len(column), int(counters[BYTES]), int(counters[NULLS]))
+
+
+def _check_sizes(column: pa.BinaryArray, needed: int, nulls: int = 0) -> None:
+    shortest = 0 if nulls else pc.min(pc.binary_length(column)).as_py()
+    if shortest is not None and shortest < needed:
+        raise ValueError(
+            f"a cell of {shortest} bytes where each needs {needed}: these rows are not in the format of their store"
+        )
 
 
 def replaced(column: BinaryColumn, rows: Int64s, cells: BinaryColumn) -> BinaryColumn:

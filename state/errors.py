@@ -592,5 +592,21 @@ class RestoreError(StateError):
     kind = ErrorKind.DATA
 
 
+class ForeignRowError(RestoreError):
+    """A changelog has a record that is not in the format of its store. Nothing of it was written to the store."""
+
+    def __init__(self, store: str, topic: str, partition: int, offset: int, form: str, why: str) -> None:
+        super().__init__(
+            f"the record at offset {offset} of {topic}-{partition} cannot be restored: the store {store!r} holds {form}, and "
+            f"{why}. So another program wrote it, for example Kafka Streams, or a newer release of this one. If a newer release "
+            f"did, run that one. If the state may be lost, stop the application and use `streams reset`; if not, give the "
+            f"application an application_id of its own and let it read its input again"
+        )
+        self.store = store
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+
 class SnapshotError(StateError):
     """A snapshot, or the location of snapshots, cannot be used. State is not lost: it is in the changelogs."""

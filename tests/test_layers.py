@@ -18,6 +18,7 @@ FLOORS = [
     "state/numba_kernels.py",
     "state/headers.py",
     "state/columns.py",
+    "state/murmur3.py",
     "state/sorting.py",
     "state/kafka",
     "state/tables",

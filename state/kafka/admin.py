@@ -232,14 +232,44 @@ _COORDINATOR_AWAY = {
 
 def group_offsets(
     requests: AdminRequests, group: str, partitions: Iterable[TopicPartition] | None = None
+) -> dict[TopicPartition, int]:
+    """Committed offsets of a consumer group; empty for a group that does not exist.
+
+    Their metadata is not looked at: others may have written anything there, as Kafka Streams does.
+    """
+    return {(each.topic, each.partition): each.offset for each in _committed(requests, group, partitions)}
+
+
+def group_notes(
+    requests: AdminRequests, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """Committed offsets of a consumer group, and their metadata; empty for a group that does not exist."""
+    """Like `group_offsets`, with the metadata that was committed with each offset; any bytes may follow it (`note_of`)."""
+    return {
+        (each.topic, each.partition): (each.offset, note_of(each)) for each in _committed(requests, group, partitions)
+    }
+
+
+def note_of(partition: KafkaPartition) -> str:
+    """The metadata of a committed offset, which bytes of memory that follow it may make longer.
+
+    librdkafka gives the metadata with a length and without a zero byte behind it, and confluent-kafka 2.x reads on up to the next
+    zero byte. So whoever writes notes ends each with a mark of its own, and reads no further than that.
+    """
+    try:
+        return partition.metadata or ""
+    except UnicodeDecodeError as error:
+        return error.object.decode(errors="replace")
+
+
+def _committed(
+    requests: AdminRequests, group: str, partitions: Iterable[TopicPartition] | None
+) -> list[KafkaPartition]:
     if partitions is None:
         partitions = [(name, number) for name, count in requests.partition_counts().items() for number in range(count)]
     asked = [KafkaPartition(topic, number) for topic, number in partitions]
     with _consumer(requests, group, f"reading the offsets of group {group!r}") as consumer:
         found = consumer.committed(asked, requests.timeout_s) if asked else []
-    return {(each.topic, each.partition): (each.offset, each.metadata or "") for each in found if each.offset >= 0}
+    return [each for each in found if each.offset >= 0]
 
 
 def commit_group_offsets(
@@ -471,11 +501,11 @@ class KafkaAdmin:
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, int]:
         """Committed offsets of a consumer group; empty for a group that does not exist."""
-        return {place: at for place, (at, _) in group_offsets(self._requests, group, partitions).items()}
+        return group_offsets(self._requests, group, partitions)
 
     def group_notes(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
-        """Like `group_offsets`, with the metadata that was committed with each offset."""
-        return group_offsets(self._requests, group, partitions)
+        """Like `group_offsets`, with the metadata that was committed with each offset; any bytes may follow it (`note_of`)."""
+        return group_notes(self._requests, group, partitions)
 
     def commit_group_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """Commit offsets of a consumer group, with metadata.

@@ -19,7 +19,7 @@ import pyarrow as pa
 from state.changelog import changelog_topic
 from state.columns import RecordColumns
 from state.commit.marker import MarkerLog
-from state.errors import RestoreError
+from state.errors import ForeignRowError, RestoreError
 from state.restore.copies import Copies
 from state.restore.plan import (
     CHUNK_BYTES,
@@ -36,6 +36,8 @@ from state.restore.plan import (
 )
 from state.stores.changelog_records import ChangelogBatch
 from state.stores.position import StoreOrigin, StorePosition
+from state.stores.row_formats import misfit
+from state.stores.spec import StoreSpec
 from state.stores.task_store import RestoredPart, TaskStore
 
 
@@ -253,7 +255,8 @@ class Loading:
     ) -> tuple[StoreReport, ...]:
         """Writes a tail together with the step's number: a crash leaves all of it or nothing."""
         started = time.perf_counter()
-        rows = self._finish(plans, {name: chunk.part() for name, chunk in tails.items() if chunk.parts}, proof)
+        parts = {name: self._part(name, chunk) for name, chunk in tails.items() if chunk.parts}
+        rows = self._finish(plans, parts, proof)
         seconds = time.perf_counter() - started
         reports = []
         for plan in plans:
@@ -313,7 +316,7 @@ class Loading:
     def _write(self, plan: StorePlan, chunk: Chunk, next_offset: int, origin: StoreOrigin) -> int:
         rows = 0
         if chunk.parts:
-            part = chunk.part()
+            part = self._part(plan.store, chunk)
             rows = self._store.restore(
                 plan.store,
                 part.records.keys,
@@ -329,6 +332,12 @@ class Loading:
                 self._reach("restore_halfway")
         self._reader.progressed(plan, chunk, next_offset)
         return rows
+
+    def _part(self, store: str, chunk: Chunk) -> RestoredPart:
+        """The records of a chunk; each is in the format of the store."""
+        part = chunk.part()
+        self._reader.check(self._store.specs[store], part)
+        return part
 
 
 def _data_bytes(column: Any) -> int:
@@ -423,6 +432,15 @@ class Restorer:
     def topic(self, store: str) -> str:
         """The name of a store's changelog."""
         return changelog_topic(self._application_id, store)
+
+    def check(self, spec: StoreSpec, part: RestoredPart) -> None:
+        """Refuses records that are not in the format of the store. Raises `ForeignRowError`."""
+        if spec.rows is None:
+            return
+        if (found := misfit(spec.rows, part.records)) is not None:
+            at, why = found
+            topic, offset = self.topic(spec.name), int(part.offsets[at])
+            raise ForeignRowError(spec.name, topic, self._task, offset, spec.rows.value, why)
 
     def read(self, plan: StorePlan) -> Iterator[RecordColumns]:
         return self._source.read(self.topic(plan.store), self._task, plan.start, plan.end)

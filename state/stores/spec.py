@@ -35,6 +35,24 @@ class StoreKind(str, Enum):
         return self.windowed or self is StoreKind.SESSION
 
 
+class RowFormat(str, Enum):
+    """The format of the rows of an internal store."""
+
+    WAITING = "records that wait for a match or a deadline"
+    """Key `time(8) ∥ side(1) ∥ key ∥ number(8)`, value `side(1) ∥ length of headers(4) ∥ headers ∥ value`."""
+    SUPPRESSED = "updates that are held back by suppress"
+    """Key `time(8) ∥ key`, value `timestamp(8) ∥ four lengths(4) ∥ prior ∥ old ∥ new ∥ headers ∥ topic`."""
+    SUBSCRIPTION = "subscriptions of a foreign-key join"
+    """Key `length(4) ∥ foreign key ∥ primary key`, value as `SubscriptionWrapperSerde` of Kafka Streams writes it."""
+
+
+NO_HASH = 0x80
+"""The bit that says that there is no hash, in the byte of a subscription's or response's version."""
+HASH_BYTES, PARTITION_BYTES = 16, 4
+SUBSCRIPTION_VERSIONS = (0, 1)
+"""Version 1 ends with the partition of the primary key, in `PARTITION_BYTES` (KAFKA-13261)."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoreSpec:
     """One store of a topology.
@@ -49,6 +67,7 @@ class StoreSpec:
             decided before anything is stored.
         logged: Whether there is a changelog; without one the store cannot be restored.
         changelog_config: Topic settings that win over the engine's own.
+        rows: The format of an internal store's rows, which a restore checks; None: any bytes are a row.
     """
 
     name: str
@@ -59,6 +78,7 @@ class StoreSpec:
     persistent: bool | None = True
     logged: bool = True
     changelog_config: Mapping[str, str] = field(default_factory=dict)
+    rows: RowFormat | None = None
 
     def __post_init__(self) -> None:
         """Validates the fields against one another."""

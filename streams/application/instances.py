@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 LOCK = "running.lock"
 _GROUP = "-running"
 """What the name of the group ends in."""
+_GROUP_TRIES = 20
+"""How often the group of the offsets is asked for while its coordinator is away."""
 SESSION_MS = 6_000
 """The shortest time that brokers allow by default (`group.min.session.timeout.ms`)."""
 _GONE_WITHIN_S = SESSION_MS / 1000 + 4
@@ -124,6 +126,50 @@ def seen_as_running(application_id: str, client: Mapping[str, str]) -> Instance 
             if found := Instance.of(member):
                 return found
     return None
+
+
+def group_is_shared(application_id: str, members: Sequence[str]) -> str:
+    """What is wrong where consumers are members of the group in which an application commits its offsets."""
+    return (
+        f"consumers have joined the group {application_id} ({', '.join(members)}), which belongs to the application: they commit "
+        "offsets of their own over those of its tasks"
+    )
+
+
+def check_group_is_free(
+    config: StreamsConfig,
+    members: Callable[[str], Sequence[str]] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Refuses to run next to another program with the same application id, such as the Kafka Streams application it replaces.
+
+    No process of this engine is a member of the group of the offsets, so every member is somebody else. A broker takes the tasks'
+    offsets although the group has members: both programs would write the offsets and the changelogs.
+
+    Args:
+        config: Of the application.
+        members: The members of a group; default: asks the brokers.
+        sleep: Waits, seconds.
+
+    Raises:
+        AlreadyRunningError: The group has members.
+        KafkaClientError: The brokers cannot tell.
+    """
+    members = Survey(config.client).group_members if members is None else members
+    for left in reversed(range(_GROUP_TRIES)):
+        try:
+            found = members(config.application_id)
+            break
+        except KafkaClientError as error:
+            # The coordinator of a group is away for a moment where its broker, or the whole cluster, has just started.
+            if left == 0 or error.failure is None or not error.failure.transient:
+                raise
+            sleep(_POLL_S)
+    if found:
+        raise AlreadyRunningError(
+            f"{group_is_shared(config.application_id, found)}. If it is a Kafka Streams application, stop it first, or "
+            "start this one under another application_id. Give other consumers another group.id. Nothing was written"
+        )
 
 
 def check_not_running(

@@ -26,6 +26,7 @@ from state.kafka.consumers import RecordSampler
 from state.kafka.topics import TopicPartition
 from state.restore.snapshot_location import open_location
 from state.tables.files import check_owner
+from streams.application.instances import check_group_is_free
 from streams.application.markers import MarkerAccess, newest_markers
 from streams.application.owned_topics import described_repartitions, local_folder, own_manifest, write_manifest
 from streams.application.placements import Placements
@@ -430,6 +431,7 @@ def prepare_start(
         log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=False)
         application = plan_application(topology, config, admin, log)
         check_start(application, admin, log)
+        check_group_is_free(config)
         if functions := Placements(application, admin, log).disagreeing():
             application = plan_application(topology, config, admin, log, functions)
         application = Placements(application, admin, log).found()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from state.stores.spec import StoreKind, StoreSpec
+from state.stores.spec import RowFormat, StoreKind, StoreSpec
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.tables import TableNode
 from streams.errors import TopologyError
@@ -143,11 +143,11 @@ def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None
     spec = SuppressSpec(rules, key_serde, value_serde)
     name = name or stateful_name(spec.kind, port.lineage, spec.parameters)
 
-    def bytes_store(suffix: str) -> str:
-        spec = StoreSpec(f"{name}-{suffix}", StoreKind.KEY_VALUE, persistent=None)
+    def bytes_store(suffix: str, rows: RowFormat | None = None) -> str:
+        spec = StoreSpec(f"{name}-{suffix}", StoreKind.KEY_VALUE, persistent=None, rows=rows)
         return graph.store(spec, BytesSerde(), BytesSerde())
 
-    buffer = bytes_store("store")
+    buffer = bytes_store("store", RowFormat.SUPPRESSED)
     places = None if rules.by_window else bytes_store("places")
     stores = (buffer,) if places is None else (buffer, places)
     made = graph.stateful(spec, port, name, stores=stores, key_serde=key_serde, value_serde=value_serde)

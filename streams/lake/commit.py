@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -226,7 +227,7 @@ class HandedOver:
         notes = {
             place[1]: (at, note)
             for place, (at, text) in offsets.items()
-            if text and (note := orjson.loads(text))["topic_id"] == log.topic_id
+            if text and (note := _first_json(text))["topic_id"] == log.topic_id
         }
         if not notes:
             return None
@@ -253,6 +254,12 @@ class HandedOver:
 
     def returned(self) -> HandedOver:
         return replace(self, done=self.end)
+
+
+def _first_json(text: str) -> dict[str, Any]:
+    """The object at the beginning of a note, which other bytes may follow (`state.kafka.admin.note_of`)."""
+    note: dict[str, Any] = json.JSONDecoder().raw_decode(text)[0]
+    return note
 
 
 def check_handed_over(of: SinkId, checkpoint: Checkpoint, note: HandedOver | None, log: TopicLog) -> None:

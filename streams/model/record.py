@@ -324,11 +324,13 @@ class Subscription(NamedTuple):
         hash: The hash of the left value, 16 bytes; None: the row was deleted.
         instruction: An `Instruction`.
         primary_key: The key of the left row.
+        partition: The left row's partition, which is the number of its task; None: not known (version 0 of the format).
     """
 
     hash: bytes | None
     instruction: int
     primary_key: Any
+    partition: int | None = None
 
 
 class Response(NamedTuple):

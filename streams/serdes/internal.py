@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from state.headers import decode_headers, encode_headers
+from state.stores.spec import HASH_BYTES, NO_HASH, PARTITION_BYTES, SUBSCRIPTION_VERSIONS
 from streams.model.record import Change, CombinedKey, Response, Subscription, WaitingKey, WaitingRecord
 from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize, kept_parts
 
@@ -84,17 +85,18 @@ def _read_varint(data: bytes) -> tuple[int, int]:
 
 # --- Serdes of a foreign-key join: the messages between its tasks, and the keys of its subscription store.
 #
-# The formats follow Kafka Streams' `SubscriptionWrapperSerde`, `SubscriptionResponseWrapperSerde` and `CombinedKeySchema`, but only
-# this engine reads them. The hash of the left value identifies a response to an outdated subscription.
+# The formats are those of Kafka Streams' `SubscriptionWrapperSerde`, `SubscriptionResponseWrapperSerde` and `CombinedKeySchema`.
+# The hash of the left value identifies a response to an outdated subscription.
 
 _LENGTH = struct.Struct(">i")
-_NO_HASH, _NO_VALUE = 0x80, 0x40
-_HASH_BYTES = 16
+_NO_VALUE = 0x40
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSerde(Serde[Subscription]):
-    """`flags(1) ∥ instruction(1) ∥ hash(16) or nothing ∥ primary key`.
+    """`version and flag(1) ∥ instruction(1) ∥ hash(16) or nothing ∥ primary key ∥ partition(4)`.
+
+    That is version 1. Version 0 has no partition; it is read, and written again where the partition is not known.
 
     Attributes:
         primary_key: Serde of the left table's keys.
@@ -112,25 +114,30 @@ class SubscriptionSerde(Serde[Subscription]):
             return None
         if not isinstance(value, Subscription):
             raise cannot_serialize(self, topic, value)
-        flags = _NO_HASH if value.hash is None else 0
         key = self.primary_key.serialize(topic, value.primary_key, headers)
         if key is None:
             raise cannot_serialize(self, topic, value, "no primary key")
-        return bytes((flags, value.instruction)) + (value.hash or b"") + key
+        return _subscription_cell(value, key)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Subscription | None:
         """The `Subscription`. Raises `SerdeError` if the bytes are too few."""
         if data is None:
             return None
-        at = 2 if len(data) > 1 and data[0] & _NO_HASH else 2 + _HASH_BYTES
-        if len(data) < at:
+        version = data[0] & ~NO_HASH if data else 0
+        if version not in SUBSCRIPTION_VERSIONS:
+            raise cannot_deserialize(self, topic, data, f"version {version} of subscriptions is not known: 0 and 1 are")
+        at = 2 if len(data) > 1 and data[0] & NO_HASH else 2 + HASH_BYTES
+        end = len(data) - (PARTITION_BYTES if version else 0)
+        if end < at:
             raise cannot_deserialize(self, topic, data, "cut off")
-        return Subscription(data[2:at] or None, data[1], self.primary_key.deserialize(topic, data[at:], headers))
+        partition = _LENGTH.unpack_from(data, end)[0] if version else None
+        key = self.primary_key.deserialize(topic, data[at:end], headers)
+        return Subscription(data[2:at] or None, data[1], key, partition)
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseSerde(Serde[Response]):
-    """`flags(1) ∥ hash(16) or nothing ∥ right value or nothing`.
+    """`version and flags(1) ∥ hash(16) or nothing ∥ right value or nothing`. The version is 0.
 
     Attributes:
         value: Serde of the right table's values.
@@ -149,14 +156,16 @@ class ResponseSerde(Serde[Response]):
         if not isinstance(value, Response):
             raise cannot_serialize(self, topic, value)
         data = self.value.serialize(topic, value.value, headers)
-        flags = (_NO_HASH if value.hash is None else 0) | (_NO_VALUE if data is None else 0)
+        flags = (NO_HASH if value.hash is None else 0) | (_NO_VALUE if data is None else 0)
         return bytes((flags,)) + (value.hash or b"") + (data or b"")
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Response | None:
         """The `Response`. Raises `SerdeError` if the bytes are too few."""
         if data is None:
             return None
-        at = 1 if data and data[0] & _NO_HASH else 1 + _HASH_BYTES
+        if data and (version := data[0] & ~(NO_HASH | _NO_VALUE)):
+            raise cannot_deserialize(self, topic, data, f"version {version} of responses is not known: only 0 is")
+        at = 1 if data and data[0] & NO_HASH else 1 + HASH_BYTES
         if len(data) < at:
             raise cannot_deserialize(self, topic, data, "cut off")
         value = None if data[0] & _NO_VALUE else self.value.deserialize(topic, data[at:], headers)
@@ -170,15 +179,18 @@ def subscription_cells(asked: Iterable[Subscription], keys: Iterable[bytes]) -> 
         asked: The subscriptions.
         keys: The bytes of their primary keys.
     """
-    return [
-        (bytes((_NO_HASH, one.instruction)) if one.hash is None else bytes((0, one.instruction)) + one.hash) + key
-        for one, key in zip(asked, keys, strict=True)
-    ]
+    return list(map(_subscription_cell, asked, keys))
+
+
+def _subscription_cell(one: Subscription, key: bytes) -> bytes:
+    flags = (NO_HASH if one.hash is None else 0) | (one.partition is not None)
+    partition = b"" if one.partition is None else _LENGTH.pack(one.partition)
+    return bytes((flags, one.instruction)) + (one.hash or b"") + key + partition
 
 
 def subscription_hashes(cells: Iterable[bytes]) -> list[bytes | None]:
     """The hashes in many subscriptions."""
-    return [None if cell[0] & _NO_HASH else cell[2 : 2 + _HASH_BYTES] for cell in cells]
+    return [None if cell[0] & NO_HASH else cell[2 : 2 + HASH_BYTES] for cell in cells]
 
 
 def response_cells(hashes: Iterable[bytes | None], values: Iterable[bytes | None]) -> list[bytes]:
@@ -189,7 +201,7 @@ def response_cells(hashes: Iterable[bytes | None], values: Iterable[bytes | None
         values: The bytes of the right values.
     """
     return [
-        bytes(((_NO_HASH if one is None else 0) | (_NO_VALUE if value is None else 0),)) + (one or b"") + (value or b"")
+        bytes(((NO_HASH if one is None else 0) | (_NO_VALUE if value is None else 0),)) + (one or b"") + (value or b"")
         for one, value in zip(hashes, values, strict=True)
     ]
 

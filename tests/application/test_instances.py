@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from state.errors import ClientFailure, KafkaClientError
 from state.kafka.admin import KafkaAdmin
+from state.kafka.consumers import GroupMember
 from state.kafka.producer import TransactionalProducer
 from streams.application.instances import (
     LOCK,
     Instance,
+    check_group_is_free,
     check_not_running,
     only_instance,
     seen_as_running,
@@ -114,3 +118,59 @@ def test_a_folder_that_cannot_be_written_is_named_with_its_setting(tmp_path: Pat
         check_places(config_of(folder))
     check_places(config_of(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
+
+
+def test_members_of_the_group_of_the_offsets_are_somebody_elses(tmp_path: Path) -> None:
+    config, asked = config_of(tmp_path), list[str]()
+
+    def members(group: str) -> list[str]:
+        asked.append(group)
+        return ["shop-StreamThread-1-consumer on 10.0.0.7"]
+
+    said = r"group app \(shop-StreamThread-1-consumer on 10.0.0.7\).*Kafka Streams application"
+    with pytest.raises(AlreadyRunningError, match=said):
+        check_group_is_free(config, members)
+    assert asked == ["app"]
+    check_group_is_free(config, lambda group: [])
+
+
+def test_a_coordinator_that_is_away_is_asked_again_and_a_refusal_is_told(tmp_path: Path) -> None:
+    loading = KafkaClientError("loading", ClientFailure(14, "COORDINATOR_LOAD_IN_PROGRESS", "loading", retriable=True))
+    refused = KafkaClientError("no right", ClientFailure(30, "GROUP_AUTHORIZATION_FAILED", "no right"))
+    answers: list[KafkaClientError | None] = [loading, loading, None]
+    waited: list[float] = []
+
+    def members(group: str) -> list[str]:
+        if (error := answers.pop(0)) is not None:
+            raise error
+        return []
+
+    check_group_is_free(config_of(tmp_path), members, waited.append)
+    assert len(waited) == 2
+    answers += [refused]
+    with pytest.raises(KafkaClientError, match="no right"):
+        check_group_is_free(config_of(tmp_path), members, waited.append)
+    answers += [loading] * 20
+    with pytest.raises(KafkaClientError, match="loading"):
+        check_group_is_free(config_of(tmp_path), members, lambda seconds: None)
+    assert not answers
+
+
+def test_a_start_is_refused_while_a_consumer_is_in_the_group(
+    broker: EmbeddedBroker, topic: TopicFactory, tmp_path: Path
+) -> None:
+    read = topic()
+    config = config_of(tmp_path, application_id=f"app-{read}", bootstrap_servers=broker.bootstrap_servers)
+    check_group_is_free(config)
+    client = {**config.client, "client.id": "a-java-program"}
+    with closing(GroupMember(client, config.application_id, [read])) as member:
+
+        def refused() -> bool:
+            member.poll(0.2)
+            try:
+                check_group_is_free(config)
+            except AlreadyRunningError as error:
+                return "a-java-program" in str(error)
+            return False
+
+        eventually(refused, True)

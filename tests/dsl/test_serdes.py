@@ -304,9 +304,9 @@ def test_changes(new, old):
         both_ways(ChangeSerde(JsonSerde()), Change(new, old))
 
 
-@given(hashes, st.integers(0, 3), st.text(max_size=9), texts)
-def test_what_foreign_key_joins_send(digest, instruction, key, value):
-    both_ways(SubscriptionSerde(StringSerde()), Subscription(digest, instruction, key))
+@given(hashes, st.integers(0, 3), st.text(max_size=9), st.none() | st.integers(0, 999), texts)
+def test_what_foreign_key_joins_send(digest, instruction, key, partition, value):
+    both_ways(SubscriptionSerde(StringSerde()), Subscription(digest, instruction, key, partition))
     both_ways(ResponseSerde(JsonSerde()), Response(digest, value))
 
 

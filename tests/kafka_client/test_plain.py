@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from state import errors, numba_functions
 from state.errors import FencedError
 from state.headers import decode_headers, encode_headers
+from state.kafka.admin import note_of
 from state.kafka.config import consumer_config, producer_config
 from state.kafka.key_hash import murmur2, partition_for_key
 from state.kafka.librdkafka import bulk_available
@@ -163,3 +164,19 @@ def test_a_fatal_error_that_is_no_exception_gets_its_name(monkeypatch: pytest.Mo
     monkeypatch.setattr(OrdinaryTransport, "_client", client)
     with pytest.raises(FencedError):
         transport.flush(1) if call == "flush" else transport._serve(0)
+
+
+class Noted:
+    """A committed offset as confluent-kafka gives it: its metadata read beyond its end, up to the next zero byte."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    @property
+    def metadata(self) -> str:
+        return self._data.decode()
+
+
+def test_metadata_of_an_offset_that_other_bytes_follow() -> None:
+    assert note_of(Noted(b"")) == ""
+    assert note_of(Noted(b'{"a": 1}\x8c\xff')).startswith('{"a": 1}')

@@ -20,6 +20,7 @@ from state.errors import (
 from state.kafka.topics import TopicPartition
 from streams.application.doctor.inspection import Finding, Inspection, Place, Severity, SubLook
 from streams.application.execution import obstacle
+from streams.application.instances import group_is_shared
 from streams.application.owned_topics import FILE
 from streams.application.placements import Placements
 from streams.application.prepare import names_of_any_plan
@@ -463,8 +464,7 @@ def group(inspection: Inspection) -> Iterator[Finding]:
     members = inspection.survey.group_members(inspection.app)
     if members:
         yield Finding.warning(
-            f"consumers have joined the group {inspection.app} ({', '.join(members)}), which belongs to the application: they "
-            "commit offsets of their own over those of its tasks. Give them another group.id",
+            f"{group_is_shared(inspection.app, members)}. Give them another group.id",
         )
     for look in inspection.subs:
         promised = _promised(look)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from state.stores.spec import StoreKind, StoreSpec
+from state.stores.spec import RowFormat, StoreKind, StoreSpec
 from streams.dsl.nodes.graph_builder import GraphBuilder
 from streams.dsl.options import Materialized, StreamJoined
 from streams.errors import TopologyError
@@ -29,7 +29,13 @@ def table_names(
 
 
 def store_spec(
-    name: str, kind: StoreKind, how: Materialized | StreamJoined, retention_ms: int | None = None, **settings: bool
+    name: str,
+    kind: StoreKind,
+    how: Materialized | StreamJoined,
+    retention_ms: int | None = None,
+    *,
+    retain_duplicates: bool = False,
+    rows: RowFormat | None = None,
 ) -> StoreSpec:
     """A store with the user's settings of where it is and of its changelog."""
     return StoreSpec(
@@ -39,7 +45,8 @@ def store_spec(
         persistent=how.persistent,
         logged=how.logging,
         changelog_config=dict(how.changelog_config),
-        **settings,
+        retain_duplicates=retain_duplicates,
+        rows=rows,
     )
 
 
@@ -101,4 +108,4 @@ def join_store(name: str, how: StreamJoined, windows: JoinWindows) -> StoreSpec:
 
 def waiting_store(name: str, how: StreamJoined) -> StoreSpec:
     """The store of waiting records in the order of time, for an outer join or a stream-table join with grace."""
-    return store_spec(name, StoreKind.KEY_VALUE, how)
+    return store_spec(name, StoreKind.KEY_VALUE, how, rows=RowFormat.WAITING)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from state.stores.spec import StoreKind, StoreSpec
+from state.stores.spec import RowFormat, StoreKind, StoreSpec
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.stores import history_ms, is_materialized, lazy_store, table_names, table_store
 from streams.dsl.nodes.stream_joins import common_key_serde, sides
@@ -182,7 +182,13 @@ def _right_part(
     """Adds the part next to the right table: the store of subscriptions, and the nodes that answer them."""
     right_key = graph.key_serde(right_port.key_serde)
     keys, other = CombinedKeySerde(right_key, left_key), right_node.view()
-    spec = StoreSpec(f"{base}-subscription-store", StoreKind.KEY_VALUE, persistent=how.persistent, logged=how.logging)
+    spec = StoreSpec(
+        f"{base}-subscription-store",
+        StoreKind.KEY_VALUE,
+        persistent=how.persistent,
+        logged=how.logging,
+        rows=RowFormat.SUBSCRIPTION,
+    )
     store = graph.store(spec, keys, SubscriptionSerde(left_key))
     add = partial(graph.stateful, input_key_serde=right_key, key_serde=right_key, value_serde=None)
     answers = add(

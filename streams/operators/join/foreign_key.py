@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.columns import BinaryColumn, binary_column
+from state.murmur3 import murmur3
+from state.stores.spec import HASH_BYTES
 from streams.errors import RecordError
 from streams.model.ownership import lending, only_reads
 from streams.model.record import Instruction, Record, Response, Subscription
@@ -113,7 +115,7 @@ class ForeignKeySubscribe(Operator):
         if self.versioned:
             batch = latest_only(self.ctx, batch)
         changes = Changes.of(batch.values)
-        digests = _value_hashes(self.value_serde, self.ctx.node, changes.new)
+        digests = murmur3(_value_cells(self.value_serde, self.ctx.node, changes.new))
         olds = repeat(None) if changes.old is None else changes.old
         updates = zip(changes.new, olds, digests, strict=False)
         records, found = call_each(self.ctx, batch, self._asked_with, batch.keys.each(), updates)
@@ -122,8 +124,9 @@ class ForeignKeySubscribe(Operator):
         rows = sum(new is not None for new, _, _ in found)
         self.ctx.count_looked_up(rows, {"null_foreign_key": int(np.count_nonzero(nothing))})
         keys = list(records.keys)
+        partition = int(self.ctx.task_id.rpartition("_")[2])
         sent = [
-            (row, foreign_key, Subscription(digest, int(instruction), keys[row]))
+            (row, foreign_key, Subscription(digest, int(instruction), keys[row], partition))
             for row, (_, digest, asked) in enumerate(found)
             for foreign_key, instruction in asked
         ]
@@ -201,8 +204,8 @@ class ForeignKeyResult(Operator):
         if (batch.keys.codes == NULL_KEY).any():
             raise RecordError(_NO_KEY)
         values = self._lookup(batch.keys, batch.order).values_for(self.joiner, self.ctx.results_change)
-        digests = _value_hashes(self.value_serde, self.ctx.node, values)
-        awaited = np.array([one.hash == mine for one, mine in zip(batch.values, digests, strict=True)], np.bool_)
+        cells = _value_cells(self.value_serde, self.ctx.node, values)
+        awaited = _awaited([response.hash for response in batch.values], cells)
         rows = np.flatnonzero(awaited)
         drop_rows(self.ctx, batch, {"stale_response": ~awaited})
         found = batch.take(rows)
@@ -215,21 +218,22 @@ class ForeignKeyResult(Operator):
         return None if left is None or (right is None and not self.left) else self.joiner(key, left, right)
 
 
-def _value_hash(serde: Serde, node: str, value: Any) -> bytes | None:
-    """A hash of 16 bytes that identifies left values; None for None."""
-    return _hash(serde.serialize(_hash_topic(node), value))
+def _value_cells(serde: Serde, node: str, values: Sequence[Any]) -> BinaryColumn:
+    """The bytes of left values that are hashed."""
+    return value_column(values, serde, f"{node}-value-hash")
 
 
-def _value_hashes(serde: Serde, node: str, values: Sequence[Any]) -> list[bytes | None]:
-    return list(map(_hash, value_column(values, serde, _hash_topic(node)).to_pylist()))
+def _former_hash(data: bytes | None) -> bytes | None:
+    """The hash in subscriptions that were stored before these had Kafka Streams' hash (`state.murmur3`)."""
+    return None if data is None else hashlib.blake2b(data, digest_size=HASH_BYTES).digest()
 
 
-def _hash_topic(node: str) -> str:
-    return f"{node}-value-hash"
-
-
-def _hash(data: bytes | None) -> bytes | None:
-    return None if data is None else hashlib.blake2b(data, digest_size=16).digest()
+def _awaited(hashes: Sequence[bytes | None], values: BinaryColumn) -> npt.NDArray[np.bool_]:
+    """Whether each response is to the value that the row has now, by the hash of the one that asked for it."""
+    awaited = np.array([one == mine for one, mine in zip(hashes, murmur3(values), strict=True)], np.bool_)
+    for row in np.flatnonzero(~awaited).tolist():
+        awaited[row] = hashes[row] == _former_hash(values[row].as_py())
+    return awaited
 
 
 # --- The right table's side of a foreign-key join: stores the subscriptions, and responds.

@@ -1,0 +1,121 @@
+"""What the rows of internal stores look like, and the check that restored rows do.
+
+Operators take such rows apart by the lengths inside them, whole columns at a time. So a row of another format must not get into a
+store: it is refused where it is read from a changelog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.headers import decode_headers
+from state.stores.changelog_records import ChangelogBatch
+from state.stores.spec import HASH_BYTES, NO_HASH, PARTITION_BYTES, SUBSCRIPTION_VERSIONS, RowFormat
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+def misfit(form: RowFormat, records: ChangelogBatch) -> tuple[int, str] | None:
+    """The first record that is not in the format, by its place, and why; None if all are."""
+    found = [(int(np.argmax(wrong)), why) for wrong, why in _CHECKS[form](records) if wrong.any()]
+    return min(found, default=None)
+
+
+def _waiting(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
+    short = _sizes(records.keys) < 17
+    yield short, "its key has less than 17 bytes"
+    valid = _valid(records.values)
+    cut_off = valid & (_sizes(records.values) < 5)
+    yield cut_off, "its value has less than 5 bytes"
+    at = np.flatnonzero(valid & ~short & ~cut_off)
+    keys, values = records.keys.take(pa.array(at)), records.values.take(pa.array(at))
+    yield _mask(at, valid, _bytes_at(keys, 8) != _bytes_at(values, 0)), "its key and its value name different sides"
+    heads = _numbers(values, 1)
+    yield _mask(at, valid, (heads < 0) | (heads > _sizes(values) - 5)), "its headers are longer than the row"
+
+
+def _suppressed(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
+    yield _sizes(records.keys) < 8, "its key has less than 8 bytes"
+    if records.headers is not None:
+        versions = [dict(decode_headers(cell)).get("v") for cell in records.headers.to_pylist()]
+        theirs = np.array([version is not None for version in versions], np.bool_)
+        yield (
+            theirs,
+            "its header 'v' says that Kafka Streams wrote it, whose format of suppressed updates is another one",
+        )
+    valid = _valid(records.values)
+    cut_off = valid & (_sizes(records.values) < 24)
+    yield cut_off, "its value has less than 24 bytes"
+    at = np.flatnonzero(valid & ~cut_off)
+    values = records.values.take(pa.array(at))
+    lengths = np.array([_numbers(values, place) for place in (8, 12, 16, 20)], np.int64)
+    too_long = (lengths < -1).any(axis=0) | (np.maximum(lengths, 0).sum(axis=0) > _sizes(values) - 24)
+    yield _mask(at, valid, too_long), "the lengths inside its value are not those of its parts"
+
+
+def _subscription(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
+    short = _sizes(records.keys) < 4
+    yield short, "its key has less than 4 bytes"
+    at = np.flatnonzero(~short)
+    keys = records.keys.take(pa.array(at))
+    foreign = _numbers(keys, 0)
+    yield _mask(at, short, (foreign < 0) | (foreign > _sizes(keys) - 4)), "the foreign key is longer than the row's key"
+    valid = _valid(records.values)
+    cut_off = valid & (_sizes(records.values) < 2)
+    yield cut_off, "its value has less than 2 bytes"
+    at = np.flatnonzero(valid & ~cut_off)
+    values = records.values.take(pa.array(at))
+    flags, sizes = _bytes_at(values, 0), _sizes(values)
+    versions = flags & ~NO_HASH
+    yield (
+        _mask(at, valid, ~np.isin(versions, SUBSCRIPTION_VERSIONS)),
+        f"it is of version {int(versions.max(initial=0))} of subscriptions, and this release knows 0 and 1",
+    )
+    needed = 2 + np.where(flags & NO_HASH, 0, HASH_BYTES) + np.where(versions == 1, PARTITION_BYTES, 0)
+    yield _mask(at, valid, sizes < needed), "its value is cut off"
+
+
+_CHECKS: Mapping[RowFormat, Callable[[ChangelogBatch], Iterator[tuple[Mask, str]]]] = {
+    RowFormat.WAITING: _waiting,
+    RowFormat.SUPPRESSED: _suppressed,
+    RowFormat.SUBSCRIPTION: _subscription,
+}
+
+
+def _sizes(cells: pa.BinaryArray) -> npt.NDArray[np.int64]:
+    sizes: npt.NDArray[np.int64] = pc.fill_null(pc.binary_length(cells), 0).to_numpy(zero_copy_only=False)
+    return sizes.astype(np.int64)
+
+
+def _valid(cells: pa.BinaryArray) -> Mask:
+    valid: Mask = cells.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _mask(at: npt.NDArray[np.int64], like: Mask, wrong: Mask) -> Mask:
+    """The mask of all rows, given that of some."""
+    mask = np.zeros(len(like), np.bool_)
+    mask[at[wrong]] = True
+    return mask
+
+
+def _bytes_at(cells: pa.BinaryArray, place: int) -> npt.NDArray[np.int64]:
+    return _read(cells, place, 1, np.uint8)
+
+
+def _numbers(cells: pa.BinaryArray, place: int) -> npt.NDArray[np.int64]:
+    return _read(cells, place, 4, ">i4")
+
+
+def _read(cells: pa.BinaryArray, place: int, size: int, kind: Any) -> npt.NDArray[np.int64]:
+    """Numbers inside of cells; no cell is null or too short."""
+    if not len(cells):
+        return np.empty(0, np.int64)
+    data = pc.binary_slice(cells, place, place + size).cast(pa.binary(size)).buffers()[1]
+    return np.frombuffer(data, kind, len(cells)).astype(np.int64)
