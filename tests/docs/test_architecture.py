@@ -17,7 +17,7 @@ NAMED = sorted(set(re.findall(r"`([a-z_/]+\.py|(?:streams|state)/[a-z_/]+)`", TE
 
 def test_the_floors_are_listed_from_the_top() -> None:
     rows = re.findall(r"^\| (`(?:streams|state)/.*)$", TEXT, re.MULTILINE)
-    found = [FLOORS.index(place) for row in rows for place in re.findall(r"`((?:streams|state)/[a-z_./]+)`", row)]
+    found = [FLOORS.index(place) for row in rows for place in re.findall(r"`((?:streams|state)/[a-z0-9_./]+)`", row)]
     # Files that the table names without their folder, or not at all (`python -m streams` is the command line).
     single = {"streams/wording.py", "streams/users_code.py", "streams/__main__.py"}
     assert found == sorted(found, reverse=True)

@@ -68,7 +68,7 @@ RAISED_IN = {
         "streams/broker/secure",
     ),
     "DeltaMissingError": ("streams/spark/delta",),
-    "EnrichError": ("streams/operators/enrich",),
+    "EnrichError": ("streams/operators/calls",),
     "FencedError": ("state/kafka/error_mapping",),
     "ForbiddenTopicError": ("streams/runtime/outputs",),
     "ForeignFolderError": ("state/tables/files",),

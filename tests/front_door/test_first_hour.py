@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import typer
+from streams.spark.launch.settings import prepare_environment
 
 from state.errors import TopicNotFoundError
 from streams import ConfigError, Consumed, JsonSerde, KafkaStreams, SerdeError, StreamsBuilder, Topology, TopologyError
 from streams.broker import cluster, processes
 from streams.cli import reset
-from streams.spark.settings import prepare_environment
 from streams.testing import TopologyTestDriver
 
 REPOSITORY = Path(__file__).parents[2]
