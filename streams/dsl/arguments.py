@@ -76,6 +76,13 @@ def names(given: str | Iterable[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(dict.fromkeys(given))
 
 
+def name_and_stores(method: str, stores: object, named: object) -> tuple[str | None, tuple[str, ...]]:
+    """The operator's name and its stores, in our order of arguments or in Java's, where `Named` stands before the stores."""
+    if isinstance(stores, Named):
+        stores, named = named or (), stores
+    return operator_name(method, named), names(cast("str | Iterable[str]", stores))
+
+
 def takes(function: object, count: int) -> bool:
     """Whether a function accepts this number of positional arguments; one without a signature accepts one."""
     try:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast, overlo
 from typing_extensions import TypedDict, Unpack
 
 from streams.dsl import functions
-from streams.dsl.arguments import named_option, names, one_option, operator_name
+from streams.dsl.arguments import name_and_stores, named_option, one_option, operator_name
 from streams.dsl.facade import Facade
 from streams.dsl.grouped import KGroupedStream
 from streams.dsl.kstream_joins import StreamJoins
@@ -43,6 +43,7 @@ from streams.dsl.options import (
     GroupedKeywords,
     Materialized,
     MaterializedKeywords,
+    Named,
     NameLike,
     Option,
     Produced,
@@ -430,8 +431,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     def process(
         self,
         supplier: Callable[[], Processor[K, V, K2, V2]],
-        stores: str | Sequence[str] = (),
-        named: NameLike = None,
+        stores: str | Sequence[str] | Named = (),
+        named: NameLike | Sequence[str] = None,
         *,
         on_error: OnError = "fail",
     ) -> KStream[K2, V2]:
@@ -442,20 +443,21 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         Args:
             supplier: Returns a new processor on each call; a subclass of `Processor` is enough.
             stores: The name, or names, of stores added with `StreamsBuilder.add_state_store`.
-            named: The node's name; required if two processors have the same input, and with a `Retry`.
+            named: The node's name; required if two processors have the same input, and with a `Retry`. `Named` may also stand
+                before the stores, as in Java.
             on_error: What to do with a record that the processor fails on. `"fail"`: the processing policy decides, as for any
                 function that raises; a `Retry`: the record goes through retry topics and comes back.
 
         Source: Kafka Streams' `process` (KIP-820); retries are ours.
         """
-        name = operator_name("process", named)
-        return self._stream(add_process(self._graph, self._port, supplier, names(stores), name, on_error))
+        name, used = name_and_stores("process", stores, named)
+        return self._stream(add_process(self._graph, self._port, supplier, used, name, on_error))
 
     def process_values(
         self,
         supplier: Callable[[], Processor[K, V, K, V2]],
-        stores: str | Sequence[str] = (),
-        named: NameLike = None,
+        stores: str | Sequence[str] | Named = (),
+        named: NameLike | Sequence[str] = None,
         *,
         on_error: OnError = "fail",
     ) -> KStream[K, V2]:
@@ -464,8 +466,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         Arguments are those of `process`. Processing fails if the processor forwards a key other than the current record's.
         Source: Kafka Streams' `processValues` (KIP-820).
         """
-        name = operator_name("process_values", named)
-        return self._stream(add_process_values(self._graph, self._port, supplier, names(stores), name, on_error))
+        name, used = name_and_stores("process_values", stores, named)
+        return self._stream(add_process_values(self._graph, self._port, supplier, used, name, on_error))
 
     # Topics -----------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,20 @@ import typer
 from streams.spark.launch.settings import prepare_environment
 
 from state.errors import TopicNotFoundError
-from streams import ConfigError, Consumed, JsonSerde, KafkaStreams, SerdeError, StreamsBuilder, Topology, TopologyError
+from streams import (
+    ConfigError,
+    Consumed,
+    JsonSerde,
+    KafkaStreams,
+    Named,
+    Processor,
+    SerdeError,
+    Stores,
+    StreamsBuilder,
+    StringSerde,
+    Topology,
+    TopologyError,
+)
 from streams.broker import cluster, processes
 from streams.cli import reset
 from streams.testing import TopologyTestDriver
@@ -138,6 +151,31 @@ def test_a_column_that_delta_does_not_take_is_one_sentence() -> None:
     builder = StreamsBuilder()
     with pytest.raises(TopologyError, match="'unit price' has ' ' in its name"):
         builder.stream("in").to_delta("/tmp/t", schema={"unit price": float})
+
+
+class Kept(Processor[Any, Any, Any, Any]):
+    """Uses the store "seen", so it fails unless the processor is connected to it."""
+
+    def init(self, context: Any) -> None:
+        self.context = context
+        self.store = context.get_state_store("seen")
+
+    def process(self, record: Any) -> None:
+        self.store.put(record.key, record.value)
+        self.context.forward(record)
+
+
+@pytest.mark.parametrize("method", ["process", "process_values"])
+@pytest.mark.parametrize("arguments", [(Named("keep"), "seen"), (Named("keep"), ["seen"]), ("seen", Named("keep"))])
+def test_a_name_may_stand_before_the_stores_as_in_java(method: str, arguments: tuple[Any, ...]) -> None:
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.key_value_store("seen", StringSerde(), JsonSerde()))
+    getattr(builder.stream("in"), method)(Kept, *arguments).to("out")
+    topology = builder.build()
+    assert "keep" in str(topology.describe())
+    with TopologyTestDriver(topology) as driver:
+        driver.create_input_topic("in").pipe_input("a", 1)
+        assert driver.create_output_topic("out").read_key_values_to_map() == {"a": 1}
 
 
 def test_templates_do_not_speak_of_their_authors() -> None:
