@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import typer
-from streams.spark.launch.settings import prepare_environment
 
 from state.errors import TopicNotFoundError
 from streams import (
@@ -30,6 +29,7 @@ from streams import (
 )
 from streams.broker import cluster, processes
 from streams.cli import reset
+from streams.spark.launch.settings import prepare_environment
 from streams.testing import TopologyTestDriver
 
 REPOSITORY = Path(__file__).parents[2]
