@@ -274,7 +274,7 @@ def snapshots(harness: Harness, file: Path, folder: Path, *options: str) -> list
 
 
 def copies_taken(progress: RecordedProgress) -> int:
-    return sum(report.counters.get("restored_from_copy", 0) for report in progress.reports)
+    return sum(sub.counters.get("restored_from_copy", 0) for sub in progress.subs.values())
 
 
 def test_a_lost_host_starts_from_snapshots_and_from_what_a_replica_keeps(harness: Harness) -> None:
