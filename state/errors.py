@@ -33,6 +33,7 @@ key) and what to do; no message contains a secret; every error survives pickling
             ├── ChangelogMismatchError     a changelog topic exists, but with settings that the store cannot use
             ├── StepTooLargeError          a step passes on 2 GiB or more at once; take fewer records at a time
         ├── RestoreError               the changelog does not give the state that the commit marker promises
+        │   └── ForeignRowError        another program wrote a record of the changelog
         └── SnapshotError              a snapshot, or the location of snapshots, cannot be used
 """
 

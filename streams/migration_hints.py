@@ -443,7 +443,7 @@ PACKAGE: dict[str, str] = {
     "StoreBuilder": "here it is Stores, as in builder.add_state_store(Stores.key_value_store(name, key_serde, value_serde))",
     **_all("KeyValueIterator WindowStoreIterator", _ITERATOR),
     **_all(
-        "QueryableStoreTypes StoreQueryParameters ReadOnlyKeyValueStore",
+        "QueryableStoreTypes StoreQueryParameters",
         "stores are read by `streams state`, over HTTP (`streams serve`), or as a DataFrame (KafkaStreams.store_dataframe)",
     ),
     **_all(

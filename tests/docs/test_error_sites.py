@@ -72,6 +72,7 @@ RAISED_IN = {
     "FencedError": ("state/kafka/error_mapping",),
     "ForbiddenTopicError": ("streams/runtime/outputs",),
     "ForeignFolderError": ("state/tables/files",),
+    "ForeignRowError": ("state/restore/restorer",),
     "FutureTimestampError": ("streams/runtime/event_time",),
     "HangingTransactionError": ("state/kafka/admin",),
     "JarFetchError": ("streams/broker/jars",),
