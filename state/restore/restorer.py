@@ -52,7 +52,13 @@ class RestoreListener(Protocol):
 
 
 class RestoreEndedError(Exception):
-    """Raised when a restore ends early because nobody waits for it any more. The next one continues where it was."""
+    """Raised when a restore ends early because nobody waits for it any more. The next one continues where it was.
+
+    Attributes:
+        done: What was taken over until then, which the next one finds as its own; None: nothing.
+    """
+
+    done: RestoreReport | None = None
 
 
 class UnlessOver:
@@ -419,6 +425,9 @@ class Restorer:
         restore = Loading(self, store, target, logs, now_ms, reach, durable=not fresh)
         try:
             return RestoreReport(self._task, restore.run(plans), copy)
+        except RestoreEndedError as ended:
+            ended.done = RestoreReport(self._task, (), copy)
+            raise
         except UnprovenError as error:
             # Local state itself may be wrong, e.g. its offsets. Only a restore into an empty store proves a fault of the topics.
             if all(plan.action is Action.FROM_START for plan in plans):

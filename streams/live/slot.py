@@ -19,6 +19,7 @@ from state.commit.live import LiveKafka
 from state.commit.protocols import KafkaAccess
 from state.commit.shared import SharedProducer
 from state.kafka.config import RESEND_S
+from state.restore.restorer import RestoreEndedError, RestoreReport
 from streams.live.alignment import Reached
 from streams.live.link import REACHED, Link
 from streams.live.task import LiveTask, Tally
@@ -208,7 +209,7 @@ class Slot:
                 self._opening.pop(task).result()
             self._left.push(partial(self._leave, task))
             self._tasks.append(task)
-            self._report_open(task)
+            self._report_open(task, task.access.stores.report)
         self._tasks.sort(key=self._order.index)
         return found
 
@@ -219,9 +220,14 @@ class Slot:
 
     def _close_untaken(self) -> None:
         for task, opening in self._opening.items():
-            if opening.done() and not opening.cancelled() and opening.exception() is None:
-                self._report_open(task)
+            if not opening.done() or opening.cancelled():
+                continue
+            error = opening.exception()
+            if error is None:
+                self._report_open(task, task.access.stores.report)
                 task.__exit__(None, None, None)
+            elif isinstance(error, RestoreEndedError):
+                self._report_open(task, error.done)
 
     def _rest(self, due: float, clock: Callable[[], float]) -> None:
         """Waits until there is something to do: the next step is due, records have arrived, or the last one is committed."""
@@ -403,9 +409,8 @@ class Slot:
     def _report_event(self, sub: str, task: int, event: Mapping[str, Any]) -> None:
         self._link.tell({"sub": sub, "task": task, "events": [event]})
 
-    def _report_open(self, task: LiveTask) -> None:
-        """Tells what it has restored: later reports are about steps, and the lease may end before the first one."""
-        done = task.access.stores.report
+    def _report_open(self, task: LiveTask, done: RestoreReport | None) -> None:
+        """Tells what a task has restored: later reports are about steps, and the lease may end before the first one."""
         opened = {"sub": task.job.sub.name, "task": task.task, "events": step_events(self._attempt, -1, done)}
         opened |= {"attempt": self._attempt, "opened": host_name(), "restored": restored(done)}
         self._link.tell(opened)

@@ -244,19 +244,27 @@ def test_a_slot_waits_no_longer_than_until_somebody_wakes_it() -> None:
         waiter.join()
 
 
-def test_a_restore_is_told_even_if_the_lease_ends_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_a_restore_is_told_even_if_the_lease_ends_before_the_first_step(
+    monkeypatch: pytest.MonkeyPatch, cut_off: bool
+) -> None:
     """As when an executor comes or goes: the next lease finds the state there, and would say that nothing was restored."""
     entered = threading.Barrier(3)
+    done = RestoreReport(0, (StoreReport("totals", Action.TAIL, "", 5),), "the replica in var")
 
     class Restored(Task):
         def __init__(self, job: Any, access: Any, *_: object, **__: object) -> None:
             super().__init__(job, access)
-            done = RestoreReport(0, (StoreReport("totals", Action.TAIL, "", 5),), "the replica in var")
             self.access = SimpleNamespace(stores=SimpleNamespace(report=done))
 
         def __enter__(self) -> None:
             entered.wait(10.0)
             link.stopped = True
+            if cut_off:
+                ended = RestoreEndedError()
+                ended.done = done
+                time.sleep(0.2)
+                raise ended
 
         def begin(self, now_ms: int, last: bool, bound: Bound) -> bool:
             return False

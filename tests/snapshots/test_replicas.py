@@ -9,6 +9,7 @@ from state.changelog import commits_topic
 from state.errors import KafkaClientError, RestoreError
 from state.restore.place import TaskPlace
 from state.restore.plan import Action
+from state.restore.restorer import RestoreEndedError, UnlessOver
 from state.restore.snapshots import NO_SNAPSHOTS
 from state.stores.dump import read_task_store
 from state.tables.open_tables import open_table
@@ -87,6 +88,17 @@ def test_a_task_takes_the_copy_on_its_host_over_and_reads_the_tail(life, caplog)
     life.step()
     assert life.follow().version == 7
     assert life.restored("third").records == 0
+
+
+def test_a_restore_that_ends_behind_a_copy_says_so_and_the_next_one_reads_the_tail(life):
+    for _ in range(3):
+        life.step()
+    life.follow()
+    life.step()
+    with pytest.raises(RestoreEndedError) as raised:
+        life.restored("second", listener=UnlessOver(lambda: True, None))
+    assert raised.value.done.copy.startswith("the replica in ")
+    assert life.restored("second").copy == ""
 
 
 def test_a_copy_of_some_stores_saves_those_and_the_others_are_restored(life):
