@@ -129,7 +129,7 @@ def main(seconds: Annotated[float, typer.Option(help="How long each view is look
     recorder, said = MetricsRecorder("app"), list[str]()
     browser = ProcessPoolExecutor(1, get_context("spawn"))
     with browser, page_of_running(config, topology, recorder, History(), said.append), fed(recorder, subs):
-        address = said[0].removeprefix("page: http://").rstrip("/")
+        address = said[0].removeprefix("dashboard: http://").rstrip("/")
         # A full history is what the page has after two minutes.
         time.sleep(2 * seconds)
         for view, names in VIEWS.items():

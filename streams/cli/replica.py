@@ -177,7 +177,7 @@ def serve(
         str, option("Longest wait of a request for a position.", metavar="DURATION", panel=_HTTP)
     ] = "30s",
     ui: Annotated[
-        str | None, option("Serve the page there, too, with these stores to browse.", metavar="HOST:PORT")
+        str | None, option("Serve the dashboard there, too, with these stores to browse.", metavar="HOST:PORT")
     ] = None,
     application: ApplicationOptions,
 ) -> None:
@@ -280,7 +280,7 @@ def page_of_stores(
     api = Api(server.served, Guard(Security()), limits, router=Router(server.nodes, tls))
     stores = PageStores.within(api.application(), config.ui_stores_token)
     with page_from_kafka(config, config.ui_address, topology, target, stores) as page:
-        typer.echo(f"page: {page_address(page.address)}")
+        typer.echo(f"dashboard: {page_address(page.address)}")
         yield
 
 

@@ -28,7 +28,7 @@ _POLICIES = ("deserialization", "processing", "production", "future")
 MetricsAddress = Annotated[
     str | None, option("Serve /metrics for Prometheus, /health and /ready there.", metavar="HOST:PORT")
 ]
-UiAddress = Annotated[str | None, option("Serve the page of the running application there.", metavar="HOST:PORT")]
+UiAddress = Annotated[str | None, option("Serve the dashboard of the running application there.", metavar="HOST:PORT")]
 ServeAddress = Annotated[str | None, option("Serve the stores there while the application runs.", metavar="HOST:PORT")]
 Format = Annotated[LogFormat | None, option("Standard error as text for people, or as json, one object a line.")]
 Level = Annotated[LogLevel | None, option("The least important log lines that appear.")]

@@ -222,7 +222,7 @@ def ui(
     target: Annotated[str | None, argument("The topology, for its graph and the doctor.", metavar="[TARGET]")] = None,
     *,
     address: Annotated[
-        str | None, option("Where to serve the page. Default: 8080 on this host.", "--ui", metavar="HOST:PORT")
+        str | None, option("Where to serve the dashboard. Default: 8080 on this host.", "--ui", metavar="HOST:PORT")
     ] = None,
     application: ApplicationOptions,
 ) -> None:
@@ -235,7 +235,7 @@ def ui(
     from streams.serve.http import check_installed
     from streams.ui.running import page_address, page_from_kafka
 
-    check_installed("the page")
+    check_installed("the dashboard")
     program = None if target is None else TopologyTarget.parse(target)
     default_id = None if program is None else program.application_id()
     config = reachable(application.load(default_id, {"ui": address}))
@@ -243,7 +243,7 @@ def ui(
     topology = None if program is None else program.load()
     asked = threading.Event()
     with page_from_kafka(config, listens, topology, target or "TARGET") as server:
-        typer.echo(f"page: {page_address(server.address)}", err=True)
+        typer.echo(f"dashboard: {page_address(server.address)}", err=True)
         with stopped_by_signals(asked.set, again=signal.default_int_handler):
             # A wait without a limit would keep Python from handling signals.
             while not asked.wait(_SIGNALS_S):

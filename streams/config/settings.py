@@ -345,17 +345,17 @@ class StreamsConfig(BaseSettings):
         "",
     )
     ui: str = setting(
-        "Where the page of the running application is served (`pip install 'streams-on-spark[serve]'`): `HOST:PORT`, or a port "
+        "Where the dashboard of the running application is served (`pip install 'streams-on-spark[serve]'`): `HOST:PORT`, or a port "
         "alone for programs on this host only. Port 0: a free one. Other hosts need `ui_token`. Empty: nowhere.",
         "",
     )
     ui_token: str = setting(
-        "What the page asks for before it shows anything, and what the replay of dead letters needs; a secret of at least 16 "
-        "characters, best in the environment (`STREAMS_UI_TOKEN`). Empty: only this host may see the page, and it changes nothing.",
+        "What the dashboard asks for before it shows anything, and what the replay of dead letters needs; a secret of at least 16 "
+        "characters, best in the environment (`STREAMS_UI_TOKEN`). Empty: only this host may see the dashboard, and it changes nothing.",
         "",
     )
     ui_stores: str = setting(
-        "The address of a `streams serve` process, whose stores the page browses: `http://HOST:PORT`. Empty: none.",
+        "The address of a `streams serve` process, whose stores the dashboard browses: `http://HOST:PORT`. Empty: none.",
         "",
     )
     ui_stores_token: str = setting(
@@ -363,7 +363,7 @@ class StreamsConfig(BaseSettings):
         "",
     )
     ui_follow: str = setting(
-        "A key whose last records the page follows through the operators, with what is dropped and why. Their values are shown, "
+        "A key whose last records the dashboard follows through the operators, with what is dropped and why. Their values are shown, "
         "and are in the log lines of steps. Empty: none.",
         "",
     )
@@ -465,7 +465,7 @@ class StreamsConfig(BaseSettings):
             )
         if self.ui_address is not None and not self.ui_token and not self.ui_address.is_loopback:
             raise ValueError(
-                f"the page at {self.ui_address} could be read from other hosts: set ui_token (STREAMS_UI_TOKEN), or serve it on "
+                f"the dashboard at {self.ui_address} could be read from other hosts: set ui_token (STREAMS_UI_TOKEN), or serve it on "
                 f"this host only (--ui {self.ui_address.port})"
             )
         if self.ui_stores and not self.ui_stores.startswith(("http://", "https://")):
@@ -531,7 +531,7 @@ class StreamsConfig(BaseSettings):
 
     @property
     def ui_address(self) -> Address | None:
-        """Where the page is served; None: nowhere."""
+        """Where the dashboard is served; None: nowhere."""
         return Address.parse(self.ui) if self.ui else None
 
     @property

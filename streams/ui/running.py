@@ -1,4 +1,4 @@
-"""The page of an application that runs in this process, and of one that runs elsewhere."""
+"""The dashboard of an application that runs in this process, and of one that runs elsewhere."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from streams.ui.watch import KafkaWatch
 
 
 def check_page(config: StreamsConfig) -> None:
-    """Checks early, before anything else is started, whether the page can be served.
+    """Checks early, before anything else is started, whether the dashboard can be served.
 
     Raises:
         ConfigError: The address is taken, or the HTTP stack is not installed.
     """
     if config.ui_address is not None:
-        check_installed("the page (--ui)")
-        listening(config.ui_address, "the page", "--ui").close()
+        check_installed("the dashboard (--ui)")
+        listening(config.ui_address, "the dashboard", "--ui").close()
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def page_of_running(
     say: Callable[[str], None],
     target: str = "TARGET",
 ) -> Iterator[None]:
-    """Serves the page of an application that this process runs within the block, if the settings say so.
+    """Serves the dashboard of an application that this process runs within the block, if the settings say so.
 
     The history gets the application's events from whoever runs it (`History.happened`).
 
@@ -56,7 +56,7 @@ def page_of_running(
     with closing(KafkaLook(config, topology, target)) as look:
         pages = Pages(recorder, history, topology, look, config.ui_token, _store_node(config))
         with PageServer(config.ui_address, pages, config.ui_token) as server:
-            say(f"page: {page_address(server.address)}")
+            say(f"dashboard: {page_address(server.address)}")
             yield
 
 
@@ -68,9 +68,9 @@ def page_from_kafka(
     target: str,
     stores: PageStores | None = None,
 ) -> Iterator[PageServer]:
-    """Serves the page of an application that runs elsewhere, or not at all, within the block.
+    """Serves the dashboard of an application that runs elsewhere, or not at all, within the block.
 
-    The page browses the stores that are given, or else what the setting `ui_stores` names.
+    The dashboard browses the stores that are given, or else what the setting `ui_stores` names.
 
     Raises:
         ConfigError: The address is taken, or the HTTP stack is not installed.

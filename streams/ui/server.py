@@ -1,4 +1,4 @@
-"""The server of the page: one static page, and each figure of it as JSON below `/api/v1`.
+"""The server of the dashboard: one static page, and each figure of it as JSON below `/api/v1`.
 
 Starlette and uvicorn do HTTP (the extra `serve`), in a thread of its own. Programs on this host may read everything; the setting
 `ui_token` makes a token necessary, and is needed to listen for other hosts and to replay dead letters. The page itself is public:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _ANSWER_S = 30.0
 
 NO_STORES = (
-    "The page browses the stores of a streams serve process. Serve them with the page: streams serve TARGET --ui 8080; or name the "
+    "The dashboard shows the stores of a streams serve process. Serve them together: streams serve TARGET --ui 8080; or name the "
     "address of one that runs: --set ui_stores=http://HOST:PORT (ui_stores_token, if it asks for a token)."
 )
 
@@ -313,8 +313,8 @@ def _answer(ask: Callable[[], Any]) -> Response:
     except StreamsError as error:
         return _refused(error, 503)
     except Exception:
-        log.exception("the page could not be answered")
-        return _json({"error": "the page has a fault: the log of its process says which"}, 500)
+        log.exception("a request of the dashboard failed")
+        return _json({"error": "the dashboard failed: see the log of its process"}, 500)
 
 
 def _refused(error: StreamsError, status: int) -> Response:
@@ -342,7 +342,7 @@ class PageServer:
     """
 
     def __init__(self, address: Address, pages: Pages, token: str) -> None:
-        listener = listening(address, "the page", "--ui")
+        listener = listening(address, "the dashboard", "--ui")
         self.address = Address(address.host, listener.getsockname()[1])
         hosts = () if token or not address.is_loopback else (*_THIS_HOST, address.host)
         self._http = HttpThread(web_application(pages, token, hosts), listener)

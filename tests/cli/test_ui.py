@@ -31,7 +31,7 @@ def test_the_command_serves_until_it_is_stopped(broker: EmbeddedBroker, tmp_path
     try:
         assert process.stderr is not None
         line = process.stderr.readline()
-        found = re.fullmatch(r"page: (http://127\.0\.0\.1:\d+/)\n", line)
+        found = re.fullmatch(r"dashboard: (http://127\.0\.0\.1:\d+/)\n", line)
         assert found, line
         with urllib.request.urlopen(f"{found[1]}api/v1/overview", timeout=60) as answer:
             overview = json.loads(answer.read())
@@ -52,7 +52,7 @@ def test_a_run_is_refused_before_it_starts_anything(streams, tmp_path: Path) -> 
         port = other.getsockname()[1]
         result = streams("run", str(program), "-b", "127.0.0.1:1", "--ui", str(port))
     assert result.exit_code == 1
-    assert f"the page cannot be served at 127.0.0.1:{port}" in result.output
+    assert f"the dashboard cannot be served at 127.0.0.1:{port}" in result.output
     result = streams("run", str(program), "-b", "127.0.0.1:1", "--ui", "0.0.0.0:8080")
     assert result.exit_code == 1
     assert "set ui_token" in " ".join(result.output.split())

@@ -55,8 +55,8 @@ class PageProgress(RecordedProgress):
         self._look = look
 
     def say(self, text: str) -> None:
-        if text.startswith("page: "):
-            ask = asking(text.removeprefix("page: "))
+        if text.startswith("dashboard: "):
+            ask = asking(text.removeprefix("dashboard: "))
             self.metrics.listen(lambda _: self._look(ask))
 
 

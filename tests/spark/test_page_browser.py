@@ -107,7 +107,7 @@ def url(
             assert not streams.await_termination(timeout=0.2)
             assert time.monotonic() < end
         said += capsys.readouterr().err
-        (found,) = re.findall(r"page: (http://\S+)", said)
+        (found,) = re.findall(r"dashboard: (http://\S+)", said)
         yield found
 
 

@@ -182,7 +182,7 @@ def test_a_loopback_address(host: str, loopback: bool) -> None:
 def test_a_taken_port_is_refused_before_anything_starts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(ConfigError, match=rf"the page cannot be served at 127.0.0.1:{port}: .*--ui HOST:PORT"):
+        with pytest.raises(ConfigError, match=rf"the dashboard cannot be served at 127.0.0.1:{port}: .*--ui HOST:PORT"):
             check_page(config(ui=str(port)))
 
 
