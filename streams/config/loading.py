@@ -314,23 +314,23 @@ def _toml_entry(one: Setting, value: Any, origin: str | None) -> str:
 _HEAD = """\
 # Configuration
 
-Every setting of an application. `streams config` prints this list as a commented TOML file, and `streams config TARGET --explain`
-shows which value is in force and where it comes from.
+These are all settings of an application. To get them as a commented TOML file, run `streams config`. To see the values in force and
+where each one comes from, run `streams config TARGET --explain`.
 
 <!-- Generated from `streams/config/settings.py` by `streams config --format markdown`; a test compares. -->
 
-Later places take precedence:
+You can set them in several places. Later places take precedence:
 
 | place | how |
 |---|---|
 | defaults | the table below |
 | a TOML file | `--config FILE`: settings at the top level; tables `[kafka]` and `[spark]` |
-| the environment | `STREAMS_` and the name in capitals, such as `STREAMS_TASKS`; tables as JSON, such as `STREAMS_KAFKA` |
-| options | `--set NAME=VALUE` for any setting, `--set spark.NAME=VALUE` for Spark's; the most common have options of their own |
+| the environment | `STREAMS_` and the name in upper case, such as `STREAMS_TASKS`; tables as JSON, such as `STREAMS_KAFKA` |
+| options | `--set NAME=VALUE` for any setting, `--set spark.NAME=VALUE` for Spark's; common ones have a separate option, too |
 | Kafka properties | `-X KEY=VALUE` (`--property`), or a Java properties file (`--properties-file`): the table `kafka` |
 
-From Python: `load_config(Path("streams.toml"), {"tasks": 4})`. Durations are milliseconds, or have a unit: `500ms`, `5s`, `10m`,
-`1h30m`, `7d`. Where a setting may be unset, `none` unsets it.
+From Python: `load_config(Path("streams.toml"), {"tasks": 4})`. Write durations in milliseconds, or with a unit: `500ms`, `5s`,
+`10m`, `1h30m`, `7d`. To unset an optional setting, use `none`.
 
 `--bad-records POLICY` is short for the four policies `deserialization`, `processing`, `production` and `future`.
 """

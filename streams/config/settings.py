@@ -163,175 +163,182 @@ class StreamsConfig(BaseSettings):
     )
 
     application_id: str = setting(
-        "Prefix of internal topics and transactional ids, and the consumer group that shows the lag.",
+        "Prefix of internal topics and transactional ids, and name of the consumer group that shows the lag.",
         default=...,
         min_length=1,
         max_length=150,
     )
-    bootstrap_servers: str = setting("Addresses of the Kafka cluster, `host:port,...`. Needed to talk to Kafka.", "")
+    bootstrap_servers: str = setting(
+        "Addresses of the Kafka cluster, `host:port,...`. Required to connect to Kafka.", ""
+    )
     kafka: dict[str, str] = setting(
-        "Further properties of the Kafka client (librdkafka), such as `security.protocol`, `sasl.*` and `ssl.*`.",
+        "Other properties of the Kafka client (librdkafka), such as `security.protocol`, `sasl.*` and `ssl.*`.",
         default_factory=dict,
     )
-    base_dir: Path = setting("Folder of state and checkpoint, unless these are set.", Path("var"))
-    state_dir: Path = setting("Folder of the local stores, on each executor.", Path(), shown="<base_dir>/state")
+    base_dir: Path = setting("Folder for state and checkpoints, unless you set them separately.", Path("var"))
+    state_dir: Path = setting("Folder for the local stores on each executor.", Path(), shown="<base_dir>/state")
     replica_dir: Path = setting(
-        "Folder of the copies that `streams replica` keeps on this host. A task without local state takes its copy over.",
+        "Folder for the copies that `streams replica` keeps on this host. A task without local state takes over its copy.",
         Path(),
         shown="<base_dir>/replicas",
     )
     checkpoint_dir: str = setting(
-        "Spark's checkpoints of this application; shared by all hosts of a cluster.",
+        "Folder for Spark's checkpoints of this application. On a cluster, all hosts share it.",
         "",
         shown="<base_dir>/checkpoint/<application_id>",
     )
     tasks: int | None = setting(
-        "Tasks of each sub-topology. Not set: the largest partition count among its sources. Decided at the first start; "
-        "`streams rescale` changes it.",
+        "Number of tasks in each sub-topology. Not set: the largest number of partitions of its sources. Decided at the "
+        "first start; change it with `streams rescale`.",
         None,
         ge=1,
         le=10_000,
     )
     placement: Placement | None = setting(
-        "What gives keys to tasks: the function by which the producers of the topics choose partitions, `murmur2` (Java, kafkajs, "
-        "franz-go), `crc32` (librdkafka's default: Python, Go, .NET, PHP) or `fnv1a` (Sarama); or `partition`: each task has the "
-        "records of its own partition, whatever their keys are, as in Kafka Streams. Not set: the function that explains the keys "
-        "in the topics. Decided at the first start; `streams rescale` changes it.",
+        "How keys are assigned to tasks. Name the partitioner of the producers, `murmur2` (Java, kafkajs, franz-go), "
+        "`crc32` (librdkafka's default: Python, Go, .NET, PHP) or `fnv1a` (Sarama); or `partition`: each task has the "
+        "records of one partition, whatever their keys are, as in Kafka Streams. Not set: the partitioner that explains "
+        "the keys in the topics. Decided at the first start; change it with `streams rescale`.",
         None,
     )
-    mode: Mode = setting("`strict` corrects oddities of Kafka Streams, `compat` reproduces them.", Mode.STRICT)
+    mode: Mode = setting("`strict` fixes oddities of Kafka Streams, `compat` reproduces them.", Mode.STRICT)
     ensure_explicit_naming: bool = setting(
         "Refuse to start if a store or a repartition topic has a generated name.", False
     )
     starting_offsets: str = setting(
-        "Where reading begins at the first start, for sources without a reset policy of their own: `earliest`, `latest`, "
+        "Where to start reading at the first start, for sources without their own reset policy: `earliest`, `latest`, "
         "`timestamp:<ms>`, or `duration:<duration>` before the start.",
         "earliest",
         pattern=r"^(earliest|latest|(timestamp|duration):\d+)$",
     )
     on_lost_offsets: str = setting(
-        "What to do when records were lost to retention before they were read: `fail`, or continue at the `earliest` or `latest` "
-        "offset.",
+        "What to do if retention has deleted records before they were read: `fail`, or continue at the `earliest` or "
+        "`latest` offset.",
         "fail",
         pattern="^(fail|earliest|latest)$",
     )
     max_records_per_trigger: int = setting(
-        "Most records of a micro-batch, over all partitions.", 1_000_000, unit="records", ge=1
+        "Maximum number of records in a micro-batch, over all partitions.", 1_000_000, unit="records", ge=1
     )
     memory_bytes: int = setting(
-        "Memory for records and state on each host: micro-batches, write buffers, prefetched records and the stores' caches "
-        "have shares of it. Java and Python themselves come on top, about 800 MiB.",
+        "Memory for records and state on each host, shared by micro-batches, write buffers, prefetched records and the "
+        "caches of the stores. Java and Python need about 800 MiB more.",
         256 * 1024 * 1024,
         unit="bytes",
         ge=16 * 1024 * 1024,
     )
     max_bytes_per_trigger: int = setting(
-        "Most bytes of keys and values of a micro-batch, estimated from a sample.",
+        "Maximum size of the keys and values in a micro-batch, estimated from a sample.",
         0,
         unit="bytes",
         ge=0,
         shown="half of `memory_bytes`",
     )
     trigger_interval_ms: DurationMs = setting(
-        "Time between the starts of micro-batches. 0: the next one starts as soon as one is done. What runs live goes by "
-        "`commit_interval_ms`.",
+        "Time between the starts of two micro-batches. 0: start the next one as soon as one is done. In live execution, "
+        "`commit_interval_ms` applies instead.",
         0,
         ge=0,
     )
     execution: Execution = setting(
-        "How sub-topologies run. `auto`: live where it is possible, else in micro-batches. `live`: results as soon as they can be "
-        "committed, in workers that read their own partitions; what cannot run live is an error. `micro-batch`: in Spark's "
-        "micro-batches. The state is the same, so it may change from start to start.",
+        "How sub-topologies run. `auto`: live if possible, otherwise in micro-batches. `live`: in workers that read their"
+        " own partitions and commit results as soon as possible; a program that cannot run live is an error. "
+        "`micro-batch`: in Spark's micro-batches. The state is the same, so you can change this from one start to the "
+        "next.",
         Execution.AUTO,
     )
     commit_interval_ms: DurationMs = setting(
-        "In live execution, the time between two commits of a task (Kafka Streams' `commit.interval.ms`).", 100, ge=1
+        "In live execution, the time between two commits of a task (`commit.interval.ms` in Kafka Streams).", 100, ge=1
     )
-    available_now: bool = setting("Process the existing input, then end.", False)
+    available_now: bool = setting("Process the existing input, then stop.", False)
     broker_wait_ms: DurationMs = setting(
-        "How long brokers, or the store of a sink, may be away before the application ends with an error. Until then it waits, "
-        "reports the outage, and continues once they are back. 0: it ends at once.",
+        "How long brokers, or the target of a sink, may be away before the application stops with an error. Until then it"
+        " waits, reports the outage, and continues when they are back. 0: stop at once.",
         600_000,
         ge=0,
     )
     wall_clock_interval_ms: DurationMs | None = setting(
-        "Each task gets a step at least this often, with or without records, and the first at the start, so that wall-clock "
-        "punctuators run and idle windows close. Each step is a commit. Not set: only steps with records. Not with "
-        "`available_now`.",
+        "Give each task a step at least this often, even without records, and one at the start, so that wall-clock "
+        "punctuators run and idle windows close. Each step is a commit. Not set: only steps with records. Cannot be "
+        "combined with `available_now`.",
         None,
         ge=100,
     )
     idle_timeout_ms: DurationMs | None = setting(
-        "Once a task has had no records for this long, its event time advances with the wall clock: windows close, rows "
-        "expire, and joins emit unmatched rows without further records; older records that arrive afterwards are late. Not "
-        "set: only records advance event time, and results do not depend on when records arrive. Needs "
-        "`wall_clock_interval_ms`; not with `available_now`, nor behind a repartition topic.",
+        "If a task has had no records for this long, its stream time advances with the wall clock: windows close, rows "
+        "expire, and joins emit unmatched rows without further records. Older records that arrive later are late. Not "
+        "set: only records advance stream time, and results do not depend on when records arrive. Needs "
+        "`wall_clock_interval_ms`. Cannot be used with `available_now` or behind a repartition topic.",
         None,
         ge=1,
     )
     emit_interval_ms: DurationMs = setting(
-        "In compat mode, the shortest wall-clock time between two checks for windows to emit on close and for unmatched rows "
-        "of stream joins (Kafka Streams' `__emit.interval.ms.kstreams.windowed.aggregation__` and "
-        "`__emit.interval.ms.kstreams.outer.join.spurious.results.fix__`, 1000 there). 0: after each record.",
+        "In compat mode, the minimum wall-clock time between two checks for windows to emit on close and for unmatched "
+        "rows of stream joins (`__emit.interval.ms.kstreams.windowed.aggregation__` and "
+        "`__emit.interval.ms.kstreams.outer.join.spurious.results.fix__` in Kafka Streams, where it is 1000). 0: check "
+        "after each record.",
         0,
         ge=0,
     )
     deserialization: ErrorPolicy = setting(
-        "Policy for records that a serde cannot read, or without a valid timestamp.", ErrorPolicy.FAIL
+        "Policy for records that a serde cannot read, or that have no valid timestamp.", ErrorPolicy.FAIL
     )
-    processing: ErrorPolicy = setting("Policy for exceptions of the program's functions.", ErrorPolicy.FAIL)
+    processing: ErrorPolicy = setting("Policy for exceptions in your functions.", ErrorPolicy.FAIL)
     production: ErrorPolicy = setting(
-        "Policy for results that cannot be serialised, or that Kafka would refuse: too large, without a key for a compacted "
-        "topic, with a timestamp that the topic does not accept, or for a topic that does not exist or must not be chosen.",
+        "Policy for results that cannot be serialised, or that Kafka would refuse: too large, without a key for a "
+        "compacted topic, with a timestamp that the topic does not accept, or for a topic that does not exist or is not "
+        "allowed.",
         ErrorPolicy.FAIL,
     )
     future: ErrorPolicy = setting(
-        "Policy for records whose timestamp lies more than `max_future_ms` ahead of the batch time.", ErrorPolicy.FAIL
+        "Policy for records with a timestamp more than `max_future_ms` ahead of the batch time.", ErrorPolicy.FAIL
     )
-    dead_letter_topic: str | None = setting("Topic that the policy `dlq` sends bad records to.", None)
+    dead_letter_topic: str | None = setting("Topic for the bad records of the policy `dlq`.", None)
     global_table_errors: ErrorPolicy | None = setting(
-        "Policy for records of global tables, `fail` or `skip`. Not set: the other policies apply; `dlq` is refused, because "
-        "each process reads a global table separately and would send its own dead letter.",
+        "Policy for records of global tables, `fail` or `skip`. Not set: the other policies apply. `dlq` is refused, "
+        "because each process reads a global table and would send a separate dead letter.",
         None,
     )
     max_record_bytes: int = setting(
-        "Largest result that may be produced: key, value, headers and Kafka's overhead. More than 1 000 000 also raises the "
-        "client's `message.max.bytes`; the topics' `max.message.bytes` is yours to raise.",
+        "Maximum size of a result: key, value, headers and Kafka's overhead. If it is more than 1 000 000, the client's "
+        "`message.max.bytes` is increased as well; increase `max.message.bytes` of the topics yourself.",
         MESSAGE_MAX_BYTES,
         unit="bytes",
         ge=1_000,
     )
     max_future_ms: DurationMs | None = setting(
-        "How far ahead of the batch time a timestamp may lie. `none`: no limit, for simulations and other event times that "
-        "are in the future on purpose.",
+        "How far ahead of the batch time a timestamp may be. `none`: no limit, for simulations and other event times that"
+        " are in the future on purpose.",
         86_400_000,
         ge=0,
     )
     trim_delay_ms: DurationMs = setting(
-        "How long expired changelog records of windowed stores remain: until then, state that a record with a wrong timestamp "
-        "has expired can still be restored. 0: they are deleted with the next step.",
+        "How long expired changelog records of windowed stores are kept. Until then, you can restore state that expired "
+        "because of a wrong timestamp. 0: delete them with the next step.",
         86_400_000,
         ge=0,
     )
     snapshot_dir: str = setting(
-        "Where snapshots of the stores go: a folder, best on a disk that all hosts share, or a URL for fsspec such as "
-        "`s3://bucket/path` (`pip install 'streams-on-spark[snapshots]'`). Empty: no snapshots.",
+        "Where to store snapshots of the stores: a folder, if possible on a disk that all hosts share, or a URL for "
+        "fsspec such as `s3://bucket/path` (`pip install 'streams-on-spark[snapshots]'`). Empty: no snapshots.",
         "",
     )
     snapshot_interval_ms: DurationMs = setting(
-        "Time between two snapshots of a task, well below half of the changelogs' `delete.retention.ms` (a week): an older "
-        "snapshot may have missed deletions, and is not used.",
+        "Time between two snapshots of a task. Keep it well below half of `delete.retention.ms` of the changelogs (a "
+        "week): an older snapshot may have missed deletions and is not used.",
         600_000,
         ge=1_000,
     )
     snapshot_steps: int | None = setting(
         "Also take a snapshot after this many steps of a task. Not set: only the time counts.", None, ge=1
     )
-    snapshots_kept: int = setting("How many snapshots of a task stay.", 3, unit="snapshots", ge=1)
-    replication_factor: int = setting("Replicas of internal topics. -1: the broker's default.", -1, ge=-1)
+    snapshots_kept: int = setting("How many snapshots of a task to keep.", 3, unit="snapshots", ge=1)
+    replication_factor: int = setting(
+        "Replication factor of internal topics. -1: the default of the broker.", -1, ge=-1
+    )
     transaction_timeout_ms: DurationMs = setting("Transaction timeout of the producers.", 60_000, ge=1_000, le=900_000)
     spill_bytes: int = setting(
-        "Size limit of the write buffer of a step; beyond it, the buffer spills to disk. At most 1 GiB.",
+        "Maximum size of the write buffer of a step; a larger buffer spills to disk. At most 1 GiB.",
         0,
         unit="bytes",
         ge=0,
@@ -340,63 +347,64 @@ class StreamsConfig(BaseSettings):
     )
     bulk_io: bool = setting("Use librdkafka's C API. `false`: the ordinary Python client.", True)
     metrics: str = setting(
-        "Where metrics are served for Prometheus (`/metrics`), and whether the application lives (`/health`) and works "
-        "(`/ready`): `HOST:PORT`, or a port alone for programs on this host only. Port 0: a free one. Empty: nowhere.",
+        "Address for Prometheus metrics (`/metrics`) and for probes: whether the application is alive (`/health`) and "
+        "working (`/ready`). `HOST:PORT`, or only a port for programs on this host. Port 0: a free port. Empty: none.",
         "",
     )
     ui: str = setting(
-        "Where the dashboard of the running application is served (`pip install 'streams-on-spark[serve]'`): `HOST:PORT`, or a port "
-        "alone for programs on this host only. Port 0: a free one. Other hosts need `ui_token`. Empty: nowhere.",
+        "Address of the dashboard of the running application (`pip install 'streams-on-spark[serve]'`): `HOST:PORT`, or "
+        "only a port for programs on this host. Port 0: a free port. Other hosts need `ui_token`. Empty: none.",
         "",
     )
     ui_token: str = setting(
-        "What the dashboard asks for before it shows anything, and what the replay of dead letters needs; a secret of at least 16 "
-        "characters, best in the environment (`STREAMS_UI_TOKEN`). Empty: only this host may see the dashboard, and it changes nothing.",
+        "Token that is required to open the dashboard and to replay dead letters: a secret of at least 16 characters, "
+        "best set in the environment (`STREAMS_UI_TOKEN`). Empty: only this host can open the dashboard, and nothing can "
+        "be changed with it.",
         "",
     )
     ui_stores: str = setting(
-        "The address of a `streams serve` process, whose stores the dashboard browses: `http://HOST:PORT`. Empty: none.",
+        "Address of a `streams serve` process, to browse its stores in the dashboard: `http://HOST:PORT`. Empty: none.",
         "",
     )
     ui_stores_token: str = setting(
-        "The bearer token that this process asks for; a secret, best in the environment (`STREAMS_UI_STORES_TOKEN`). Empty: none.",
+        "Bearer token for that process: a secret, best set in the environment (`STREAMS_UI_STORES_TOKEN`). Empty: none.",
         "",
     )
     ui_follow: str = setting(
-        "A key whose last records the dashboard follows through the operators, with what is dropped and why. Their values are shown, "
-        "and are in the log lines of steps. Empty: none.",
+        "A key to follow in the dashboard: its last records in each operator, and which ones are dropped and why. Their "
+        "values appear in the dashboard and in the log lines of steps. Empty: none.",
         "",
     )
     ui_follow_masked: str = setting(
-        "The fields of these records that are not shown, with commas between; texts outside of fields are not shown either.",
+        "Fields of these records to hide, separated by commas. Texts outside of fields are hidden, too.",
         "",
     )
     serve: str = setting(
-        "Where the stores are [served](serve.md) while the application runs (`pip install 'streams-on-spark[serve]'`): "
-        "`HOST:PORT`, or a port alone for programs on this host only. Port 0: a free one. Other hosts need `serve_callers`. "
-        "Empty: nowhere.",
+        "Address where the stores are [served](serve.md) while the application runs (`pip install "
+        "'streams-on-spark[serve]'`): `HOST:PORT`, or only a port for programs on this host. Port 0: a free port. Other "
+        "hosts need `serve_callers`. Empty: none.",
         "",
     )
     serve_callers: Path | None = setting(
-        "Who may read served stores: a private file with lines of a token of at least 16 characters, `read`, `write` or "
-        "`admin`, and a name. `none`: programs on this host.",
+        "Who may read served stores: a private file in which each line has a token of at least 16 characters, `read`, "
+        "`write` or `admin`, and a name. `none`: programs on this host.",
         None,
     )
     otel: bool = setting(
-        "Send metrics by OpenTelemetry (`pip install 'streams-on-spark[otel]'`); its own variables set where to and how often, "
-        "such as `OTEL_EXPORTER_OTLP_ENDPOINT`.",
+        "Send metrics with OpenTelemetry (`pip install 'streams-on-spark[otel]'`). Set the target and the interval with "
+        "its own variables, such as `OTEL_EXPORTER_OTLP_ENDPOINT`.",
         False,
     )
     log_format: LogFormat = setting(
-        "The form of standard error: `text` for people, or `json`, one object a line, with a line for each step.",
+        "Format of standard error: `text`, or `json` with one object per line and a line for each step.",
         LogFormat.TEXT,
     )
     log_level: LogLevel | None = setting(
-        "The least important log lines that appear, in workers as well.",
+        "Minimum level of log lines, in workers as well.",
         None,
         shown="`info` as JSON, `warning` as text",
     )
-    spark: dict[str, str] = setting("Further settings of Spark, `spark.*`.", default_factory=dict)
+    spark: dict[str, str] = setting("Other Spark settings, `spark.*`.", default_factory=dict)
 
     @field_validator("application_id")
     @classmethod
@@ -465,8 +473,8 @@ class StreamsConfig(BaseSettings):
             )
         if self.ui_address is not None and not self.ui_token and not self.ui_address.is_loopback:
             raise ValueError(
-                f"the dashboard at {self.ui_address} could be read from other hosts: set ui_token (STREAMS_UI_TOKEN), or serve it on "
-                f"this host only (--ui {self.ui_address.port})"
+                f"the dashboard at {self.ui_address} could be read from other hosts: set ui_token (STREAMS_UI_TOKEN), or serve "
+                f"it on this host only (--ui {self.ui_address.port})"
             )
         if self.ui_stores and not self.ui_stores.startswith(("http://", "https://")):
             raise ValueError(f"ui_stores is an address such as http://localhost:8080, not {self.ui_stores!r}")
