@@ -23,20 +23,39 @@ WORDS = {
 }
 """Pattern -> what to write."""
 
+FOR_READERS = {
+    r"\bmeanwhile\b": "until then, at that time, or nothing",
+    r"\bwhoever\b": "anyone who, or name the person or the program",
+    r"\btells\b": "show, report",
+    r"\bsome (?=(few|ten|hundred|thousand|million|(milli)?seconds?|minutes|hours|days|time later)\b)": "a few, about, several",
+    r"\bof ours\b": "our",
+    r"\bas ever\b": "as usual, as always",
+    r"\bthe page of (?=(an?|the) (running )?application\b)": "the dashboard of",
+    r"(?<!dead )(?<!dead-)\bletters? (?=(of|that|is|are|were|names?|has|have)\b)": "dead letter",
+}
+"""The same for pages and messages, which people read who do not know the code."""
+
 _PYTHON = ("streams", "state")
 _PAGES = ("docs", "README.md", "CONTRIBUTING.md")
+_FOR_MAINTAINERS = ("docs/architecture.md", "CONTRIBUTING.md")
+_OF_MEASUREMENTS = ("docs/drills.md", "docs/drills-micro-batches.md", "docs/live.md", "docs/performance.md")
+"""Pages that are written from results, and are reworded when these are made again."""
 _TEXT = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 
 
-def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """The prose of a file, line by line."""
+def texts(path: Path) -> Iterator[tuple[int, str, bool]]:
+    """The prose of a file, line by line, and whether it is for readers: a page, or a message in the code."""
     content = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
-        yield from enumerate(content.split("\n"), 1)
+        is_page = path.as_posix() not in _FOR_MAINTAINERS + _OF_MEASUREMENTS
+        for number, line in enumerate(content.split("\n"), 1):
+            yield number, line, is_page
         return
     for token in tokenize.generate_tokens(io.StringIO(content).readline):
         if token.type in _TEXT:
-            yield from enumerate(token.string.split("\n"), token.start[0])
+            is_message = token.type != tokenize.COMMENT and not token.string.lstrip("rfb").startswith('"""')
+            for number, line in enumerate(token.string.split("\n"), token.start[0]):
+                yield number, line, is_message
 
 
 def files(root: Path) -> Iterator[Path]:
@@ -49,8 +68,8 @@ def files(root: Path) -> Iterator[Path]:
 def main() -> int:
     found = 0
     for path in files(Path()):
-        for line, text in texts(path):
-            for pattern, better in WORDS.items():
+        for line, text, for_readers in texts(path):
+            for pattern, better in (WORDS | FOR_READERS if for_readers else WORDS).items():
                 for match in re.finditer(pattern, text, re.IGNORECASE):
                     found += 1
                     print(f"{path}:{line}: '{match.group(0).strip()}': write {better}")

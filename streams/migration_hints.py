@@ -214,7 +214,7 @@ _EXPRESSION = {
     **_all("year month day minute second dayofmonth", "here it is date_format('%Y').cast(int), or another format"),
     **_all(
         "when then",
-        "here it is when(condition, value).otherwise(value), a function of its own: from streams import when",
+        "here it is when(condition, value).otherwise(value), a separate function: from streams import when",
     ),
     **_all(
         "sum mean avg min max count first last", "here it is an aggregate, as in aggregate(total=agg.sum(col('x')))"
@@ -358,7 +358,7 @@ _WINDOWS: dict[str, dict[str, str]] = {
     "EmitStrategy": {"on_update": "here it is EmitStrategy.on_window_update()"},
     "Suppressed": {
         "with_name": "the name is an argument of suppress: suppress(..., named='name')",
-        "BufferConfig": "here it is a class of its own: from streams import BufferConfig",
+        "BufferConfig": "here it is a separate class: from streams import BufferConfig",
     },
     "AggregateFunctions": dict.fromkeys(("avg", "average"), "here it is agg.mean('field')"),
     "BufferConfig": {
@@ -398,7 +398,7 @@ _ALWAYS_EXACTLY_ONCE = "every application is exactly once, without a setting"
 _BAD_RECORDS = "the setting {} is 'fail', 'skip' or 'dlq'"
 
 OF_THE_APPLICATION = {
-    "num_stream_threads": "the threads are Spark's cores (`local[4]`), and 'tasks' says into how many parts keys are divided",
+    "num_stream_threads": "the threads are Spark's cores (`local[4]`), and 'tasks' sets into how many parts keys are divided",
     "processing_guarantee": _ALWAYS_EXACTLY_ONCE,
     "num_standby_replicas": "a standby is the command `streams replica` on each host",
     **_all(

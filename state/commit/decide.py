@@ -165,7 +165,7 @@ def _topic_is_behind(identity: TaskIdentity, expected: int, version: int) -> Che
         identity,
         f"Spark's checkpoint is at version {expected}, but the commits topic ends at version {version}: "
         "the commits topic was deleted, truncated or recreated, or the checkpoint belongs to another application id "
-        "(then give this one a checkpoint_dir of its own, and do not reset it before)",
+        "(then set another checkpoint_dir for this one, and do not reset it before)",
         "Restore the commits topic from a backup; without one, " + RESET,
     )
 
@@ -207,7 +207,7 @@ def check_lineage(identity: TaskIdentity, found: CommitMarker) -> None:
             identity,
             f"the state was written by another topology (hash {found.topology_hash}, now {identity.topology_hash}): operators, "
             "windows or stores have changed",
-            "`streams diff topology.json MODULE:TOPOLOGY`, with the topology.json of the checkpoint's folder, tells which. "
+            "`streams diff topology.json MODULE:TOPOLOGY`, with the topology.json of the checkpoint folder, shows which. "
             "Run the old topology, or choose a new application id.",
         )
 

@@ -89,7 +89,7 @@ def check_marker(place: TaskPlace, marker: CommitMarker) -> None:
     if marker.topology_hash != place.topology_hash:
         raise RestoreError(
             f"{place}: the state was written by another topology (hash {marker.topology_hash}, now "
-            f"{place.topology_hash}): operators, windows or stores have changed (`streams diff` tells which). Restore with "
+            f"{place.topology_hash}): operators, windows or stores have changed (`streams diff` shows which). Restore with "
             f"the program that wrote it"
         )
     if marker.tasks != place.tasks:

@@ -47,7 +47,7 @@ def _suppressed(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
         theirs = np.array([version is not None for version in versions], np.bool_)
         yield (
             theirs,
-            "its header 'v' says that Kafka Streams wrote it, whose format of suppressed updates is another one",
+            "its header 'v' shows that Kafka Streams wrote it, whose format of suppressed updates is another one",
         )
     valid = _valid(records.values)
     cut_off = valid & (_sizes(records.values) < 24)

@@ -439,7 +439,7 @@ def _with_unmoved_topics(sub: SubIdentity, first: FirstBatch, checkpoint: Checkp
     if checkpoint.logged > checkpoint.committed or checkpoint.repeats:
         raise ConfigError(
             f"{sub.name}: micro-batch {max(checkpoint.logged, 0)} is logged but not complete, and some tasks may have committed "
-            "it. Run the application once more (--available-now) and stop it, then move its positions. Nothing was written"
+            "it. Run the application again (--available-now) and stop it, then move its positions. Nothing was written"
         )
     present = position(checkpoint, markers)
     if present is None:

@@ -394,16 +394,16 @@ def _check_targets(log: LetterLog, plan: ReplayPlan) -> None:
     if gone:
         raise ConfigError(
             f"{plan.topic!r} has letters for {', '.join(map(repr, gone))}, which does not exist. Nothing was sent. Create it, name "
-            f"another topic with --to, or choose other letters with --from-topic"
+            f"another topic with --to, or choose other dead letters with --from-topic"
         )
     if forbidden := [name for name in plan.targets if name.startswith("__") or name.endswith(_NEVER)]:
         raise ConfigError(
-            f"letters of {plan.topic!r} name {forbidden[0]!r} as their origin, an internal topic that has no users' records: they "
-            f"were not written by this engine. Nothing was sent. Name another topic with --to, or choose other letters"
+            f"dead letters of {plan.topic!r} name {forbidden[0]!r} as their origin, an internal topic that has no users' records: "
+            f"they were not written by this engine. Nothing was sent. Name another topic with --to, or choose other dead letters"
         )
     if plan.topic in plan.targets:
         raise ConfigError(
-            f"letters of {plan.topic!r} would be sent to that topic itself. Nothing was sent. Name another with --to"
+            f"dead letters of {plan.topic!r} would be sent to that topic itself. Nothing was sent. Name another with --to"
         )
 
 
@@ -458,8 +458,8 @@ class _Transaction:
     def _check_same(self, topic_id: str | None) -> None:
         if topic_id != self.plan.topic_id:
             raise ConfigError(
-                f"{self.plan.topic!r} was deleted and created again after the replay was planned, so its letters are different. "
-                f"None of them was sent. Run `streams dlq replay` again to see which there are now"
+                f"{self.plan.topic!r} was deleted and created again after the replay was planned, so its dead letters are "
+                f"different. None of them was sent. Run `streams dlq replay` again to see which there are now"
             )
 
     def _left(self, offsets: Sequence[int], replayed: Replayed) -> Iterator[Letter]:

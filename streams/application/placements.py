@@ -117,8 +117,8 @@ class Placements:
             return None
         if sub.keyed_by:
             raise ConfigError(
-                f"placement=partition, but {sub.name} makes keys in {sub.keyed_by[0]!r}, and a record's partition says nothing of "
-                f"its new key: call repartition() behind it. Nothing was written"
+                f"placement=partition, but {sub.name} makes keys in {sub.keyed_by[0]!r}, and the partition of a record does not "
+                f"depend on its new key: call repartition() behind it. Nothing was written"
             )
         counts = {topic: info.partitions for topic, info in self.admin.describe_topics(external).items()}
         if len(set(counts.values())) > 1:

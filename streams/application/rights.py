@@ -119,7 +119,9 @@ def operating_rights(needed: NeededRights) -> tuple[Right, ...]:
         *(_topic(name, (READ, DELETE), "streams dlq: list, show, purge") for name in needed.dead_letters),
         *(
             _topic(
-                replays_topic(name), (CREATE, READ, WRITE, DESCRIBE_CONFIGS), "streams dlq: which letters were replayed"
+                replays_topic(name),
+                (CREATE, READ, WRITE, DESCRIBE_CONFIGS),
+                "streams dlq: which dead letters were replayed",
             )
             for name in needed.dead_letters
         ),

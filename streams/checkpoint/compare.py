@@ -143,7 +143,7 @@ def lost_commits(sub: SubIdentity, task: int, known: str, last: str = "nothing a
     return misfit(
         sub,
         f"{known}, but the commits topic has {last} of task {task}: the commits topic was deleted, truncated or recreated, or the "
-        "checkpoint belongs to another application id (then give this one a checkpoint_dir of its own, and do not reset it before)",
+        "checkpoint belongs to another application id (then set another checkpoint_dir for this one, and do not reset it before)",
         "Restore the commits topic from a backup; without one, " + RESET,
     )
 

@@ -95,7 +95,7 @@ def init(
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(text, encoding="utf-8")
     typer.echo(f"{name}: {', '.join(files)} written to {folder.absolute()}")
-    steps = "pytest (pip install pytest, if it is missing); README.md says how to run the application"
+    steps = "pytest (pip install pytest, if it is missing); README.md shows how to run the application"
     typer.echo(f"next: {steps}" if folder.samefile(".") else f"next: cd {folder}, then {steps}")
 
 

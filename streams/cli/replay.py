@@ -75,7 +75,7 @@ def replay(
     original = application.load(program.application_id())
     config = replace(application, application_id=new_id).load(None, options)
     if config.application_id == original.application_id:
-        raise ConfigError(f"--as {new_id}: that is the application itself; a replay needs an id of its own")
+        raise ConfigError(f"--as {new_id}: that is the application itself; a replay needs a different id")
     set_up_logs(config)
     check_addresses(config)
     program.share_with_workers()

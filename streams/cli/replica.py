@@ -161,7 +161,7 @@ def serve(
     ] = None,
     jwt_issuer: Annotated[str | None, option("The issuer that a JWT must name.", metavar="NAME", panel=_HTTP)] = None,
     jwt_leeway: Annotated[
-        str, option("How far the clock of whoever signs may be off.", metavar="DURATION", panel=_HTTP)
+        str, option("How far the clock of the signer may be off.", metavar="DURATION", panel=_HTTP)
     ] = "30s",
     tls_cert: Annotated[Path | None, option("Certificate of this server.", metavar="FILE", panel=_HTTP)] = None,
     tls_key: Annotated[Path | None, option("Its key.", metavar="FILE", panel=_HTTP)] = None,

@@ -226,7 +226,7 @@ def ui(
     ] = None,
     application: ApplicationOptions,
 ) -> None:
-    """Serve a page that shows an application, and its figures as JSON, until Ctrl-C.
+    """Serve the dashboard of an application, and its figures as JSON, until Ctrl-C.
 
     The application may run anywhere, or not at all: all figures come from Kafka, which is only read. How long the parts of a step
     take, counts of operators and restores that run are known to the driver alone: `streams run --ui` shows them, too. Other hosts

@@ -259,7 +259,9 @@ def wrong_outputs(servers: str, wanted: Results, seen: Mapping[str, Sequence[Rea
         if topic in (TOTALS, REGIONS):
             said += out_of_order(topic, results)
         if sorted(seen[topic], key=lambda one: (one.partition, one.offset)) != records:
-            said.append(f"{topic}: the reader saw {len(seen[topic])} records meanwhile, now there are {len(records)}")
+            said.append(
+                f"{topic}: the reader saw {len(seen[topic])} records during the fault, now there are {len(records)}"
+            )
     return [*differences(wanted, found), *said]
 
 

@@ -204,7 +204,9 @@ class UsersProgram:
         for name in self.outputs:
             records = read_committed(place.servers, name)
             if sorted(seen[name], key=lambda one: (one.partition, one.offset)) != records:
-                said.append(f"{name}: the reader saw {len(seen[name])} records meanwhile, now there are {len(records)}")
+                said.append(
+                    f"{name}: the reader saw {len(seen[name])} records during the fault, now there are {len(records)}"
+                )
         if last_per_key(seen) != self._last:
             said.append("the last results of the keys are not those of the run without faults")
         rows = self._store_rows(place)

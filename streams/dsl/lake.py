@@ -209,7 +209,7 @@ class LakeMixin(AbstractStream):
             raise TopologyError(f"{method}(mode={mode!r}): the mode is 'append' or 'upsert'.")
         if keys and mode == "append":
             raise TopologyError(
-                f"{method}(keys=...) goes with mode='upsert': append writes each record as a row of its own."
+                f"{method}(keys=...) goes with mode='upsert': append writes each record as a separate row."
             )
         return several(keys) if mode == "upsert" else None
 

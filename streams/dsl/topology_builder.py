@@ -165,7 +165,7 @@ class TopologyBuilder(AnswersUnknownNames):
 
     def _check_free(self, name: str) -> None:
         if check_name(name) in self._graph.topology.nodes:
-            raise TopologyError(f"Two nodes are called '{name}': every node needs a name of its own.")
+            raise TopologyError(f"Two nodes are called '{name}': every node needs a different name.")
 
     def _above(self, name: str, parents: str | Sequence[str]) -> list[Port]:
         above = names(parents)

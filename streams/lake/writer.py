@@ -206,6 +206,6 @@ class LakeWriter(Generic[FrameT_contra]):
         if found == commit:
             return True
         raise LakeConflictError(
-            f"{self._of}: another instance of the application has written commit {found.version} of this sink meanwhile, so this "
+            f"{self._of}: another instance of the application has written commit {found.version} of this sink since then, so this "
             f"one has written nothing and ends. Nothing is lost or doubled. Let only one instance run."
         )

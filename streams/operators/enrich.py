@@ -94,8 +94,8 @@ class Enrich(RecordOperator):
             error = outcome.error
             raise CallFailedError(
                 f"{self._who} failed in every one of its calls, in the last with {type(error).__name__}: "
-                f"{str(error).removesuffix('.')}. on_error= says what becomes of such records, retries= and timeout= how long to "
-                f"try"
+                f"{str(error).removesuffix('.')}. on_error= decides what happens to such records, retries= and timeout= how long "
+                f"to try"
             ) from error
 
     def _retry(self, attempts: Attempts, record: Record, outcome: Any) -> None:

@@ -38,7 +38,7 @@ _MOST = 40
 _DEEPEST = 12
 _NO_MORE = object()
 
-_OBJECT = "Give each class a field that only it has, or one such as kind: Literal['created'], which tells them apart"
+_OBJECT = "Give each class a field that only it has, or one such as kind: Literal['created'], to distinguish them"
 _TEXT = "Declare one of the two, or let values of one be dataclasses"
 
 

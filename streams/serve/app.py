@@ -886,7 +886,7 @@ def _refusal(error: Exception, route: str) -> tuple[Response, str]:
         return _error(error), type(error).__name__
     # A fault of this server, whatever was asked: the caller hears that, and the log has the rest.
     log.error("a request of the kind %s could not be answered", route, exc_info=error)
-    return _said(500, "InternalError", "this server has a fault: its log says which"), type(error).__name__
+    return _said(500, "InternalError", "internal error: see the log of this server"), type(error).__name__
 
 
 def _error(error: StreamsError) -> Response:

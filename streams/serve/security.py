@@ -338,7 +338,7 @@ def _signed_tokens(security: Security) -> SignedTokens | None:
     """
     if security.jwt_key_file is None:
         if security.jwt_audience is not None or security.jwt_issuer is not None:
-            raise ConfigError("--jwt-audience and --jwt-issuer need --jwt-key, the key of whoever issues the tokens")
+            raise ConfigError("--jwt-audience and --jwt-issuer need --jwt-key, the key of the issuer of the tokens")
         return None
     return SignedTokens(security.jwt_key_file, security.jwt_audience, security.jwt_issuer, security.jwt_leeway_s)
 

@@ -139,7 +139,7 @@ class SignedTokens:
                     continue
         except (jwt.ExpiredSignatureError, jwt.ImmatureSignatureError) as error:
             raise NotValidError(
-                f"{_said(error)}. The clocks of this server and of whoever signs may differ by {self._leeway_s:g} s"
+                f"{_said(error)}. The clocks of this server and of the signer may differ by {self._leeway_s:g} s"
             ) from error
         except (jwt.InvalidSignatureError, jwt.DecodeError, jwt.InvalidAlgorithmError):
             return None
@@ -217,7 +217,7 @@ def _of_pem(path: Path, text: str, kind: str) -> SigningKey:
 
     if "PRIVATE KEY" in text:
         raise ConfigError(
-            f"--jwt-key {path} is a private key, which only whoever signs may have: give its public key "
+            f"--jwt-key {path} is a private key, which only the signer may have: give its public key "
             f"(openssl pkey -in KEY -pubout), and take the private one from this host"
         )
     try:
@@ -247,7 +247,7 @@ def _of_set(path: Path, text: str) -> list[SigningKey]:
         if part.get("use", "sig") != "sig":
             continue
         if "d" in part:
-            raise ConfigError(f"--jwt-key {path} has the private key {id_!r}, which only whoever signs may have")
+            raise ConfigError(f"--jwt-key {path} has the private key {id_!r}, which only the signer may have")
         try:
             key = jwt.PyJWK(part).key
         except (jwt.PyJWTError, ValueError, TypeError, KeyError) as error:

@@ -43,7 +43,7 @@ class SinkTable:
     def conflict(self) -> LakeConflictError:
         """The error that `commit` raises where the position is not `after` any more."""
         return LakeConflictError(
-            f"{self.owner}: another instance of the application has written to this sink meanwhile, so this one has written "
+            f"{self.owner}: another instance of the application has written to this sink since then, so this one has written "
             f"nothing and ends. Nothing is lost or doubled. Let only one instance run."
         )
 

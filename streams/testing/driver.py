@@ -386,7 +386,7 @@ class TopologyTestDriver(DriverStores):
             if sub.name in old and old[sub.name].sub.topology_hash != sub.topology_hash:
                 raise CheckpointMismatchError(
                     f"The state of '{sub.name}' was written by another topology: operators, windows or stores have changed. "
-                    f"streams.topology.diff.compare() tells which."
+                    f"streams.topology.diff.compare() shows which."
                 )
         self._topology = topology
         self._topics = KnownTopics(plan, self._settings.dead_letter_topic, self._declared)

@@ -168,7 +168,7 @@ def lint(topology: Graph) -> list[LintFinding]:
                 "untyped-keys",
                 Level.NOTE,
                 entry.keyed_by[-1],
-                "nothing says of what type the keys are that it makes, so they can only be text. For others, annotate what the "
+                "the type of the keys it makes is not known, so they can only be text. For others, annotate what the "
                 "function returns, or name the serde, as in group_by(..., Grouped(key_serde=...))",
             )
             for sub in plan.sub_topologies

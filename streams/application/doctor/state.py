@@ -287,7 +287,7 @@ def _task_snapshots(inspection: Inspection, look: SubLook, task: int, place: Tas
         yield Finding.warning(
             f"the task has committed for {age_in_words(behind_ms)} since its newest usable snapshot (step {fit[0].version}), "
             f"though one is due every {age_in_words(inspection.config.snapshot_interval_ms)}: taking them fails, or the "
-            "application runs without snapshot_dir. The workers' logs say why; a restore reads more and more meanwhile",
+            "application runs without snapshot_dir. The logs of the workers show why; until it is fixed, restores take longer",
             inspection.command("snapshots"),
             where,
         )

@@ -327,8 +327,8 @@ class Strays:
                 raise RescaleError(
                     f"the store {self.store!r} has rows of the key {key!r} in the tasks {min(task, other)} and "
                     f"{max(task, other)}, because its producers write the key in several ways and an earlier version took these "
-                    f"for different keys. Each row knows a part of the records, and nothing tells how to join them: process the "
-                    f"input again with `streams reset`. Nothing was replaced: `streams rescale --abort` removes the copies"
+                    f"for different keys. Each row knows a part of the records, and it is not known how to combine them: process "
+                    f"the input again with `streams reset`. Nothing was replaced: `streams rescale --abort` removes the copies"
                 )
 
 
@@ -388,7 +388,7 @@ def stage_partition(
         if marker is None:
             raise RescaleError(
                 f"the changelog {topic}-{task} has records, but task {task} has no commit that shows which step they belong to. "
-                f"`streams run` refuses this, too, and tells what to do"
+                f"`streams run` refuses this, too, and shows what to do"
             )
         alive = _alive(columns, spec, marker.expired_before.get(spec.name, 0))
         keys = key.of(alive.keys)

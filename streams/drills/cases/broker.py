@@ -277,7 +277,7 @@ def cut_off(world: World) -> None:
     finally:
         os.kill(pid, signal.SIGCONT)
     world.saw(
-        f"broker {node} stood still for {time.monotonic() - stopped:.0f} s; broker {now} led {TOTALS_LOG}-0 meanwhile"
+        f"broker {node} stood still for {time.monotonic() - stopped:.0f} s; broker {now} led {TOTALS_LOG}-0 in that time"
     )
     world.recovers(f"broker {node} went on")
 

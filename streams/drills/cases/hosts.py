@@ -144,7 +144,7 @@ def slow_host(world: World) -> None:
     world.require(grown(), "not every task has written results while a host was slow")
     world.saw(
         f"{host.name} stood still for {STILL_S:g} s of every {STILL_S + MOVING_S:g} s, {SLOW_ROUNDS} times; "
-        f"{world.results() - seen} results meanwhile"
+        f"{world.results() - seen} results in that time"
     )
     world.recovers("a host was slow")
 

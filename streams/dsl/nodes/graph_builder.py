@@ -272,7 +272,7 @@ class GraphBuilder:
         sink, source = f"{topic}-sink", f"{topic}-source"
         if sink in self.topology.nodes:
             raise TopologyError(
-                f"Two repartition topics are called '{topic}': give one of them a name of its own with "
+                f"Two repartition topics are called '{topic}': give one of them a different name with "
                 f"Repartitioned(name=...), Grouped(name=...), Joined(name=...), StreamJoined(name=...) or enrich(named=...)."
             )
         for node in through_topic(topic, port.node, key_serde, value_serde, partitioner, asked_for):

@@ -163,7 +163,7 @@ class ForeignKeySubscribe(Operator):
         return None if value is None else self.extractor(key, value)
 
 
-_NO_KEY = "a response of a foreign-key join has no key, so nothing tells which row asked for it"
+_NO_KEY = "a response of a foreign-key join has no key, so it is not known which row asked for it"
 
 
 class ForeignKeyResult(Operator):

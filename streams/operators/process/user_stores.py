@@ -161,7 +161,7 @@ class GlobalKeyValueStore(ReadOnlyKeyValueStore[K, V]):
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(KeyValueStore, name):
-            raise TopologyError(f"The global store '{self.name}' can only be read here: it holds what its topic says.")
+            raise TopologyError(f"The global store '{self.name}' can only be read here: its rows come from its topic.")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
 

@@ -102,7 +102,7 @@ class Graph:
         if store.name in self.stores or store.name in self.global_tables:
             raise TopologyError(
                 f"Two stores are called '{store.name}'{self._first(store.name)}. The same call twice on the same stream gives "
-                f"the same table: use the first one's result twice, or give one store a name of its own with "
+                f"the same table: use the first one's result twice, or give one store a different name with "
                 f"Materialized(name=...) or StreamJoined(store_name=...)."
             )
         self.stores[store.name] = store
@@ -135,7 +135,7 @@ class Graph:
         """Adds a sink outside Kafka. Raises `TopologyError` if its name is taken."""
         if sink.name in self.lake_sinks:
             raise TopologyError(
-                f"Two lake sinks are called '{sink.name}': give one of them a name of its own with named=..., which its internal "
+                f"Two lake sinks are called '{sink.name}': give one of them a different name with named=..., which its internal "
                 f"topic and its commits are called after."
             )
         self.lake_sinks[sink.name] = sink
@@ -145,7 +145,7 @@ class Graph:
         """Adds a source outside Kafka. Raises `TopologyError` if its name is taken."""
         if ingest.name in self.ingests or ingest.name in self.lake_sinks:
             raise TopologyError(
-                f"Two sources or sinks outside Kafka are called '{ingest.name}': give one of them a name of its own with "
+                f"Two sources or sinks outside Kafka are called '{ingest.name}': give one of them a different name with "
                 f"named=..., which its internal topic and its commits are called after."
             )
         self.ingests[ingest.name] = ingest

@@ -67,7 +67,7 @@ def check_one_name(sources: Iterable[SourceNode], known: Collection[str]) -> Non
     if len(found) > 1:
         raise TopologyMismatchError(
             f"the topics {', '.join(names)} are read by one sub-topology, but there are commits of {len(found)} that are called "
-            f"after them: {', '.join(found)}, and no topology.json in the checkpoint's folder that tells which is this one's. "
+            f"after them: {', '.join(found)}, and no topology.json in the checkpoint folder to show which is this one's. "
             f"Nothing was written. Put the checkpoint's folder back, or run the program that they were written by, or give this "
             f"one an application id of its own. If all but one are left over from an old program, delete their commits topics."
         )
