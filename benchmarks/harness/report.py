@@ -161,7 +161,7 @@ Each workload was run next to Kafka Streams on the same machine, over the same i
 equals a recomputation that shares no code with any of the systems. CPU is that of all processes of a system, without the broker,
 for a record in the steady state: from the first commit behind a fifth of the input to the last one. Memory is the largest sum of
 the proportional set sizes (a page that processes share counts once). The last column has the number of runs: of several, figures
-are medians, with the range in brackets. Joiners of ours are `fields(...)`, which joins bytes; a joiner that is a Python function
+are medians, with the range in brackets. Our joiners are `fields(...)`, which joins bytes; a joiner that is a Python function
 costs several microseconds more. The probe is the CPU time of a small fixed piece of work, measured all the time next to a run:
 where it is larger, the machine was slower. Runs during which the machine stood still for a hundredth of the time are repeated, up
 to four times; where none was without, the last column but one says for how long.
