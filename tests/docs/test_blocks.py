@@ -57,6 +57,10 @@ orders, ips = builder.stream("orders"), builder.stream("ips")
 NEEDS_MORE = re.compile(r"\bspark\.sql\(|\.start\(\)|await_termination")
 HERE = ("lake", "lake-sources", "dead-letters", "logging", "learn/values")
 ELSEWHERE = {
+    "howto/debug": "docs/test_howto.py",
+    "howto/no-results": "docs/test_howto.py",
+    "howto/python-clients": "docs/test_howto.py",
+    "howto/schema-registry": "docs/test_howto.py",
     "metrics": "running/test_kafka_streams.py",
     "operate/procedures": "docs/procedures.py",
     "port/kafka-streams": "docs/test_port.py",
