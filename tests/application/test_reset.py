@@ -184,6 +184,8 @@ def test_a_running_application_is_reported(config: StreamsConfig, monkeypatch: p
     assert "a transaction is open" in warning
     monkeypatch.setattr("streams.application.reset.time.time", lambda: 5.007)
     assert "the last commit is 5 s old" in planned(config, kafka).warnings[1]
+    monkeypatch.setattr("streams.application.reset.time.time", lambda: -86_400.0)
+    assert "by the clock of this machine, the last commit comes in 86400 s" in planned(config, kafka).warnings[1]
 
 
 @pytest.mark.parametrize("name", [".", "..", "...", "", "a/b", "/tmp"])
