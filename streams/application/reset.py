@@ -360,7 +360,7 @@ def running_signs(admin: KafkaAdmin, commits: list[TopicPartition]) -> Iterable[
         yield "a transaction is open: the application still runs, or was killed a moment ago. Stop it first"
     age_ms = int(time.time() * 1000) - max(admin.max_timestamps(commits).values(), default=-1)
     if age_ms < -RECENT_MS:
-        yield f"by the clock of this machine, the last commit comes in {-age_ms // 1000} s. If that clock is wrong, set it right first"
+        yield f"by the clock of this machine, the last commit comes in {-age_ms // 1000} s. If that clock is wrong, set it first"
     elif age_ms < RECENT_MS:
         yield f"the last commit is {max(0, age_ms) // 1000} s old. If the application still runs, stop it first"
 
