@@ -23,7 +23,7 @@ _AT = "_at"
 FrameT = TypeVar("FrameT")
 
 
-class Rows(Protocol):
+class SparkRows(Protocol):
     """Rows as Spark has them."""
 
     def toArrow(self) -> pa.Table: ...
@@ -68,7 +68,7 @@ class OpenSink:
         """A row that is updated by its key needs one."""
         return tuple(ColumnRule(key, required=True) for key in self._layout.keys)
 
-    def write(self, frame: Rows, commit: SinkCommit) -> None:
+    def write(self, frame: SparkRows, commit: SinkCommit) -> None:
         """Writes the rows and the commit; see `streams.lake.writer.Table`."""
         try:
             self._sink.write(*split(frame.toArrow().cast(self._schema), self._layout))

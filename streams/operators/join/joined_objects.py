@@ -13,7 +13,7 @@ from state.numba_kernels import kernel
 from streams.model.expressions import JoinedFields
 from streams.operators.columnar import EncodedValues, Int64s, OneByOne
 from streams.operators.join.pairs import Bools
-from streams.operators.join.taken_fields import Part, parts_of
+from streams.operators.join.taken_fields import ObjectPart, parts_of
 from streams.serdes.columns import write_all
 from streams.serdes.json import JsonSerde
 from streams.serdes.json_scan import Bytes, known_text_end, known_value_end, normal_json
@@ -211,7 +211,7 @@ class JoinedObjects:
         parts: The parts of an object (`parts_of`).
     """
 
-    def __init__(self, fields: JoinedFields, parts: dict[str | int, Part]) -> None:
+    def __init__(self, fields: JoinedFields, parts: dict[str | int, ObjectPart]) -> None:
         self._fields = fields
         texts = list[bytes]()
         rows = [_row(name, part, texts) for name, part in parts.items()]
@@ -268,7 +268,7 @@ class JoinedObjects:
         return binary_column(write_all(JsonSerde(), "", list(map(self._fields, *sides))))
 
 
-def _row(name: str | int, part: Part, texts: list[bytes]) -> list[int]:
+def _row(name: str | int, part: ObjectPart, texts: list[bytes]) -> list[int]:
     """The part as a row for the kernels; adds its texts."""
     if isinstance(name, int):
         return [EVERYTHING, part.side, 0, 0, 0]

@@ -12,7 +12,7 @@ _SIDES = ("left", "right")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ObjectPart:
     """A part of the new object: a field or constant under a name, or all fields of a value (without a name).
 
     Attributes:
@@ -26,14 +26,14 @@ class Part:
     constant: bytes | None = None
 
 
-def parts_of(fields: JoinedFields | None) -> dict[str | int, Part] | None:
+def parts_of(fields: JoinedFields | None) -> dict[str | int, ObjectPart] | None:
     """The parts of an object, by name; all fields of a value have its side's index as their name.
 
     None if objects have to be computed, or a name has two meanings.
     """
     if fields is None:
         return None
-    parts = dict[str | int, Part]()
+    parts = dict[str | int, ObjectPart]()
     for name, part in _each(fields):
         if part is None or name in parts:
             return None
@@ -41,21 +41,21 @@ def parts_of(fields: JoinedFields | None) -> dict[str | int, Part] | None:
     return parts
 
 
-def _each(fields: JoinedFields) -> Iterator[tuple[str | int, Part | None]]:
+def _each(fields: JoinedFields) -> Iterator[tuple[str | int, ObjectPart | None]]:
     """The parts; None for what has to be computed."""
     for side, names in enumerate((fields.left, fields.right)):
         if ALL in names:
-            yield side, Part(side)
+            yield side, ObjectPart(side)
         else:
-            yield from ((name, Part(side, (name,))) for name in names)
+            yield from ((name, ObjectPart(side, (name,))) for name in names)
     for name, expression in fields.computed:
         yield name, _computed(expression)
 
 
-def _computed(expression: Expression) -> Part | None:
+def _computed(expression: Expression) -> ObjectPart | None:
     if isinstance(expression, Lit):
-        return Part(-1, constant=dumps(expression.value))
+        return ObjectPart(-1, constant=dumps(expression.value))
     if not isinstance(expression, Col):
         return None
     first, *path = expression.path.split(".")
-    return Part(_SIDES.index(first), tuple(path)) if first in _SIDES else Part(-1, constant=b"null")
+    return ObjectPart(_SIDES.index(first), tuple(path)) if first in _SIDES else ObjectPart(-1, constant=b"null")
