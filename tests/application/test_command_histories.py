@@ -28,7 +28,7 @@ from tests.simulation.spark import QueryFailed
 REFUSALS = (
     "no task has committed",
     "neither a topology.json",
-    "Run the application once",
+    "Run the application",
     "Start the application",
     "Tell where reading continues",
 )
