@@ -43,7 +43,7 @@ def test_the_wheel_holds_the_engine_its_types_and_its_licence_and_nothing_else(w
 def test_an_error_is_explained_from_the_wheel(python: Path, tmp_path: Path) -> None:
     said = run(tmp_path, python.parent / "streams", "errors", "OffsetsLostError").stdout
     assert said.startswith("OffsetsLostError\n\nKind: data\n")
-    assert "Is anything lost? Yes" in said
+    assert "Is anything lost? For one of your topics, yes" in said
 
 
 @pytest.mark.slow
