@@ -183,13 +183,15 @@ def _carry_out(
     if dry_run or only_shown:
         say(f"nothing was deleted{': --execute carries this out' if only_shown and not dry_run else ''}")
         return False
-    if positions or yes:  # nobody is asked, so nobody reads the warnings
-        _check_stopped(plan.config.application_id, plan.warnings, "deleted")
-    if not (yes or positions.execute):
+    asks = not (yes or positions.execute)
+    if asks:
         typer.confirm("Delete all of this?", abort=True)
     client = plan.config.client
     check_reset_rights(plan.config.application_id, plan.topics.keys(), RightsProbe(client), client)
     with while_stopped(plan.config, admin, commits_topics_of(plan.config.application_id, plan.topics)):
+        if not asks:
+            # Nobody has read the warnings.
+            _check_stopped(plan.config.application_id, plan.warnings, "deleted")
         reset_application(plan, admin, say)
     return True
 

@@ -28,7 +28,8 @@ from tests.simulation.spark import QueryFailed
 REFUSALS = (
     "no task has committed",
     "neither a topology.json",
-    "Run the application",
+    "Run the application once",
+    "Run the application again",
     "Start the application",
     "Tell where reading continues",
 )

@@ -170,7 +170,7 @@ def test_how_far_reads_are_behind_is_measured(cluster: Cluster, spark: SparkSess
     assert len(behind) >= len(staleness.READ)
     assert all(0 <= one < 60_000 for one in behind)
     assert len(took_ms) >= len(staleness.READ)
-    assert all(0 < one < 60_000 for one in took_ms)
+    assert 0 < sum(took_ms) / len(took_ms) < 2_000
 
 
 def test_how_long_after_another_each_count_was_seen() -> None:
@@ -382,4 +382,4 @@ def test_reads_find_their_rows() -> None:
         "SQL, by key": 20,
         "StoreClient.get": 2_000,
     }
-    assert all(rows > 0 for rows in ranges.values())
+    assert all(0 < rows <= 2_000 for rows in ranges.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,12 +118,14 @@ def test_missing_topics_are_named_all_at_once() -> None:
 
 
 def carried_out(monkeypatch: pytest.MonkeyPatch, *, yes: bool, warnings: tuple[str, ...]) -> bool:
-    """Whether a reset goes as far as asking for rights."""
+    """Whether a reset goes as far as deleting."""
 
-    def asked(*_: Any) -> None:
+    def deleted(*_: Any) -> None:
         raise typer.Abort
 
-    monkeypatch.setattr(reset, "check_reset_rights", asked)
+    monkeypatch.setattr(reset, "check_reset_rights", lambda *_: None)
+    monkeypatch.setattr(reset, "while_stopped", lambda *_: nullcontext())
+    monkeypatch.setattr(reset, "reset_application", deleted)
     monkeypatch.setattr(reset, "RightsProbe", lambda client: client)
     monkeypatch.setattr(typer, "confirm", lambda *_, **__: True)
     plan: Any = SimpleNamespace(config=SimpleNamespace(application_id="shop", client={}), warnings=warnings, topics={})

@@ -131,7 +131,10 @@ def test_an_internal_topic_that_was_made_anew_is_refused(sink: ModelSink) -> Non
     sink.run()
     sink.topic = ModelTopic("topic-2")
     sink.topic.append(4)
-    with pytest.raises(LakePositionError, match=r"Delete the table, .* to write to an empty one"):
+    with pytest.raises(
+        LakePositionError,
+        match=r"Delete the table, and the position if that is kept elsewhere \(docs/sinks\.md\), to write to an empty one",
+    ):
         sink.run()
 
 

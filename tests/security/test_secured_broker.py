@@ -108,7 +108,7 @@ def test_the_secrets_of_a_cluster_are_readable_by_their_owner_only(secured: Secu
 
 
 def test_the_rights_that_acls_grants_suffice_to_run_exactly_once_and_to_operate(
-    secured: Secured, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    secured: Secured, spark: SparkSession, tmp_path: Path
 ) -> None:
     run, target = CliRunner().invoke, "tests/security/secured.py:counts_by_country"
     files = secured.broker.data_dir / "security"
@@ -142,7 +142,6 @@ def test_the_rights_that_acls_grants_suffice_to_run_exactly_once_and_to_operate(
         done = run(cli, [command, target, *mine, *alice])
         assert done.exit_code == code, done.output
     before = secured.topics()
-    monkeypatch.setattr("streams.application.reset.RECENT_MS", 0)
     done = run(cli, ["reset", "--yes", *mine, *alice])
     assert "needs: Delete on group 'secured'. Nothing was deleted" in " ".join(done.output.split()), done.output
     assert secured.topics() == before
