@@ -167,6 +167,7 @@ class TaskSession:
             found = self.begin(shared)
             self._check(found)
             self.continue_behind(found)
+            self._logs.points(self.last).reach("after_decide")
             opened.enter_context(self.opened())
             shared.join(self)
             opened.callback(shared.leave, self)
@@ -215,7 +216,6 @@ class TaskSession:
     def continue_behind(self, found: MarkerCopy | None) -> None:
         """Takes the last marker for the one that further steps continue behind, once that is decided."""
         self._copy, self.last = found, None if found is None else found.marker
-        self._logs.points(self.last).reach("after_decide")
 
     @contextmanager
     def opened(self, patient: bool = True) -> Iterator[None]:

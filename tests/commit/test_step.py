@@ -42,6 +42,7 @@ class Points:
         self.die_at = die_at
         self.where = {die_at, *armed}
         self.reached = []
+        self.versions = {}
 
     def armed(self, point, task, version):
         return point in self.where
@@ -49,6 +50,7 @@ class Points:
     def reach(self, point, task, version):
         assert (task, point in POINTS) == (0, True)
         self.reached.append(point)
+        self.versions[point] = version
         if point == self.die_at:
             raise DiedError
 
@@ -305,6 +307,15 @@ def test_a_step_that_is_committed_already_needs_no_store(task, error):
     task.step()
     assert task.values("out") == [b"1", b"1", b"2", b"2"]
     assert task.rows("a") == {b"x": b"2", b"y": b"2"}
+
+
+def test_the_points_of_a_step_that_is_skipped_are_those_of_its_own_version(task):
+    task.step()
+    with pytest.raises(DiedError):
+        task.step(Points("after_commit"))
+    again = Points()
+    assert task.step(again).decision is Decision.SKIP
+    assert {again.versions[point] for point in ("before_init", "after_tail_read", "after_decide")} == {2}
 
 
 def refuse(error):
