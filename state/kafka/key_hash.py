@@ -11,23 +11,11 @@ from collections.abc import Iterable
 from state.kafka.placement import FUNCTIONS, Placement
 
 NO_KEY = -1
-
-
 SEED = 0x9747B28C
-
-
 FACTOR = 0x5BD1E995
-
-
 MASK = 0xFFFFFFFF
-
-
 SIGN = 1 << 31
-
-
 FNV_BASIS = 0x811C9DC5
-
-
 FNV_PRIME = 0x01000193
 
 

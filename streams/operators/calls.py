@@ -1,6 +1,4 @@
-"""The calls that `enrich` makes, and the client that a user supplies for them.
-
-Calls of a function for records: one by one or in batches, concurrently, with timeout and retries.
+"""Calls of a user's function for records, as `enrich` makes them: one by one or in batches, concurrently, with timeout and retries.
 
 Invariants: an outcome belongs to its record, whichever call ends first; no part of a call continues once `outcomes` has ended.
 Clocks decide when a call has failed and how long to wait before the next, never what a result is.
