@@ -38,8 +38,7 @@ def test_a_peer_is_measured_as_a_process_and_verified(loaded: Loaded) -> None:
     assert run.outcome == "verified", run.why
     assert 0 < run.records <= 40_000
     assert run.cpu_us_per_record == pytest.approx(sum(run.cpu_us_by_process.values()), abs=0.01)
-    # Behind the first result a fast peer may need less than a tick of the clock for the rest.
-    assert run.cpu_us_per_record > 0 or run.seconds < 1.0
+    assert run.cpu_us_per_record > 0
     assert run.figures["peak_pss_mb"] >= run.figures["peak_pss_mb_driver"] > 0
     assert run.figures["probe_us"] > 0
     assert run.figures["stood_still_s"] >= 0
