@@ -37,7 +37,7 @@ FOR_READERS = {
 
 _PYTHON = ("streams", "state")
 _PAGES = ("docs", "README.md", "CONTRIBUTING.md")
-_FOR_MAINTAINERS = ("docs/architecture.md", "CONTRIBUTING.md")
+_FOR_MAINTAINERS = ("docs/architecture.md", "docs/architecture/", "CONTRIBUTING.md")
 _OF_MEASUREMENTS = ("docs/drills.md", "docs/drills-micro-batches.md", "docs/live.md", "docs/performance.md")
 """Pages that are written from results, and are reworded when these are made again."""
 _TEXT = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
@@ -47,7 +47,7 @@ def texts(path: Path) -> Iterator[tuple[int, str, bool]]:
     """The prose of a file, line by line, and whether it is for readers: a page, or a message in the code."""
     content = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
-        is_page = path.as_posix() not in _FOR_MAINTAINERS + _OF_MEASUREMENTS
+        is_page = not path.as_posix().startswith(_FOR_MAINTAINERS + _OF_MEASUREMENTS)
         for number, line in enumerate(content.split("\n"), 1):
             yield number, line, is_page
         return

@@ -1,4 +1,4 @@
-"""Who may import whom: the floors of docs/architecture.md. Imports of every sort count, also in functions and for types alone."""
+"""Who may import whom: the floors of docs/architecture/floors.md. Imports of every sort count, in functions and for types, too."""
 
 from __future__ import annotations
 
