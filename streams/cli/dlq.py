@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from state.kafka.connection import RightsProbe
 from streams.application.dead_letters import (
     Choice,
     Letter,
+    ReplayPlan,
     Until,
     dead_letter_topics,
     letter_as_dict,
@@ -268,12 +270,8 @@ def replay(
     letters = DeadLetters.of(target, topic, application)
     log = letters.log()
     plan = plan_replay(log, letters.only, choice.choice(), to, again)
-    if not as_json:
-        for where, count in sorted(plan.targets.items()):
-            typer.echo(f"{counted(count, 'letter')} to {where}")
-        for why, count in sorted(plan.left_out.items()):
-            typer.echo(f"{counted(count, 'letter')} cannot be replayed: {why}")
-        typer.echo(f"{counted(plan.done, 'letter')} replayed before")
+    for line in () if as_json else _lines(plan):
+        typer.echo(line)
     if plan.letters and not dry_run:
         client = letters.config.client
         check_replay_rights(plan.topic, plan.targets, RightsProbe(client), client)
@@ -290,20 +288,49 @@ def replay(
     typer.echo("nothing was sent" if dry_run else f"{counted(sent, 'letter')} replayed")
 
 
+def _lines(plan: ReplayPlan) -> Iterator[str]:
+    for where, count in sorted(plan.targets.items()):
+        yield f"{counted(count, 'letter')} to {where}"
+    for why, count in sorted(plan.left_out.items()):
+        yield f"{counted(count, 'letter')} cannot be replayed: {why}"
+    yield f"{counted(plan.done, 'letter')} replayed before"
+
+
+@dataclass(frozen=True)
+class UntilOptions(OptionGroup):
+    """How many of the oldest letters go."""
+
+    until: Annotated[str | None, option("Delete the letters written before this time.", metavar="TIME")] = None
+    to_offset: Annotated[
+        list[str] | None,
+        option("Delete the partition's letters before this offset; may be repeated.", metavar="PARTITION:OFFSET"),
+    ] = None
+    replayed: Annotated[bool, option("Delete each partition's letters before the first that was not replayed.")] = False
+    everything: Annotated[bool, option("Delete all letters.", "--all")] = False
+
+    def bounds(self) -> Until:
+        """The options, read.
+
+        Raises:
+            ConfigError: None is given, or all letters and a bound.
+        """
+        if bool(self.until or self.to_offset or self.replayed) == self.everything:
+            raise ConfigError(
+                "how far? Name --until TIME, --to-offset PARTITION:OFFSET or --replayed (together: the least), or --all"
+            )
+        return Until(
+            time_ms=None if self.until is None else to_timestamp(self.until),
+            offsets=None if self.to_offset is None else dict(map(position, self.to_offset)),
+            replayed=self.replayed,
+        )
+
+
 @command
 def purge(
     target: Target = None,
     *,
     topic: Topic = None,
-    until: Annotated[str | None, option("Delete the letters written before this time.", metavar="TIME")] = None,
-    to_offset: Annotated[
-        list[str] | None,
-        option("Delete the partition's letters before this offset; may be repeated.", metavar="PARTITION:OFFSET"),
-    ] = None,
-    replayed: Annotated[
-        bool, option("Delete each partition's letters before the first that was not replayed.")
-    ] = False,
-    everything: Annotated[bool, option("Delete all letters.", "--all")] = False,
+    until: UntilOptions,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -314,17 +341,8 @@ def purge(
     Kafka deletes records of a partition from its beginning: the first letter that stays keeps all after it.
     """
     check_no_question(as_json, yes or dry_run, "add --dry-run, or --yes to delete")
-    limits = bool(until or to_offset or replayed)
-    if limits == everything:
-        raise ConfigError(
-            "how far? Name --until TIME, --to-offset PARTITION:OFFSET or --replayed (together: the least), or --all"
-        )
+    bounds = until.bounds()
     letters = DeadLetters.of(target, topic, application)
-    bounds = Until(
-        time_ms=None if until is None else to_timestamp(until),
-        offsets=None if to_offset is None else dict(map(position, to_offset)),
-        replayed=replayed,
-    )
     plan = plan_purge(letters.log(), letters.only, bounds)
     what = counted(plan.letters, "letter")
     if not as_json and plan.first_ms is not None and plan.last_ms is not None:

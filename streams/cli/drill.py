@@ -5,15 +5,16 @@ from __future__ import annotations
 import signal
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from streams.cli.command import NOT_SAFE, argument, command, option
+from streams.cli.command import NOT_SAFE, OptionGroup, argument, command, option
 from streams.cli.command import application as group
 from streams.cli.options import ApplicationOptions, AsJson, reachable
 from streams.cli.output import print_json, print_table
@@ -46,27 +47,36 @@ def list_drills(as_json: AsJson = False) -> None:
     print_table(("Drill", "Title", "Injects", "Must hold", "Minutes", "Runs with"), rows)
 
 
+RunsBy = Annotated[
+    Execution,
+    option("How the application runs: `auto` is live except in drills about micro-batches, which `live` leaves out."),
+]
+Report = Annotated[
+    Path | None,
+    option("Write a page of the results in Markdown; what it says of other drills stays.", metavar="FILE"),
+]
+
+
+@dataclass(frozen=True)
+class ProgramOptions(OptionGroup):
+    """The program that a drill is held with."""
+
+    topology: Annotated[
+        str | None, option("A program of your own; its input is copied from its cluster.", metavar="TARGET")
+    ] = None
+    records: Annotated[int, option("With --topology: records to copy of each partition.", min=1)] = 2_000
+
+
 @command
 def run(
     drills: Annotated[list[str], argument("Numbers such as D03; `quick` or `all`.", metavar="DRILL")],
     *,
-    topology: Annotated[
-        str | None, option("A program of your own; its input is copied from its cluster.", metavar="TARGET")
-    ] = None,
-    records: Annotated[int, option("With --topology: records to copy of each partition.", min=1)] = 2_000,
+    program: ProgramOptions,
     application: ApplicationOptions,
     seed: Annotated[int, option("The seed of the input and of random faults.")] = 1,
-    execution: Annotated[
-        Execution,
-        option(
-            "How the application runs: `auto` is live except in drills about micro-batches, which `live` leaves out."
-        ),
-    ] = StreamsConfig.model_fields["execution"].default,
+    execution: RunsBy = StreamsConfig.model_fields["execution"].default,
     minutes: Annotated[float | None, option("How long the random faults of D30 fall.", min=0.1)] = None,
-    report: Annotated[
-        Path | None,
-        option("Write a page of the results in Markdown; what it says of other drills stays.", metavar="FILE"),
-    ] = None,
+    report: Report = None,
     folder: Annotated[
         Path | None, option("Where scratch folders are made. Default: the system's.", metavar="DIR")
     ] = None,
@@ -81,26 +91,19 @@ def run(
     drill, so it proves nothing; use another seed.
     """
     left_out = execution is Execution.LIVE
-    chosen = [one for one in _chosen(drills, topology is not None) if not (left_out and one.not_live)]
+    chosen = [one for one in _chosen(drills, program.topology is not None) if not (left_out and one.not_live)]
     live = execution is not Execution.MICRO_BATCH
     if minutes is not None:
         chosen = [replace(one, conditions=replace(one.conditions, soak_s=minutes * 60)) for one in chosen]
     console = Console(stderr=True, soft_wrap=True)
     # So that everything that was started ends with this process.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    subject = _subject(topology, application, records, console, folder)
+    subject = _subject(program, application, console, folder)
     results: list[DrillResult] = []
     before = report.read_text(encoding="utf-8") if report is not None and report.exists() else ""
     for drill in chosen:
-        console.print(f"{drill.id} {drill.title}: {drill.injects}", highlight=False, markup=False)
-        began = time.monotonic()
-
-        def say(text: str, began: float = began) -> None:
-            console.print(f"{time.monotonic() - began:7.1f} s  {text}", highlight=False, markup=False)
-
-        results.append(run_drill(drill, subject, say, seed=seed, folder=folder, live=live))
-        why = "".join(f": {wrong.strip().splitlines()[0][:300]}" for wrong in results[-1].wrong[:1] if wrong.strip())
-        say(f"{drill.id} {results[-1].outcome.value}{why}")
+        hold = partial(run_drill, drill, subject, seed=seed, folder=folder, live=live)
+        results.append(_held(drill, hold, console))
         if report is not None:
             # After each, so that a run that is cut short has reported what it found.
             report.write_text(page(results, DRILLS, live, before), encoding="utf-8")
@@ -108,11 +111,27 @@ def run(
         print_json([one.as_dict() for one in results])
     else:
         print_table(("Drill", "Title", "Result", "Seconds", "Recovery", ""), map(_row, results))
-    outcomes = {one.outcome for one in results}
-    if Outcome.FAILED in outcomes:
-        raise typer.Exit(1)
-    if Outcome.SPOILED in outcomes:
-        raise typer.Exit(NOT_SAFE)
+    if code := _exit_code({one.outcome for one in results}):
+        raise typer.Exit(code)
+
+
+def _exit_code(outcomes: set[Outcome]) -> int:
+    return 1 if Outcome.FAILED in outcomes else NOT_SAFE if Outcome.SPOILED in outcomes else 0
+
+
+def _held(drill: Drill, hold: Callable[[Callable[[str], None]], DrillResult], console: Console) -> DrillResult:
+    """Holds a drill, and says what happens in it, and how it ended."""
+    say_line = partial(console.print, highlight=False, markup=False)
+    say_line(f"{drill.id} {drill.title}: {drill.injects}")
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        say_line(f"{time.monotonic() - began:7.1f} s  {text}")
+
+    result = hold(say)
+    why = "".join(f": {wrong.strip().splitlines()[0][:300]}" for wrong in result.wrong[:1] if wrong.strip())
+    say(f"{drill.id} {result.outcome.value}{why}")
+    return result
 
 
 def _chosen(names: Sequence[str], own_program: bool) -> list[Drill]:
@@ -136,18 +155,16 @@ def _chosen(names: Sequence[str], own_program: bool) -> list[Drill]:
     return chosen
 
 
-def _subject(
-    topology: str | None, application: ApplicationOptions, records: int, console: Console, folder: Path | None
-) -> Subject:
-    if topology is None:
+def _subject(chosen: ProgramOptions, application: ApplicationOptions, console: Console, folder: Path | None) -> Subject:
+    if chosen.topology is None:
         return OwnProgram()
-    target = TopologyTarget.parse(topology)
+    target = TopologyTarget.parse(chosen.topology)
     config = reachable(application.load(target.application_id()))
     target.share_with_workers()
     options = [part for text in application.settings or () for part in ("--set", text)]
     if application.config is not None:
         options += ["--config", str(application.config)]
-    program = UsersProgram.copied(topology, target.load(), config, records, options)
+    program = UsersProgram.copied(chosen.topology, target.load(), config, chosen.records, options)
     console.print(f"{program.total} records copied; a run without faults …", highlight=False)
     with tempfile.TemporaryDirectory(prefix="streams-drill-reference-", dir=folder) as scratch:
         program.run_undisturbed(Path(scratch))

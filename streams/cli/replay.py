@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
 
 from state.kafka.admin import KafkaAdmin
 from streams.application.prepare import make_outputs, make_row_topics
-from streams.cli.command import command, option
+from streams.cli.command import OptionGroup, command, option
 from streams.cli.options import ApplicationOptions, Target, duration_ms, reachable, to_timestamp
 from streams.cli.run import Format, Level, MetricsAddress, UiAddress, check_addresses, run_topology, set_up_logs
 from streams.cli.target import TopologyTarget
@@ -19,12 +19,18 @@ from streams.errors import ConfigError
 from streams.topology.rewrite import calls_outside, rows_topic, with_own_outputs
 from streams.topology.topology import Topology
 
+Prefix = Annotated[
+    str | None,
+    option(
+        "Its output topics are named PREFIX and the original's name. Default: the id and a point.", "--output-prefix"
+    ),
+]
 
-@command
-def replay(
-    target: Target,
-    *,
-    new_id: Annotated[str, option("The application id of the replay.", "--as", metavar="ID", show_default=False)],
+
+@dataclass(frozen=True)
+class SpanOptions(OptionGroup):
+    """The part of the input that is processed again."""
+
     begin: Annotated[
         str,
         option(
@@ -32,18 +38,30 @@ def replay(
             "--from",
             metavar="WHERE",
         ),
-    ] = "earliest",
+    ] = "earliest"
     until: Annotated[
         str, option("Where it ends: now (the present ends of the topics), or a time.", metavar="WHERE")
-    ] = "now",
-    prefix: Annotated[
-        str | None,
-        option(
-            "Its output topics are named PREFIX and the original's name. Default: the id and a point.",
-            "--output-prefix",
-        ),
-    ] = None,
-    follow: Annotated[bool, option("Do not end: continue with new records.")] = False,
+    ] = "now"
+    follow: Annotated[bool, option("Do not end: continue with new records.")] = False
+
+    def until_ms(self) -> int | None:
+        """The time at which it ends; None: at the present ends of the topics, or never.
+
+        Raises:
+            ConfigError: It is to end, and to continue with new records.
+        """
+        if self.follow and self.until != "now":
+            raise ConfigError("--follow continues with new records, and --until ends before them: give one of them")
+        return None if self.until == "now" else to_timestamp(self.until)
+
+
+@command
+def replay(
+    target: Target,
+    *,
+    new_id: Annotated[str, option("The application id of the replay.", "--as", metavar="ID", show_default=False)],
+    span: SpanOptions,
+    prefix: Prefix = None,
     metrics: MetricsAddress = None,
     ui: UiAddress = None,
     log_format: Format = None,
@@ -61,12 +79,10 @@ def replay(
     `streams reset ID` removes what it leaves behind, except for its output topics.
     """
     program = TopologyTarget.parse(target)
-    if follow and until != "now":
-        raise ConfigError("--follow continues with new records, and --until ends before them: give one of them")
-    until_ms = None if until == "now" else to_timestamp(until)
+    until_ms = span.until_ms()
     options: dict[str, Any] = {
-        "available_now": not follow,
-        "starting_offsets": _starting(begin),
+        "available_now": not span.follow,
+        "starting_offsets": _starting(span.begin),
         "metrics": metrics or "none",
         "ui": ui or "none",
         "log_format": log_format,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import signal
+import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
@@ -20,7 +22,7 @@ from state.kafka.consumers import GroupMember
 from state.tables.files import make_private
 from streams.application.restore import SERVED_AT_A_TIME, Replica, ReplicaPosition, ReplicaTask
 from streams.application.stored_tasks import StoredTask, stored_tasks
-from streams.cli.command import command, option
+from streams.cli.command import OptionGroup, command, option
 from streams.cli.options import ApplicationOptions, AsJson, Target, complete_stores, duration_ms, live
 from streams.cli.output import print_json_line
 from streams.cli.progress import RestoreProgress
@@ -32,7 +34,9 @@ from streams.wording import did_you_mean
 
 if TYPE_CHECKING:
     from streams.config import StreamsConfig
+    from streams.serve.http import Process
     from streams.serve.requests import Limits
+    from streams.serve.security import Guard
     from streams.serve.server import StoreServer
     from streams.topology.topology import Topology
 
@@ -40,14 +44,17 @@ _POLL_S = 0.2
 _MOST_WAIT_MS = 3_600_000
 
 
+Stores = Annotated[
+    list[str] | None,
+    option("Keep this store only; may be repeated.", metavar="NAME", autocompletion=complete_stores),
+]
+
+
 @command
 def replica(
     target: Target,
     *,
-    store: Annotated[
-        list[str] | None,
-        option("Keep this store only; may be repeated.", metavar="NAME", autocompletion=complete_stores),
-    ] = None,
+    store: Stores = None,
     group: Annotated[
         str | None,
         option(
@@ -76,14 +83,7 @@ def replica(
     make_private(config.replica_dir)
     kafka, group_id = live(config), group or f"{config.application_id}-replicas"
     latest: list[ReplicaPosition] = []
-
-    def report(positions: list[ReplicaPosition]) -> None:
-        if as_json:
-            print_json_line({"application_id": config.application_id, "tasks": [_as_dict(one) for one in positions]})
-        else:
-            for one in positions:
-                typer.echo(_line(one))
-
+    report = partial(_report, config.application_id if as_json else None)
     with (
         metrics_of(latest, config.application_id, _address(metrics, "--metrics")) if metrics else nullcontext(),
         RestoreProgress() as progress,
@@ -95,6 +95,15 @@ def replica(
             _follow(copies, member, interval_s, once, report, asked.is_set, latest)
         if asked.is_set():
             typer.echo(f"Ended; the copies stay in {config.replica_dir}.", err=True)
+
+
+def _report(application_id: str | None, positions: list[ReplicaPosition]) -> None:
+    """Prints where the copies are: as JSON, of this application, or as lines."""
+    if application_id is not None:
+        print_json_line({"application_id": application_id, "tasks": list(map(_as_dict, positions))})
+        return
+    for one in positions:
+        typer.echo(_line(one))
 
 
 @contextmanager
@@ -112,7 +121,88 @@ def metrics_of(latest: list[ReplicaPosition], application_id: str, address: Addr
         yield
 
 
-_HTTP = "Who may ask"
+@dataclass(frozen=True)
+class CopyOptions(OptionGroup):
+    """The copies of a server, and the processes that share them."""
+
+    group: Annotated[
+        str | None,
+        option("The consumer group whose members share the tasks. Default: ID-serve.", metavar="NAME"),
+    ] = None
+    directory: Annotated[
+        Path | None,
+        option(
+            "Folder of the copies; each process needs its own. Default: serve, in --base-dir.", "--dir", metavar="DIR"
+        ),
+    ] = None
+    parallel: Annotated[int, option("Copies to bring forward at a time, and to restore.", min=1, max=1000)] = (
+        SERVED_AT_A_TIME
+    )
+    processes: Annotated[
+        int,
+        option("Processes that listen at this address, for more cores: each has a copy of all tasks.", min=1, max=64),
+    ] = 1
+    advertise: Annotated[
+        str | None,
+        option("Where the other processes that serve reach this one. Default: the address of --http.", metavar="URL"),
+    ] = None
+
+
+@dataclass(frozen=True)
+class CallerOptions(OptionGroup, panel="Who may ask"):
+    """Who may ask a server, and for how much."""
+
+    token_file: Annotated[
+        Path | None,
+        option("Bearer tokens: lines of a token, read, write or admin, and a name.", metavar="FILE"),
+    ] = None
+    jwt_key: Annotated[
+        Path | None,
+        option(
+            "Key of JWTs with the claim scope: a public key or certificate as PEM, a JWKS, or a secret.",
+            metavar="FILE",
+        ),
+    ] = None
+    jwt_audience: Annotated[str | None, option("The audience that a JWT must name.", metavar="NAME")] = None
+    jwt_issuer: Annotated[str | None, option("The issuer that a JWT must name.", metavar="NAME")] = None
+    jwt_leeway: Annotated[str, option("How far the clock of the signer may be off.", metavar="DURATION")] = "30s"
+    tls_cert: Annotated[Path | None, option("Certificate of this server.", metavar="FILE")] = None
+    tls_key: Annotated[Path | None, option("Its key.", metavar="FILE")] = None
+    tls_ca: Annotated[
+        Path | None,
+        option("Authority whose certificates clients need to connect; they may read.", metavar="FILE"),
+    ] = None
+    rate: Annotated[float | None, option("Most requests of a caller each second.", metavar="N")] = None
+    max_rows: Annotated[int, option("Most rows of a page, and keys of a batch.", min=1, max=1_000_000)] = 10_000
+    max_wait: Annotated[str, option("Longest wait of a request for a position.", metavar="DURATION")] = "30s"
+
+    def front(self, address: Address) -> _Front:
+        """What stands between callers and an address.
+
+        Raises:
+            ConfigError: Others than programs of this host could ask without showing who they are, or an option is wrong.
+        """
+        from streams.serve.requests import Limits
+        from streams.serve.security import Guard, Security, check_protected
+        from streams.serve.server import tls_options, trusted
+
+        leeway_s = duration_ms("--jwt-leeway", self.jwt_leeway) / 1000
+        security = Security(self.token_file, self.jwt_key, self.jwt_audience, self.tls_ca, self.jwt_issuer, leeway_s)
+        check_protected(address.host, security)
+        return _Front(
+            Guard(security, self.rate),
+            tls_options(self.tls_cert, self.tls_key, security),
+            trusted(self.tls_cert, self.tls_key, security),
+            Limits(most_rows=self.max_rows, wait_ms=_wait_ms(self.max_wait)),
+        )
+
+
+@dataclass(frozen=True)
+class _Front:
+    guard: Guard
+    tls: Mapping[str, Any]
+    tls_of_others: ssl.SSLContext | None
+    limits: Limits
 
 
 @command
@@ -123,59 +213,8 @@ def serve(
         str,
         option("Where to listen: HOST:PORT, or a port for programs on this host. 0: a free one.", metavar="ADDRESS"),
     ] = "8080",
-    group: Annotated[
-        str | None,
-        option("The consumer group whose members share the tasks. Default: ID-serve.", metavar="NAME"),
-    ] = None,
-    directory: Annotated[
-        Path | None,
-        option(
-            "Folder of the copies; each process needs its own. Default: serve, in --base-dir.", "--dir", metavar="DIR"
-        ),
-    ] = None,
-    parallel: Annotated[
-        int, option("Copies to bring forward at a time, and to restore.", min=1, max=1000)
-    ] = SERVED_AT_A_TIME,
-    processes: Annotated[
-        int,
-        option("Processes that listen at this address, for more cores: each has a copy of all tasks.", min=1, max=64),
-    ] = 1,
-    advertise: Annotated[
-        str | None,
-        option("Where the other processes that serve reach this one. Default: the address of --http.", metavar="URL"),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        option("Bearer tokens: lines of a token, read, write or admin, and a name.", metavar="FILE", panel=_HTTP),
-    ] = None,
-    jwt_key: Annotated[
-        Path | None,
-        option(
-            "Key of JWTs with the claim scope: a public key or certificate as PEM, a JWKS, or a secret.",
-            metavar="FILE",
-            panel=_HTTP,
-        ),
-    ] = None,
-    jwt_audience: Annotated[
-        str | None, option("The audience that a JWT must name.", metavar="NAME", panel=_HTTP)
-    ] = None,
-    jwt_issuer: Annotated[str | None, option("The issuer that a JWT must name.", metavar="NAME", panel=_HTTP)] = None,
-    jwt_leeway: Annotated[
-        str, option("How far the clock of the signer may be off.", metavar="DURATION", panel=_HTTP)
-    ] = "30s",
-    tls_cert: Annotated[Path | None, option("Certificate of this server.", metavar="FILE", panel=_HTTP)] = None,
-    tls_key: Annotated[Path | None, option("Its key.", metavar="FILE", panel=_HTTP)] = None,
-    tls_ca: Annotated[
-        Path | None,
-        option("Authority whose certificates clients need to connect; they may read.", metavar="FILE", panel=_HTTP),
-    ] = None,
-    rate: Annotated[float | None, option("Most requests of a caller each second.", metavar="N", panel=_HTTP)] = None,
-    max_rows: Annotated[
-        int, option("Most rows of a page, and keys of a batch.", min=1, max=1_000_000, panel=_HTTP)
-    ] = 10_000,
-    max_wait: Annotated[
-        str, option("Longest wait of a request for a position.", metavar="DURATION", panel=_HTTP)
-    ] = "30s",
+    copies: CopyOptions,
+    callers: CallerOptions,
     ui: Annotated[
         str | None, option("Serve the dashboard there, too, with these stores to browse.", metavar="HOST:PORT")
     ] = None,
@@ -187,55 +226,67 @@ def serve(
     Beyond this host, callers must show a token, a JWT or a certificate.
     Needs: pip install 'streams-on-spark\[serve]'. Ends with Ctrl-C or SIGTERM.
     """
-    from streams.serve.http import check_installed, http_server, listening
+    from streams.serve.http import Process, check_installed, run_processes, this_process
 
     check_installed("serving stores over HTTP")
-    from streams.serve.app import Api
-    from streams.serve.http import Process, run_processes, this_process, watch_parent
-    from streams.serve.requests import Limits
-    from streams.serve.routing import Router
-    from streams.serve.security import Guard, Security, check_protected
-    from streams.serve.server import StoreServer, own_url, tls_options, trusted
-
-    address, one = _address(http, "--http"), this_process()
-    leeway_s = duration_ms("--jwt-leeway", jwt_leeway) / 1000
-    security = Security(token_file, jwt_key, jwt_audience, tls_ca, jwt_issuer, leeway_s)
-    check_protected(address.host, security)
-    tls_of_others = trusted(tls_cert, tls_key, security)
-    guard, tls = Guard(security, rate), tls_options(tls_cert, tls_key, security)
-    limits = Limits(most_rows=max_rows, wait_ms=_wait_ms(max_wait))
+    address = _address(http, "--http")
+    front = callers.front(address)
     topology, config = application.of(target, {"ui": ui})
-    if processes > 1 and one is None:
+    process = this_process()
+    if copies.processes > 1 and process is None:
         asked = threading.Event()
         with stopped_by_signals(asked.set):
-            raise typer.Exit(run_processes(processes, address, asked))
-    one = one or Process(0, address.port)
-    shared = Address(address.host, one.port)
+            raise typer.Exit(run_processes(copies.processes, address, asked))
     set_up_command(config.logs, config.application_id)
-    with ExitStack() as sockets:
-        listeners = [sockets.enter_context(listening(shared, "stores", "--http", processes > 1))]
-        if processes > 1:
-            # Where the other processes reach this one, whichever answers at the shared port.
-            listeners.append(sockets.enter_context(listening(Address(address.host, 0), "stores", "--http")))
-        port = listeners[-1].getsockname()[1]
-        url = _reached(advertise, port, processes) or own_url(Address(address.host, port), tls=bool(tls))
-        folder = one.folder(directory or config.base_dir / "serve")
-        group = one.group(group or f"{config.application_id}-serve")
-        with (
-            StoreServer(topology, config, folder, url, group, parallel) as server,
-            page_of_stores(topology, config, target, server, limits, tls_of_others)
-            if ui and one.number == 0
-            else nullcontext(),
-        ):
-            typer.echo(f"{config.application_id}: {', '.join(server.served.stores)} at {url}/v1/metadata")
-            router = Router(server.nodes, tls_of_others)
-            api = Api(server.served, guard, limits, lambda: server.trouble, server.reader, server.write, router)
-            uvicorn = http_server(api.application(), {**tls, **api.options})
-            # What can never be followed again ends the command, with its error.
-            server.on_error = partial(setattr, uvicorn, "should_exit", True)
-            if processes > 1:
-                watch_parent(server.on_error)
-            uvicorn.run(sockets=listeners)
+    _answer(topology, config, target, process or Process(0, address.port), address.host, copies, front, ui is not None)
+
+
+def _answer(
+    topology: Topology,
+    config: StreamsConfig,
+    target: str,
+    process: Process,
+    host: str,
+    copies: CopyOptions,
+    front: _Front,
+    page: bool,
+) -> None:
+    """Serves in this process, until it is stopped or its copies cannot be followed any more."""
+    from streams.serve.app import Api
+    from streams.serve.http import http_server, watch_parent
+    from streams.serve.routing import Router
+    from streams.serve.server import StoreServer
+
+    folder = process.folder(copies.directory or config.base_dir / "serve")
+    group = process.group(copies.group or f"{config.application_id}-serve")
+    with ExitStack() as open_here:
+        listeners, url = _listeners(open_here, Address(host, process.port), copies, tls=bool(front.tls))
+        server = open_here.enter_context(StoreServer(topology, config, folder, url, group, copies.parallel))
+        if page and process.number == 0:
+            open_here.enter_context(page_of_stores(topology, config, target, server, front))
+        typer.echo(f"{config.application_id}: {', '.join(server.served.stores)} at {url}/v1/metadata")
+        router = Router(server.nodes, front.tls_of_others)
+        api = Api(server.served, front.guard, front.limits, lambda: server.trouble, server.reader, server.write, router)
+        uvicorn = http_server(api.application(), {**front.tls, **api.options})
+        # What can never be followed again ends the command, with its error.
+        server.on_error = partial(setattr, uvicorn, "should_exit", True)
+        if copies.processes > 1:
+            watch_parent(server.on_error)
+        uvicorn.run(sockets=listeners)
+
+
+def _listeners(sockets: ExitStack, shared: Address, copies: CopyOptions, tls: bool) -> tuple[list[socket.socket], str]:
+    """The sockets to listen at, and the URL by which other processes reach this one."""
+    from streams.serve.http import listening
+    from streams.serve.server import own_url
+
+    several = copies.processes > 1
+    found = [sockets.enter_context(listening(shared, "stores", "--http", several))]
+    if several:
+        # Where the other processes reach this one, whichever answers at the shared port.
+        found.append(sockets.enter_context(listening(Address(shared.host, 0), "stores", "--http")))
+    port = found[-1].getsockname()[1]
+    return found, _reached(copies.advertise, port, copies.processes) or own_url(Address(shared.host, port), tls=tls)
 
 
 def _reached(advertise: str | None, port: int, processes: int) -> str | None:
@@ -265,8 +316,7 @@ def page_of_stores(
     config: StreamsConfig,
     target: str,
     server: StoreServer,
-    limits: Limits,
-    tls: ssl.SSLContext | None,
+    front: _Front,
 ) -> Iterator[None]:
     """The page within the block; who may see it may browse the stores, here and in the other processes."""
     from streams.serve.app import Api
@@ -277,7 +327,7 @@ def page_of_stores(
 
     assert config.ui_address is not None, "the option --ui is the setting ui"
     # The page's thread has connections of its own.
-    api = Api(server.served, Guard(Security()), limits, router=Router(server.nodes, tls))
+    api = Api(server.served, Guard(Security()), front.limits, router=Router(server.nodes, front.tls_of_others))
     stores = PageStores.within(api.application(), config.ui_stores_token)
     with page_from_kafka(config, config.ui_address, topology, target, stores) as page:
         typer.echo(f"dashboard: {page_address(page.address)}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +20,7 @@ from streams.application.rescale.plan import Handling, UsersChoices
 from streams.application.rescale.replan import Replan
 from streams.application.rescale.rescale import SubRescale
 from streams.application.start import Preflight, check_start
-from streams.cli.command import command, option
+from streams.cli.command import OptionGroup, command, option
 from streams.cli.options import (
     ApplicationOptions,
     AsJson,
@@ -36,6 +38,39 @@ from streams.lake.commit import write_checkpoint
 from streams.topology.plan import SubTopology
 from streams.wording import counted
 
+PlacedBy = Annotated[
+    Placement | None,
+    option("What gives keys to tasks: the function with which the topics are written.", metavar="FUNCTION"),
+]
+Positions = Annotated[
+    list[str] | None,
+    option(
+        "Where reading continues if no offset is committed; or TOPIC=earliest, TOPIC=latest.",
+        metavar="TOPIC:PARTITION=OFFSET",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class StateOptions(OptionGroup):
+    """What becomes of state whose place the engine cannot know."""
+
+    by_key: Annotated[
+        list[str] | None,
+        option("Rows of this processor's store are stored under the keys of their records.", metavar="STORE"),
+    ] = None
+    drop: Annotated[
+        list[str] | None, option("This store has no changelog, and its rows may be lost.", metavar="STORE")
+    ] = None
+    state: Annotated[
+        list[str] | None,
+        option("What becomes of what this processor keeps in ctx.state in each task.", metavar="NODE=copy|drop"),
+    ] = None
+
+    def choices(self) -> UsersChoices:
+        """The options, read."""
+        return UsersChoices(frozenset(self.by_key or ()), _states(self.state or []), frozenset(self.drop or ()))
+
 
 @command
 def rescale(
@@ -43,21 +78,8 @@ def rescale(
     *,
     application: ApplicationOptions,
     tasks: Annotated[int | None, option("The new number of tasks.", min=1, metavar="N")] = None,
-    placement: Annotated[
-        Placement | None,
-        option("What gives keys to tasks: the function with which the topics are written.", metavar="FUNCTION"),
-    ] = None,
-    by_key: Annotated[
-        list[str] | None,
-        option("Rows of this processor's store are stored under the keys of their records.", metavar="STORE"),
-    ] = None,
-    drop: Annotated[
-        list[str] | None, option("This store has no changelog, and its rows may be lost.", metavar="STORE")
-    ] = None,
-    state: Annotated[
-        list[str] | None,
-        option("What becomes of what this processor keeps in ctx.state in each task.", metavar="NODE=copy|drop"),
-    ] = None,
+    placement: PlacedBy = None,
+    state: StateOptions,
     abort: Annotated[bool, option("Take back an unfinished rescale that has replaced nothing yet.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -66,35 +88,28 @@ def rescale(
     """Move an application's state to more or fewer tasks, beyond the number of partitions, too, or to another placement.
 
     Without --tasks and --placement, it moves to the plan that a first start would choose today, and which can run live: with
-    repartition topics where records change their task.
-    Results and their order per key stay the same. The application must not be running.
-    An interrupted rescale is finished by running it again; the old checkpoint is moved aside.
+    repartition topics where records change their task. Results and their order per key stay the same. The application must not be
+    running. An interrupted rescale is finished by running it again; the old checkpoint is moved aside.
     """
     check_no_question(as_json, yes or dry_run, "add --dry-run, or --yes to rescale")
-    choices = UsersChoices(frozenset(by_key or ()), _states(state or []), frozenset(drop or ()))
+    choices = state.choices()
     topology, config = application.of(target)
-
-    def say(text: str) -> None:
-        typer.echo(text, err=as_json)
+    say = partial(typer.echo, err=as_json)
 
     with KafkaAdmin(config.client) as admin, open_checkpoint(config) as files, RescaleProgress() as progress:
         moved = LiveRescale(config, admin, files, progress)
-        plan: Replan | None = None
-        if tasks is None and placement is None:
-            rescaler, plan = moved.to_plan(topology, choices)
-        else:
-            rescaler = moved.rescaler(topology, tasks, choices, placement)
+        to_plan = tasks is None and placement is None
+        rescaler, plan = (
+            moved.to_plan(topology, choices) if to_plan else (moved.rescaler(topology, tasks, choices, placement), None)
+        )
         planned = [as_dict(sub) for sub in rescaler.subs]
-        for sub in rescaler.subs:
-            say(_line(sub))
-        for line in () if plan is None else _about(plan, admin):
+        for line in [*map(_line, rescaler.subs), *(() if plan is None else _about(plan, admin))]:
             say(line)
-        done = False
-        if rescaler.waiting and not dry_run and (yes or _asked(abort)):
+        done = rescaler.waiting and not dry_run and (yes or _asked(abort))
+        if done:
             commits = [commits_topic(config.application_id, sub.sub.name) for sub in rescaler.subs]
             with while_stopped(config, admin, commits):
                 rescaler.abort() if abort else rescaler.run()
-            done = True
             if not abort:
                 moved.forget_left_live()
                 moved.forget_local_state(rescaler.tasks, say)
@@ -102,16 +117,9 @@ def rescale(
         elif rescaler.waiting and not abort:
             rescaler.check()
         if as_json:
-            print_json(
-                {
-                    "application_id": config.application_id,
-                    "tasks": tasks,
-                    "placement": placement,
-                    "done": done,
-                    "added_topics": {} if plan is None else plan.added,
-                    "sub_topologies": planned,
-                }
-            )
+            added = {} if plan is None else plan.added
+            what = {"tasks": tasks, "placement": placement, "done": bool(done), "added_topics": added}
+            print_json({"application_id": config.application_id, **what, "sub_topologies": planned})
 
 
 def _about(plan: Replan, admin: KafkaAdmin) -> Iterator[str]:
@@ -194,13 +202,7 @@ def adopt(
     target: Target,
     *,
     application: ApplicationOptions,
-    position: Annotated[
-        list[str] | None,
-        option(
-            "Where reading continues if no offset is committed; or TOPIC=earliest, TOPIC=latest.",
-            metavar="TOPIC:PARTITION=OFFSET",
-        ),
-    ] = None,
+    position: Positions = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
@@ -227,10 +229,10 @@ def adopt(
             typer.echo(
                 f"{name}: its checkpoint is missing; a new one continues behind batch {note.batch}, or repeats it"
             )
-        if dry_run:
+        if dry_run or not (
+            yes or typer.confirm("The application must not run now. Make a new checkpoint?", abort=True)
+        ):
             return
-        if not yes:
-            typer.confirm("The application must not run now. Make a new checkpoint?", abort=True)
         commits = [commits_topic(config.application_id, prepared.sub.name) for prepared in planned.subs]
         with while_stopped(config, admin, commits):
             for prepared, findings in misfits:

@@ -50,6 +50,22 @@ from streams.config import StreamsConfig
 from streams.errors import ConfigError
 from streams.source.offsets import FirstBatch
 
+Topics = Annotated[
+    str | None,
+    option(
+        "Also delete these internal topics, although nothing proves that they belong to the application.",
+        metavar="NAME,NAME",
+    ),
+]
+DroppedSink = Annotated[
+    str | None,
+    option(
+        "Delete only what waits for this sink of to_delta or foreach_batch, and its checkpoint. All other state stays.",
+        "--drop-sink",
+        metavar="NAME",
+    ),
+]
+
 
 @dataclass(frozen=True)
 class PositionOptions(OptionGroup, panel="Where reading begins then"):
@@ -100,22 +116,9 @@ def reset(
     name: Annotated[str | None, argument("The application; or --application-id.", metavar="ID")] = None,
     *,
     application: ApplicationOptions,
-    topics: Annotated[
-        str | None,
-        option(
-            "Also delete these internal topics, although nothing proves that they belong to the application.",
-            metavar="NAME,NAME",
-        ),
-    ] = None,
+    topics: Topics = None,
     positions: PositionOptions,
-    dropped: Annotated[
-        str | None,
-        option(
-            "Delete only what waits for this sink of to_delta or foreach_batch, and its checkpoint. All other state stays.",
-            "--drop-sink",
-            metavar="NAME",
-        ),
-    ] = None,
+    dropped: DroppedSink = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -137,22 +140,21 @@ def reset(
         _drop_sink(settings, dropped, dry_run=dry_run, yes=yes, as_json=as_json)
         return
     named = [name.strip() for name in (topics or "").split(",") if name.strip()]
+    say: Callable[[str], None] = (lambda _: None) if as_json else typer.echo
     with KafkaAdmin(settings.client) as admin:
         wanted = positions.wanted()
         start = start_positions(settings, admin, log, wanted) if wanted else {}
         if positions.keep_state:
             moved = move_positions(settings, admin, log, start, positions.execute and not dry_run)
-            if as_json:
-                print_json({"application_id": settings.application_id, "moved": moved, "start": as_offsets(start)})
-            return
-        plan = plan_reset(settings, admin, log, named, start)
-        if as_json:
-            done = _carry_out(plan, admin, positions, dry_run, yes=True, say=lambda _: None)
-            print_json(as_dict(plan, deleted=done))
-            return
-        for line in plan.lines():
-            typer.echo(line)
-        _carry_out(plan, admin, positions, dry_run, yes, typer.echo)
+            result = {"application_id": settings.application_id, "moved": moved, "start": as_offsets(start)}
+        else:
+            plan = plan_reset(settings, admin, log, named, start)
+            for line in plan.lines():
+                say(line)
+            done = _carry_out(plan, admin, positions, dry_run, yes or as_json, say)
+            result = as_dict(plan, deleted=done)
+    if as_json:
+        print_json(result)
 
 
 def _drop_sink(config: StreamsConfig, sink: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:

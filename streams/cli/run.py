@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,6 +32,46 @@ UiAddress = Annotated[str | None, option("Serve the dashboard of the running app
 ServeAddress = Annotated[str | None, option("Serve the stores there while the application runs.", metavar="HOST:PORT")]
 Format = Annotated[LogFormat | None, option("Standard error as text for people, or as json, one object a line.")]
 Level = Annotated[LogLevel | None, option("The least important log lines that appear.")]
+
+
+@dataclass(frozen=True)
+class WorkOptions(OptionGroup):
+    """How much is processed at a time, and for how long."""
+
+    available_now: Annotated[
+        bool | None, option("Process the existing input and end, or run until stopped.", "--available-now/--continuous")
+    ] = None
+    tasks: Annotated[
+        int | None, option("Tasks of each sub-topology. Decided at the first start; `streams rescale` changes it.")
+    ] = None
+    mode: Annotated[Mode | None, option("strict, or compat to reproduce Kafka Streams' oddities.")] = None
+    trigger_interval_ms: Annotated[
+        str | None,
+        option("Time between the starts of micro-batches: 500ms, 5s, 1m, or a number of ms.", metavar="DURATION"),
+    ] = None
+    max_records_per_trigger: Annotated[int | None, option("Most records of a micro-batch.")] = None
+
+    def settings(self) -> dict[str, Any]:
+        """The options as settings."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class SeenOptions(OptionGroup):
+    """Where the application can be seen: metrics, page, stores and log lines."""
+
+    metrics: MetricsAddress = None
+    otel: Annotated[bool | None, option("Send metrics by OpenTelemetry (variables OTEL_...).", "--otel/--no-otel")] = (
+        None
+    )
+    ui: UiAddress = None
+    serve: ServeAddress = None
+    log_format: Format = None
+    log_level: Level = None
+
+    def settings(self) -> dict[str, Any]:
+        """The options as settings."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -60,49 +100,18 @@ def run(
     target: Target,
     *,
     application: ApplicationOptions,
-    available_now: Annotated[
-        bool | None, option("Process the existing input and end, or run until stopped.", "--available-now/--continuous")
-    ] = None,
-    tasks: Annotated[
-        int | None, option("Tasks of each sub-topology. Decided at the first start; `streams rescale` changes it.")
-    ] = None,
-    mode: Annotated[Mode | None, option("strict, or compat to reproduce Kafka Streams' oddities.")] = None,
-    trigger_interval_ms: Annotated[
-        str | None,
-        option("Time between the starts of micro-batches: 500ms, 5s, 1m, or a number of ms.", metavar="DURATION"),
-    ] = None,
-    max_records_per_trigger: Annotated[int | None, option("Most records of a micro-batch.")] = None,
+    work: WorkOptions,
     policies: PolicyOptions,
-    metrics: MetricsAddress = None,
-    otel: Annotated[
-        bool | None, option("Send metrics by OpenTelemetry (variables OTEL_...).", "--otel/--no-otel")
-    ] = None,
-    ui: UiAddress = None,
-    serve: ServeAddress = None,
-    log_format: Format = None,
-    log_level: Level = None,
+    seen: SeenOptions,
     verbose: Annotated[bool, option("Also show Spark's own start-up lines and warnings.", "-v")] = False,
     explain: Annotated[bool, option("Print the settings in force and where they come from, and end.")] = False,
     as_json: Annotated[bool, option("With --explain: print JSON, for programs.", "--json")] = False,
 ) -> None:
     """Run a topology on Spark until Ctrl-C, exactly once."""
-    options: dict[str, Any] = {
-        "available_now": available_now,
-        "tasks": tasks,
-        "mode": mode,
-        "trigger_interval_ms": trigger_interval_ms,
-        "max_records_per_trigger": max_records_per_trigger,
-        "metrics": metrics,
-        "otel": otel,
-        "ui": ui,
-        "serve": serve,
-        "log_format": log_format,
-        "log_level": log_level,
-        **policies.settings(),
-    }
-    if log_format is LogFormat.JSON:
+    options = {**work.settings(), **policies.settings(), **seen.settings()}
+    if seen.log_format is LogFormat.JSON:
         # Errors in the settings are lines of JSON, too.
-        set_up_command(LogSettings(log_format, log_level))
+        set_up_command(LogSettings(seen.log_format, seen.log_level))
     program = TopologyTarget.parse(target)
     layers = with_embedded_broker(application.layers(program.application_id(), options), needs_cluster=not explain)
     config = config_of(layers)
@@ -114,6 +123,11 @@ def run(
     if verbose:
         config = config.model_copy(update={"spark": {"spark.log.level": "WARN", **config.spark}})
     check_addresses(config)
+    _start(program, config, target)
+
+
+def _start(program: TopologyTarget, config: StreamsConfig, target: str) -> None:
+    """Starts Java, imports the program beside it, and runs it."""
     if not faulthandler.is_enabled() and sys.__stderr__ is not None:
         # A crash in native code, which raises nothing, leaves the stack of each thread.
         faulthandler.enable(sys.__stderr__)
