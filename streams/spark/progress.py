@@ -28,6 +28,7 @@ from streams.microbatch.step import TaskHosts
 from streams.runtime.looked_up import looked_up_in
 from streams.runtime.settings import MOVED, ONE_BY_ONE
 from streams.source.offsets import SourceOffsets
+from streams.wording import counted
 
 log = logging.getLogger("streams.progress")
 
@@ -36,7 +37,8 @@ RATE_OVER_S = 10.0
 """The period that records per second are averaged over: long enough for a micro-batch, short enough to show a change."""
 SILENT_S = 5.0
 """Seconds without a commit after which a line shows the age of the last one."""
-LEFT_OUT = ("dropped:", "skipped:", "dead_letters:", "failures:")
+DEAD_LETTERS = "dead_letters:"
+LEFT_OUT = ("dropped:", "skipped:", DEAD_LETTERS, "failures:")
 """Counters of records that are not in the results: nothing is dropped silently."""
 
 COLUMNS = (
@@ -105,6 +107,8 @@ class Progress:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.title = title
+        self.dead_letters = "`streams dlq list` shows them"
+        """How to see them; the runner names program and topics."""
         self._clock = clock
         self._wall_clock = wall_clock
         self.console = console or Console(stderr=True)
@@ -129,7 +133,7 @@ class Progress:
             self._live = None
         else:
             self._line(force=True)
-        self._say_what_joins_have_not_found()
+        self._say_what_is_missing()
 
     def say(self, text: str) -> None:
         """Prints a line of its own, without markup: errors may contain brackets. Secrets are masked."""
@@ -204,13 +208,17 @@ class Progress:
                 text = ", ".join(self._numbers(sub, pace, now))
                 self.console.print(f"{self.title}/{name}: {text}", highlight=False, markup=False, soft_wrap=True)
 
-    def _say_what_joins_have_not_found(self) -> None:
-        """A line for each join, at the end of the run: it is the usual reason for results that are missing."""
+    def _say_what_is_missing(self) -> None:
+        """At the end of the run, says what the results lack: records of joins without a partner, and dead letters."""
         with self._lock:
-            found = [(name, one) for name, sub in self.subs.items() for one in looked_up_in(sub.counters)]
-        for name, one in found:
-            if one.found_nothing:
-                self.console.print(f"{self.title}/{name}: {one.says()}", highlight=False, markup=False, soft_wrap=True)
+            counters = {name: sub.counters for name, sub in self.subs.items()}
+        for name, counts in counters.items():
+            for one in looked_up_in(counts):
+                if one.found_nothing:
+                    self.say(f"{self.title}/{name}: {one.says()}")
+        letters = sum(n for counts in counters.values() for what, n in counts.items() if what.startswith(DEAD_LETTERS))
+        if letters:
+            self.say(f"{self.title}: {counted(letters, 'record')} failed and became dead letters: {self.dead_letters}")
 
     def _numbers(self, sub: SubTopologyMetrics, pace: ShownPace, now: float) -> list[str]:
         """The parts of a sub-topology's line. The lag appears once Spark has reported where the topics end."""

@@ -24,6 +24,7 @@ from state.kafka.admin import KafkaAdmin, TransientRetry
 from state.kafka.topics import TopicPartition
 from state.machine_code import kernels_compiled
 from state.secrets import mask
+from streams.application.dead_letters import dead_letter_topics
 from streams.application.execution import Executions, LiveStart, Switch, may_run_live, obstacle, ways_of
 from streams.application.instances import check_not_running, only_instance, shown_as_running
 from streams.application.jobs import query_job
@@ -216,6 +217,8 @@ class StreamsApplication:
         )
         self._pauses.take(pauses)
         self._left_live = set(pauses.left_live)
+        letters = ", ".join(dead_letter_topics(self.topology, self.config.dead_letter_topic))
+        self.progress.dead_letters = f"`streams dlq list {self._target}` shows them ({letters})"
         with only_instance(self.config), stopped_by_signals(self._interrupted), self.progress:
             if self._stop.is_set():
                 return

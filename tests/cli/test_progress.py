@@ -87,6 +87,14 @@ def test_nothing_is_dropped_in_silence(terminal: bool) -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
+def test_the_end_of_a_run_says_where_dead_letters_are(terminal: bool) -> None:
+    letters = report({"dead_letters:processing": 1, "dead_letters:production": 1})
+    line = "app: 2 records failed and became dead letters: `streams dlq list` shows them"
+    assert shown(letters, terminal=terminal).count(line) == 1
+    assert "became dead letters" not in shown(report({"skipped:processing": 1}), terminal=terminal)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
 def test_the_end_of_a_run_says_what_joins_have_not_found(terminal: bool) -> None:
     found = report({"looked_up:users": 150, "unmatched:users:no_row": 115, "unmatched:users:null_key": 5})
     text = shown(found, report({"looked_up:users": 50, "looked_up:all": 9}), terminal=terminal)
