@@ -67,6 +67,17 @@ def read_aborted(servers: str, topic: str) -> list[Read]:
     return [one for one in every_one if (one.partition, one.offset) not in committed]
 
 
+_VERIFIER = {
+    "group.id": "verifier",
+    "enable.partition.eof": True,
+    "enable.auto.commit": False,
+    "auto.offset.reset": "earliest",
+    # The next answer reports the end of a partition; otherwise the broker would wait half a second for it.
+    "fetch.wait.max.ms": 20,
+    "log_level": "0",
+}
+
+
 def _read(client: Mapping[str, str], topic: str, isolation: str, most: int | None = None) -> list[Read]:
     """All records of a topic, by partition and offset.
 
@@ -77,19 +88,7 @@ def _read(client: Mapping[str, str], topic: str, isolation: str, most: int | Non
     with KafkaAdmin(dict(client)) as admin:
         places = [(topic, number) for number in range(admin.describe_topics([topic])[topic].partitions)]
         ends = admin.end_offsets(places, committed=False)
-    consumer = Consumer(
-        {
-            **client,
-            "group.id": "verifier",
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            # The next answer reports the end of a partition; otherwise the broker would wait half a second for it.
-            "fetch.wait.max.ms": 20,
-            "log_level": "0",
-        }
-    )
+    consumer = Consumer({**client, **_VERIFIER, "isolation.level": isolation})
     consumer.assign([TopicPartition(*place, 0) for place in places])
     found: list[Read] = []
     waiting = dict(ends)

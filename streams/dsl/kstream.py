@@ -312,41 +312,39 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     ) -> KStream[Any, Any]:
         """Maps values by calls to another system, with many values per call or many calls at the same time.
 
-        The function takes either many values (with `batch_size`; may be `async def`) or one value (must be `async def`):
+        The function takes many values (with `batch_size`; may be `async def`) or one value (must be `async def`):
 
             def countries(ips: list[str]) -> list[str]:
                 return geo.lookup_all(ips)
 
+            stream.enrich(countries, batch_size=500, retries=3)
+
             async def country(ip: str) -> str:
                 return await geo.lookup(ip)
 
-            stream.enrich(countries, batch_size=500, retries=3)
             stream.enrich(country, concurrency=32, timeout=timedelta(seconds=2), on_error="drop")
 
-        Keys and the order of records stay. Calls are made where records are read, before records are merged by time; behind a
-        stateful operator, the stream goes through a repartition topic first. A repeated micro-batch makes its calls again, and
-        only the results of one attempt are committed.
+        Keys and the order of records stay. Calls are made where records are read, before they are merged by time; behind a stateful
+        operator, behind a repartition topic. A repeated step makes its calls again; the results of one attempt are committed.
 
         Args:
             function: `fn(values)` or `fn(keys, values)` returns a list with one result per value; without `batch_size`,
-                `async fn(value)` or `async fn(key, value)` returns the result. Of a class (or a `partial` of one), one object
-                is made in each process, in the event loop of its calls, and called; such an object can hold a client.
+                `async fn(value)` or `async fn(key, value)` returns the result. Of a class, one object is made in each process, in
+                the event loop of its calls, and called; it can hold a client.
             batch_size: The most values in a call; None: one value per call.
             concurrency: The most calls of an async function at the same time in a reader (topic-partition); None: 16.
-            timeout: The longest that a call of an async function may take; None: 30 seconds.
+            timeout: The longest that an async call may take; None: 30 seconds.
             retries: How often to repeat a failed call. If a call for many values still fails, each value is tried alone.
             backoff: The wait before the first retry, doubled before each further one, up to a minute.
-            on_error: What to do when all calls for a record have failed. `"fail"`: the processing policy decides, as for any
-                function that raises; `"drop"`: the record is left out (`dropped()`; reasons `call_failed`, `timeout`); a `Retry`:
-                the record goes through retry topics and comes back; or a function `(value, error) -> value` or
-                `(key, value, error) -> value`.
+            on_error: What happens when all calls for a record have failed. `"fail"`: the processing policy decides; `"drop"`: it is
+                left out (`dropped()`; reasons `call_failed`, `timeout`); a `Retry`: it goes through retry topics and comes back; or
+                a function `(value, error) -> value` or `(key, value, error) -> value`.
             named: Name of the operator, and of the repartition topic if one is needed; required with a `Retry`.
 
         Source: ours; for Kafka Streams, KIP-311 and KIP-408 proposed the same.
         """
         options = EnrichOptions(batch_size, concurrency, timeout, retries, backoff, on_error)
-        port = add_enrich(self._graph, self._port, function, options, operator_name("enrich", named))
-        return self._stream(port)
+        return self._stream(add_enrich(self._graph, self._port, function, options, operator_name("enrich", named)))
 
     @overload
     def deduplicate(

@@ -375,9 +375,8 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         by the first stream's record, oldest first, then the second's; this stream is the first, followed by `others`.
 
         The cost is one result per combination. With m records per key and window in each of n streams, that is about
-        `m ** (n - 1)` results per record: fine for keys that occur once or twice, such as order numbers, and impossible
-        for frequent keys (four streams, 100 records each: a million results per record). In that case, aggregate the streams
-        first, or use shorter windows. A record is cheap as long as any other stream has no record of its key.
+        `m ** (n - 1)` results per record: fine for keys that occur once or twice, impossible for frequent keys (four streams,
+        100 records each: a million results per record). Then aggregate the streams first, or use shorter windows.
 
         Args:
             others: Two to eight other streams by name. The same stream may be passed again; its records then join themselves.

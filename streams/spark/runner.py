@@ -353,13 +353,7 @@ class StreamsApplication:
                     with KafkaAdmin(self.config.client) as admin:
                         self._first = self._firsts(admin)
                 except ApplicationFailedError as error:
-                    found = self._refused_by(error, ways.live)
-                    if found is None:
-                        raise
-                    one = next(one for one in ways.live if one.sub.name == found)
-                    if not self._chosen_again(one, error):
-                        refused[found] = str(error)
-                        self._leave_live(one, error)
+                    refused |= self._continued_otherwise(error, ways.live)
 
     def _listener(self, live: bool) -> AbstractContextManager[LiveDriver | None]:
         """What takes in messages of workers. Those of micro-batches only show running restores, and nothing depends on them."""
@@ -475,6 +469,24 @@ class StreamsApplication:
         """Runs a sub-topology's unfinished micro-batch to its `end`; None: all that its topics have now."""
         ends = end.by_partition() if end is not None else {}
         self._await([partial(self._start, prepared, {"availableNow": True}, ends)])
+
+    def _continued_otherwise(self, error: ApplicationFailedError, live: Sequence[PreparedSub]) -> dict[str, str]:
+        """Gives a sub-topology another placement, or lets it leave live execution, where its records ask for that.
+
+        Returns:
+            Why the sub-topology left live execution, by its name; empty: it did not.
+
+        Raises:
+            ApplicationFailedError: The one that was given, if it asks for neither.
+        """
+        found = self._refused_by(error, live)
+        if found is None:
+            raise error
+        one = next(one for one in live if one.sub.name == found)
+        if self._chosen_again(one, error):
+            return {}
+        self._leave_live(one, error)
+        return {found: str(error)}
 
     @staticmethod
     def _refused_by(error: ApplicationFailedError, live: Sequence[PreparedSub]) -> str | None:

@@ -222,6 +222,22 @@ def old_times(world: World) -> None:
     world.restarts("state of old records was restored")
 
 
+def _forgotten_rows(world: World, rows: RowsOfATable) -> list[str]:
+    """Deletes every other row while copies have it, until the log has no trace of these; their keys."""
+    deleted = sorted(rows.present())[::2]
+    rows.write(dict.fromkeys(deleted))
+    stale = rows.in_copies()
+    world.require(bool(deleted) and stale >= {*deleted}, f"of the deleted {deleted}, the copies have only {stale}")
+    world.topics.alter(ROWS, {**COMPACT_NOW, "delete.retention.ms": "1000"})
+    rows.roll_until_forgotten(deleted)
+    begin = world.topics.begin(ROWS)
+    world.require(begin == 0, f"the log begins at {begin}, so a copy knows without its age that it lacks records")
+    world.saw(
+        f"{len(deleted)} rows deleted while copies had them; no trace of them is left in the log, which begins at 0"
+    )
+    return deleted
+
+
 @drill(
     "D45",
     "away from a global table",
@@ -246,17 +262,7 @@ def away_from_a_global_table(world: World) -> None:
     world.at_rest()
     world.application.kill_all()
 
-    deleted = sorted(rows.present())[::2]
-    rows.write(dict.fromkeys(deleted))
-    stale = rows.in_copies()
-    world.require(bool(deleted) and stale >= {*deleted}, f"of the deleted {deleted}, the copies have only {stale}")
-    world.topics.alter(ROWS, {**COMPACT_NOW, "delete.retention.ms": "1000"})
-    rows.roll_until_forgotten(deleted)
-    begin = world.topics.begin(ROWS)
-    world.require(begin == 0, f"the log begins at {begin}, so a copy knows without its age that it lacks records")
-    world.saw(
-        f"{len(deleted)} rows deleted while copies had them; no trace of them is left in the log, which begins at 0"
-    )
+    deleted = _forgotten_rows(world, rows)
     seen = _joined(world)
     before = {(one.partition, one.offset) for one in seen}
     wrong = wrong_joins(rows.history, seen)
