@@ -413,7 +413,7 @@ OF_THE_APPLICATION = {
     ),
     "default_timestamp_extractor": "it stands where a topic is read: Consumed(timestamp_extractor=...)",
     "auto_offset_reset": "it stands where a topic is read: Consumed(offset_reset='earliest')",
-    "max_task_idle_ms": "a task always waits for a partition of which the brokers have more records, and for no other (KIP-695)",
+    "max_task_idle_ms": "a task always waits for a partition if the brokers have more of its records, and for no other (KIP-695)",
 }
 """A setting of Kafka Streams' application -> why it is not here."""
 

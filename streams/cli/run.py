@@ -127,7 +127,7 @@ def run(
 
 
 def _start(program: TopologyTarget, config: StreamsConfig, target: str) -> None:
-    """Starts Java, imports the program beside it, and runs it."""
+    """Starts Java, imports the program at the same time, and runs it."""
     if not faulthandler.is_enabled() and sys.__stderr__ is not None:
         # A crash in native code, which raises nothing, leaves the stack of each thread.
         faulthandler.enable(sys.__stderr__)

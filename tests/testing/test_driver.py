@@ -281,7 +281,7 @@ def test_the_settings_name_the_application_and_its_tasks() -> None:
         ({"xyz": 1}, "no setting 'xyz'"),
         (
             {"max.task.idle.ms": 5},
-            "Here a task always waits for a partition of which the brokers have more records",
+            "Here a task always waits for a partition if the brokers have more of its records",
         ),
     ],
 )
