@@ -16,7 +16,7 @@ from state.columns import RecordColumns
 from state.commit.protocols import Send, TopicPartition
 from state.errors import KafkaClientError, TopicNotFoundError
 from state.kafka.admin import DECIDE_S, KafkaAdmin
-from state.kafka.config import BATCH_BYTES, QUIET
+from state.kafka.config import BATCH_BYTES
 from state.kafka.partitioner import choose_partitions
 from state.kafka.producer import TransactionalProducer
 from state.kafka.reader import open_range_reader
@@ -156,7 +156,7 @@ class _ProcessClients:
     """Clients that live as long as the worker process."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
-        self.admin = KafkaAdmin({**QUIET, **client})
+        self.admin = KafkaAdmin(client)
         self.output_topics = LiveTopics(self.admin, client)
         self._topics: dict[tuple[str, str], tuple[TopicInfo, float]] = {}
         self._retention: dict[str, tuple[int, float]] = {}

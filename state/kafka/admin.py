@@ -37,7 +37,7 @@ from state.errors import (
     TopicMismatchError,
     TopicNotFoundError,
 )
-from state.kafka.config import QUIET, ClientConfig, admin_config
+from state.kafka.config import ClientConfig, admin_config
 from state.kafka.error_mapping import NO_ANSWER, TOPIC_NOT_FOUND, TRANSIENT, failure_of, request_error, timed_out
 from state.kafka.topics import LogEnds, RecordDeleter, TopicInfo, TopicPartition, TopicSpec
 
@@ -289,15 +289,13 @@ def _consumer(requests: AdminRequests, group: str, what: str) -> Iterator[Consum
     """A consumer that never joins its group.
 
     The admin requests for offsets crash the process (segmentation fault in librdkafka 2.16) while the group's coordinator is not
-    ready. Uncommitted, because read_committed would wait for transactions. Quiet, because a coordinator that is not ready yet
-    is asked again and need not be logged.
+    ready. Uncommitted, because read_committed would wait for transactions.
     """
     properties = {
         **admin_config(requests.config),
         "group.id": group,
         "isolation.level": "read_uncommitted",
         "enable.auto.commit": "false",
-        "log_level": {**QUIET, **requests.config}["log_level"],
     }
     consumer = Consumer(properties)
     try:

@@ -66,6 +66,7 @@ _PRODUCER_REQUIRED = {
     "delivery.report.only.error": "true",
 }
 _ADMIN_TUNING = {
+    **QUIET,
     # An admin client reads no topics, so a broker that dies makes it ask for nothing. By default, it would send its requests to a
     # dead controller or leader for five minutes.
     "topic.metadata.refresh.interval.ms": "5000",
@@ -103,5 +104,5 @@ def kept_producer_config(client: ClientConfig) -> dict[str, str]:
 
 
 def admin_config(client: ClientConfig) -> dict[str, str]:
-    """Properties of an admin client, without its log line about its own queue at the end."""
-    return {**_COMMON, **_ADMIN_TUNING, "log_level": "5", **client}
+    """Properties of an admin client."""
+    return {**_COMMON, **_ADMIN_TUNING, **client}

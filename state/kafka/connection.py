@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
 )
 
 from state.errors import AuthenticationError, AuthorizationError, ClientFailure, KafkaClientError, TlsError
-from state.kafka.config import QUIET, ClientConfig, admin_config, producer_config
+from state.kafka.config import ClientConfig, admin_config, producer_config
 from state.kafka.error_mapping import TOPIC_NOT_FOUND, UNAUTHENTICATED, UNAUTHORIZED, failure_of, request_error
 
 CONNECT_S = 10.0
@@ -187,7 +187,7 @@ class RightsProbe:
     def __init__(self, config: ClientConfig, timeout_s: float = 30.0) -> None:
         self._config = config
         self._timeout_s = timeout_s
-        self._admin = AdminClient(admin_config({**QUIET, **config}))
+        self._admin = AdminClient(admin_config(config))
 
     def unlimited(self) -> bool:
         """Whether everything is allowed: the cluster has no authorizer, or this is a super user."""

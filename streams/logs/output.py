@@ -150,8 +150,12 @@ class JsonOutput:
         written = as_json(line, self._level, context())
         if written is not None:
             self._writer.raw(written)
+            for take in foreign_lines:
+                take(written)
 
 
+foreign_lines: list[Callable[[bytes], object]] = []
+"""Who else gets the lines that others have written to standard error, as JSON."""
 _active: list[JsonOutput] = []
 """The output of this process, if it is JSON."""
 

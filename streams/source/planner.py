@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from state.kafka.admin import KafkaAdmin, TransientRetry, wait_until_decided
-from state.kafka.config import QUIET
 from state.kafka.consumers import RecordSampler
 from state.kafka.topics import partitions_of
 from streams.source.backlog import Backlog
@@ -241,7 +240,7 @@ SHORT_WAIT_S = 20.0
 
 def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
     patience = TransientRetry(min(SHORT_WAIT_S, spec.broker_wait_ms / 1000))
-    admin = PatientAdmin(KafkaAdmin({**QUIET, **client}), patience)
+    admin = PatientAdmin(KafkaAdmin(client), patience)
     sampler = RecordSampler(client)
     log = LiveLog(client, admin)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from state.kafka.admin import LateAdmin
-from state.kafka.config import QUIET, ClientConfig
+from state.kafka.config import ClientConfig
 from state.kafka.topics import TopicPartition
 from streams.live.slot import LiveJob, LiveSub
 from streams.logs.events import PARTITIONS_UNREAD, Events
@@ -148,7 +148,7 @@ class UnreadPartitions:
     def __init__(self, job: LiveJob, client: ClientConfig, events: Events, metrics: MetricsRecorder) -> None:
         self._job = job
         self._group = job.subs[0].job.settings.application_id
-        self._admin = LateAdmin({**QUIET, **client}, _REQUEST_S)
+        self._admin = LateAdmin(client, _REQUEST_S)
         self._events = events
         self._metrics = metrics
         self._told: list[TopicPartition] = []

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from state.errors import KafkaClientError, StreamsError
 from state.kafka.admin import LateAdmin
-from state.kafka.config import QUIET, ClientConfig
+from state.kafka.config import ClientConfig
 from streams.config import StreamsConfig
 from streams.logs.events import (
     BROKER_AWAY,
@@ -219,7 +219,7 @@ class PauseEvents(Background):
 
 def pauses_reader(config: StreamsConfig) -> tuple[Callable[[], Pauses], Callable[[], None]]:
     """Reads an application's pauses, with one connection for all calls, whichever thread they come from; and what closes it."""
-    admin = LateAdmin({**QUIET, **config.client}, _REQUEST_S)
+    admin = LateAdmin(config.client, _REQUEST_S)
     lock = threading.Lock()
 
     def read() -> Pauses:
@@ -321,7 +321,7 @@ class BrokerWatch(Background):
 
 def probe_of(config: ClientConfig, topics: Sequence[str]) -> tuple[Callable[[], object], Callable[[], None]]:
     """A probe that asks for the end offsets of topics, with a short timeout and no log lines of the client; and what ends it."""
-    admin = LateAdmin({**QUIET, **config}, _REQUEST_S)
+    admin = LateAdmin(config, _REQUEST_S)
 
     def probe() -> object:
         found = admin().describe_topics(topics)

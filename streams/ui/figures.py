@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import reduce
 from typing import Any
 
 from streams.metrics.application import (
@@ -19,29 +21,45 @@ from streams.metrics.application import (
     TaskMetrics,
 )
 from streams.runtime.settings import CPU_NS
+from streams.ui.curves import NO_TROUBLE, POINT_MS, Trouble
 from streams.ui.headline import Headline, Throughput, headline
-from streams.ui.history import FollowedRecord, History, StepPoint, SubHistory
+from streams.ui.history import FollowedRecord, History, StepPoint, SubHistory, Work
 
 _COLUMNS = 60
 """The number of micro-batches that the heat map of tasks shows."""
 _NO_HISTORY = SubHistory()
+IDLE = Work(0.0, 0.0, 0.0, 0.0)
+"""A task without a step in the last minute."""
 
 
-def overview(app: ApplicationMetrics, history: History) -> dict[str, Any]:
-    """The headline, and a row for each sub-topology."""
+def unasked(app: ApplicationMetrics) -> ApplicationMetrics:
+    """The figures while nobody can ask the brokers: where the topics end, and so every lag, is unknown."""
+
+    def sub(one: SubTopologyMetrics) -> SubTopologyMetrics:
+        return replace(one, partitions={place: replace(at, end=None) for place, at in one.partitions.items()})
+
+    return replace(app, sub_topologies={name: sub(one) for name, one in app.sub_topologies.items()})
+
+
+def overview(app: ApplicationMetrics, history: History, silent_s: float | None = None) -> dict[str, Any]:
+    """The headline, and a row for each sub-topology; `silent_s`: for how long the brokers have not answered."""
+    silent = silent_s is not None
     with history.reading() as subs:
-        paces = {name: pace(app.at_ms, sub, subs.get(name, _NO_HISTORY)) for name, sub in app.sub_topologies.items()}
-        cpu = {name: subs.get(name, _NO_HISTORY).per_s(lambda one: one.cpu_s) or 0.0 for name in paces}
+        known = {name: subs.get(name, _NO_HISTORY) for name in app.sub_topologies}
+        paces = {name: pace(app.at_ms, sub, known[name], silent) for name, sub in app.sub_topologies.items()}
+        cpu = {name: one.per_s(lambda one: one.cpu_s) or 0.0 for name, one in known.items()}
+        trouble = {name: known[name].curve.trouble(app.at_ms, sub) for name, sub in app.sub_topologies.items()}
     paused = history.paused_since_ms()
-    found = headline(app, paces, paused)
+    found = headline(app, paces, paused, reduce(Trouble.plus, trouble.values(), NO_TROUBLE), silent_s)
     rows = [
-        _sub(app, name, sub, paces[name], cpu, paused.get(name, paused.get(None)))
+        {**_sub(app, name, sub, paces[name], cpu, paused.get(name, paused.get(None))), "lately": asdict(trouble[name])}
         for name, sub in app.sub_topologies.items()
     ]
     return {
         "application_id": app.application_id,
         "at": app.at_ms,
         "started": app.started_ms,
+        "old": silent,
         **_headline(found),
         "sub_topologies": rows,
     }
@@ -70,16 +88,18 @@ def _pace(one: Throughput) -> dict[str, Any]:
     }
 
 
-def pace(at_ms: int, sub: SubTopologyMetrics, history: SubHistory) -> Throughput:
-    """How fast a sub-topology is, and how far behind."""
+def pace(at_ms: int, sub: SubTopologyMetrics, history: SubHistory, silent: bool = False) -> Throughput:
+    """How fast a sub-topology is, and how far behind; while the brokers are silent, nobody knows."""
     visible = history.waits_ms(at_ms, 0.5, 0.99)
     return Throughput(
-        records_per_s=history.per_s(lambda one: one.read),
-        arriving_per_s=history.per_s(lambda one: one.end),
-        lag=sub.lag,
-        lag_ms=history.lag_ms(at_ms),
+        records_per_s=None if silent else history.per_s(lambda one: one.read),
+        arriving_per_s=None if silent else history.per_s(lambda one: one.end),
+        lag=None if silent else sub.lag,
+        lag_ms=None if silent else history.lag_ms(at_ms),
         visible_ms=None if visible is None else (visible[0], visible[1]),
         event_time_lag_ms=None if sub.event_time_ms is None else at_ms - sub.event_time_ms,
+        usual_ms=history.usual_ms,
+        falls_behind=history.falls_behind(at_ms),
         at_most=history.live,
     )
 
@@ -158,14 +178,14 @@ def tasks(app: ApplicationMetrics, history: History) -> dict[str, Any]:
     """Each task with its state, and what it has had in each of the last micro-batches."""
     with history.reading() as subs:
         rows = [
-            {"sub_topology": name, **_tasks(sub, subs.get(name, _NO_HISTORY))}
+            {"sub_topology": name, **_tasks(app.at_ms, sub, subs.get(name, _NO_HISTORY))}
             for name, sub in app.sub_topologies.items()
         ]
     return {"at": app.at_ms, "sub_topologies": rows}
 
 
-def _tasks(sub: SubTopologyMetrics, history: SubHistory) -> dict[str, Any]:
-    batches = history.columns(_COLUMNS)
+def _tasks(at_ms: int, sub: SubTopologyMetrics, history: SubHistory) -> dict[str, Any]:
+    batches, work = history.columns(_COLUMNS), history.work(at_ms)
     cells: dict[int, list[StepPoint | None]] = {task: [None] * len(batches) for task in range(sub.task_count)}
     for column, batch in enumerate(batches):
         for step in batch.steps:
@@ -176,11 +196,14 @@ def _tasks(sub: SubTopologyMetrics, history: SubHistory) -> dict[str, Any]:
         "live": history.live,
         "micro_batches": [{"micro_batch": None if one.live else one.batch_id, "at": one.at_ms} for one in batches],
         "skew": max(records) / mean if mean else None,
-        "tasks": [_task(number, sub.tasks.get(number, TaskMetrics()), row) for number, row in sorted(cells.items())],
+        "tasks": [
+            _task(number, sub.tasks.get(number, TaskMetrics()), row, work.get(number, IDLE))
+            for number, row in sorted(cells.items())
+        ],
     }
 
 
-def _task(number: int, one: TaskMetrics, row: Sequence[StepPoint | None]) -> dict[str, Any]:
+def _task(number: int, one: TaskMetrics, row: Sequence[StepPoint | None], work: Work) -> dict[str, Any]:
     last, state = one.last, one.state
     return {
         "task": number,
@@ -191,6 +214,8 @@ def _task(number: int, one: TaskMetrics, row: Sequence[StepPoint | None]) -> dic
         "records_in": one.records_in,
         "records_out": one.records_out,
         "changelog_records": one.changelog_records,
+        **asdict(work),
+        "waiting": 1 - work.busy,
         "cpu_s": one.cpu_s,
         "steps": one.steps,
         "skipped_steps": one.skipped_steps,
@@ -208,6 +233,13 @@ def _task(number: int, one: TaskMetrics, row: Sequence[StepPoint | None]) -> dic
             "failed_attempts": [None if step is None else step.attempt for step in row],
         },
     }
+
+
+def curves(app: ApplicationMetrics, history: History) -> dict[str, Any]:
+    """The last hour of each sub-topology."""
+    with history.reading() as subs:
+        rows = [{"sub_topology": name, **subs.get(name, _NO_HISTORY).curve.as_json} for name in app.sub_topologies]
+    return {"at": app.at_ms, "point_ms": POINT_MS, "sub_topologies": rows}
 
 
 def steps(app: ApplicationMetrics, history: History) -> dict[str, Any]:

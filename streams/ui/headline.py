@@ -8,12 +8,14 @@ from typing import Literal
 
 from streams.config.settings import age_in_words
 from streams.metrics.application import HISTORICAL_MS, ApplicationMetrics
+from streams.ui.curves import NO_TROUBLE, TROUBLE_MS, Trouble
 from streams.ui.history import OLD_MS
 
 Level = Literal["ok", "busy", "bad"]
 """`ok`: it works and keeps up; `busy`: it works on something that ends by itself; `bad`: somebody has to look."""
-_CAUGHT_UP_MS = 2_000
-"""A lag below this is what a micro-batch finds when it begins."""
+_CAUGHT_UP_MS = 5_000
+_USUAL = 3
+"""A lag below this many micro-batches, or below `_CAUGHT_UP_MS`, is what an application that keeps up has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class Throughput:
         lag_ms: How long ago the topics ended where reading is now.
         visible_ms: After how long records are visible: the median and the 99th percentile.
         event_time_lag_ms: How far the largest event time is behind the clock.
+        usual_ms: How long a micro-batch takes; None: unknown, or live.
+        falls_behind: Whether the lag has grown over the last minute.
         at_most: Whether records are visible earlier than known: the driver hears of live steps once a second.
     """
 
@@ -36,7 +40,16 @@ class Throughput:
     lag_ms: int | None = None
     visible_ms: tuple[float, float] | None = None
     event_time_lag_ms: int | None = None
+    usual_ms: float | None = None
+    falls_behind: bool = False
     at_most: bool = False
+
+    @property
+    def behind(self) -> bool:
+        """Whether more is left to read than micro-batches find when they begin."""
+        return bool(self.lag) and (
+            self.lag_ms is None or self.lag_ms > max(_CAUGHT_UP_MS, _USUAL * (self.usual_ms or 0))
+        )
 
     @property
     def caught_up_in_s(self) -> float | None:
@@ -58,13 +71,23 @@ class Headline:
 
 
 def headline(
-    app: ApplicationMetrics, paces: Mapping[str, Throughput], paused_since_ms: Mapping[str | None, int]
+    app: ApplicationMetrics,
+    paces: Mapping[str, Throughput],
+    paused_since_ms: Mapping[str | None, int],
+    trouble: Trouble = NO_TROUBLE,
+    silent_s: float | None = None,
 ) -> Headline:
-    """The headline of an application whose sub-topologies have these paces."""
+    """The headline of an application whose sub-topologies have these paces.
+
+    `trouble` has gone wrong in the last ten minutes; for `silent_s` seconds the brokers have not answered (None: they do).
+    """
     pace = _together(paces.values())
     ready = app.readiness
     if not ready.alive:
         return Headline("FAILED", "bad", ready.why, pace)
+    if silent_s is not None:
+        why = f"no answer from the brokers for {_ms(1000 * silent_s)}: the figures are from before"
+        return Headline("WAITING", "bad", why if ready.ready else f"{ready.why}; {why}", pace)
     if paused_since_ms:
         names = sorted(name for name in paused_since_ms if name is not None)
         what = "everything" if None in paused_since_ms else ", ".join(names)
@@ -76,8 +99,9 @@ def headline(
             stops = "stop" in ready.obstacles
             return Headline("STOPPING" if stops else "WAITING", "busy" if stops else "bad", ready.why, pace)
         return Headline("RESTORING" if restoring else "STARTING", "busy", ready.why, pace)
-    behind = pace.lag and (pace.lag_ms is None or pace.lag_ms > _CAUGHT_UP_MS)
-    return Headline("RUNNING", _level(pace) if behind else "ok", " · ".join(_parts(pace, bool(behind))), pace)
+    level: Level = "busy" if pace.behind or trouble != NO_TROUBLE else "ok"
+    sentence = " · ".join((*_troubles(trouble), *_parts(pace)))
+    return Headline("RUNNING", "bad" if pace.behind and pace.falls_behind else level, sentence, pace)
 
 
 def _together(paces: Iterable[Throughput]) -> Throughput:
@@ -97,30 +121,35 @@ def _together(paces: Iterable[Throughput]) -> Throughput:
         max((one.lag_ms for one in found if one.lag_ms is not None), default=None),
         (max(one[0] for one in visible), max(one[1] for one in visible)) if visible else None,
         max((one.event_time_lag_ms for one in found if one.event_time_lag_ms is not None), default=None),
+        max((one.usual_ms for one in found if one.usual_ms is not None), default=None),
+        any(one.behind and one.falls_behind for one in found),
         any(one.at_most for one in found),
     )
 
 
-def _level(pace: Throughput) -> Level:
-    """The level of an application that is behind: it is bad if it falls further behind."""
-    return "busy" if pace.caught_up_in_s is not None or pace.records_per_s is None else "bad"
+def _troubles(trouble: Trouble) -> Iterable[str]:
+    counts = (trouble.dead_letters, "dead letter"), (trouble.failed_attempts, "failed attempt")
+    found = [f"{count:,} {what}{'' if count == 1 else 's'}" for count, what in counts if count]
+    if found:
+        yield f"{' and '.join(found)} in the last {TROUBLE_MS // 60_000} min"
 
 
-def _parts(pace: Throughput, behind: bool) -> Iterable[str]:
+def _parts(pace: Throughput) -> Iterable[str]:
     if pace.records_per_s is not None:
-        yield f"{pace.records_per_s:,.0f} records/s"
+        yield f"{pace.records_per_s:,.0f} records read/s"
     if pace.visible_ms is not None:
         yield f"visible after {'at most ' if pace.at_most else ''}{_ms(pace.visible_ms[0])} (p50), {_ms(pace.visible_ms[1])} (p99)"
     elif pace.event_time_lag_ms is not None and OLD_MS < pace.event_time_lag_ms <= HISTORICAL_MS:
         yield f"event time is {age_in_words(pace.event_time_lag_ms)} behind the clock"
     yield _lag(pace)
-    if not behind:
+    if not pace.behind:
         return
     ends_s = pace.caught_up_in_s
-    if ends_s is not None:
+    if pace.falls_behind:
+        arrive = "" if pace.arriving_per_s is None else f": {pace.arriving_per_s:,.0f} records/s arrive"
+        yield f"falling behind for a minute{arrive}"
+    elif ends_s is not None:
         yield f"caught up in {age_in_words(int(ends_s * 1000))}"
-    elif pace.records_per_s is not None and pace.arriving_per_s is not None:
-        yield f"falling behind: {pace.arriving_per_s:,.0f} records/s arrive"
 
 
 def _lag(pace: Throughput) -> str:

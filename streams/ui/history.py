@@ -14,10 +14,11 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from math import log
 from typing import Any
@@ -26,6 +27,7 @@ import orjson
 
 from streams.logs.events import PAUSED, RESUMED, Event
 from streams.metrics.application import ApplicationMetrics, MicroBatchFigures, StepFigures, SubTopologyMetrics
+from streams.ui.curves import Curve
 
 RATE_OVER_MS = 10_000
 """The period that rates are averaged over."""
@@ -101,6 +103,7 @@ class StepPoint:
     attempt: int
     skipped: bool
     steps: int
+    records_out: int
 
     @classmethod
     def of(cls, step: StepFigures) -> StepPoint:
@@ -115,6 +118,7 @@ class StepPoint:
             step.attempt,
             step.skipped,
             step.steps,
+            step.records_out,
         )
 
 
@@ -176,6 +180,23 @@ def _percentile(ordered: Sequence[tuple[int, int]], wanted: float) -> float:
     return float(round(_WIDTH**bucket, 1))
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a task has done over the last minute.
+
+    Attributes:
+        busy: The share of the time in which it had a step; in the rest it waited for records, or for other tasks.
+        cpu: The share in which it used a core.
+        in_per_s: Records to the task in a second.
+        out_per_s: Records that it wrote in a second.
+    """
+
+    busy: float
+    cpu: float
+    in_per_s: float
+    out_per_s: float
+
+
 @dataclass
 class SubHistory:
     """The history of one sub-topology.
@@ -189,6 +210,7 @@ class SubHistory:
     samples: deque[Sample] = field(default_factory=deque)
     ends: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_ENDS))
     micro_batches: deque[MicroBatchPoint] = field(default_factory=deque)
+    curve: Curve = field(default_factory=Curve)
     _waits: _Waits = field(default_factory=_Waits)
     _newest: dict[tuple[str, int], int] = field(default_factory=dict)
     _step_count: int = 0
@@ -265,6 +287,45 @@ class SubHistory:
         self._waits.forget(now_ms)
         return self._waits.percentiles_ms(shares)
 
+    @property
+    def usual_ms(self) -> float | None:
+        """How long a micro-batch takes, the median of the last ones; None: live, or none yet."""
+        took = sorted(one.at_ms - one.began_ms for one in self.micro_batches if one.began_ms is not None)
+        return None if self.live or not took else took[len(took) // 2]
+
+    def falls_behind(self, now_ms: int) -> bool:
+        """Whether the lag grows: its least in the last third of a minute is above its most in the first third.
+
+        One moment says nothing: with each micro-batch the lag rises and falls.
+        """
+        lags = [(now_ms - at, end - read) for at, read, end in self.ends if now_ms - at <= WAITS_OVER_MS]
+        recent = [lag for age, lag in lags if age <= WAITS_OVER_MS / 3]
+        before = [lag for age, lag in lags if age >= WAITS_OVER_MS * 2 / 3]
+        return bool(recent and before) and min(recent) > max(before)
+
+    def work(self, now_ms: int) -> dict[int, Work]:
+        """What each task has done over the last minute, or since the first micro-batch."""
+        first = self.micro_batches[0] if self.micro_batches else None
+        if first is None:
+            return {}
+        began = first.at_ms if first.began_ms is None else first.began_ms
+        since = max(now_ms - WAITS_OVER_MS, began)
+        span_ms, done = max(1_000, now_ms - since), defaultdict(list)
+        for batch in reversed(self.micro_batches):
+            if batch.at_ms < since:
+                break
+            for step in batch.steps:
+                done[step.task].append(step)
+        return {
+            task: Work(
+                min(1.0, sum(one.step_ms * one.steps for one in steps) / span_ms),
+                min(1.0, sum(one.cpu_ms * one.steps for one in steps) / span_ms),
+                sum(one.records for one in steps if not one.skipped) * 1000 / span_ms,
+                sum(one.records_out for one in steps if not one.skipped) * 1000 / span_ms,
+            )
+            for task, steps in done.items()
+        }
+
     def lag_ms(self, now_ms: int) -> int | None:
         """How long ago the topics ended where reading is now; None: unknown, because the history does not reach back so far."""
         if not self.ends:
@@ -334,7 +395,9 @@ class History:
             for name, sub in app.sub_topologies.items():
                 known = self._subs.setdefault(name, SubHistory())
                 if known.is_due(app.at_ms):
-                    known.add(Sample.of(app.at_ms, sub))
+                    now = Sample.of(app.at_ms, sub)
+                    known.add(now)
+                    known.curve.add(app.at_ms, sub, (now.read, now.end), partial(known.waits_ms, app.at_ms, 0.5, 0.99))
                 for (task, store), one in sub.restores.items():
                     if one.remaining:
                         self._restores.setdefault((name, task, store), (app.at_ms, one.remaining))

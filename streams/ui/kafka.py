@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from state.changelog import commits_topic, ensure_replays
+from state.changelog import commits_topic, ensure_replays, pauses_topic
 from state.commit.live import LiveKafka
 from state.kafka.admin import LateAdmin
-from state.kafka.config import QUIET
 from state.kafka.connection import RightsProbe
 from state.kafka.topics import TopicPartition, partitions_of
 from state.restore.snapshot_location import open_location
@@ -34,6 +33,7 @@ from streams.application.dead_letters import (
 )
 from streams.application.doctor.examine import examine, findings
 from streams.application.doctor.inspection import Inspection
+from streams.application.pausing import Pausing
 from streams.application.prepare import Application, plan_application
 from streams.application.rights import check_replay_rights
 from streams.application.status import Status, SubInKafka, status_in_kafka, subs_in_kafka, subs_of
@@ -42,16 +42,24 @@ from streams.checkpoint.files import LocalFiles, is_local
 from streams.cluster.admin import Survey
 from streams.config import StreamsConfig
 from streams.errors import ConfigError
+from streams.model.record import Headers
+from streams.serdes.base import Serde
+from streams.serdes.json_shown import shown, shown_json
 from streams.source.log import LiveLog
 from streams.source.pauses import read_pauses
+from streams.topology.graph import SinkNode, SourceNode
 from streams.topology.topology import Topology
 from streams.ui.history import wall_clock_ms
+from streams.ui.pulse import LATE_S
 
 _REQUEST_S = 10.0
 _KEPT_S = 4.0
 _DOCTOR_S = 30.0
 _LETTERS = 100
 """The most dead letters of a partition that are shown, the newest."""
+_PEEKED = 20
+"""The last records of a topic that are shown."""
+_PEEKED_PARTITIONS = 64
 
 _Answer = TypeVar("_Answer")
 
@@ -92,11 +100,21 @@ class KafkaLook:
     _open_since: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._admin = LateAdmin({**QUIET, **self.config.client}, _REQUEST_S)
+        self._admin = LateAdmin(self.config.client, _REQUEST_S)
+        self._quick = LateAdmin(self.config.client, LATE_S)
         self.log = LiveKafka(self.config.client, self.config.transaction_timeout_ms, bulk=self.config.bulk_io)
 
     def close(self) -> None:
         self._admin.close()
+        self._quick.close()
+
+    def ask(self) -> None:
+        """Asks the brokers for next to nothing, with a short timeout: whether they answer.
+
+        Raises:
+            KafkaClientError: They do not.
+        """
+        self._quick().describe_topics([pauses_topic(self._app)])
 
     # --- Commits
 
@@ -191,8 +209,16 @@ class KafkaLook:
             letters = [letter for place in places for letter in self._newest(place, begins[place], ends[place])]
             letters.sort(key=lambda letter: letter.timestamp, reverse=True)
             rows = [letter_as_dict(one, replayed.has(one.place[1], one.offset), _text) for one in letters[:_LETTERS]]
+            # Offsets count the records that end transactions, too; read letters are what people count.
+            all_read = all(ends[place] - begins[place] <= _LETTERS for place in places)
             topics.append(
-                {"topic": topic, "offsets": sum(ends[place] - begins[place] for place in places), "letters": rows}
+                {
+                    "topic": topic,
+                    "offsets": sum(ends[place] - begins[place] for place in places),
+                    "all_read": all_read,
+                    "groups": groups_of(letters),
+                    "letters": rows,
+                }
             )
         return {"at": wall_clock_ms(), "topics": topics}
 
@@ -220,6 +246,66 @@ class KafkaLook:
         self._kept.forget("dead letters")
         return {**summary(plan), "sent": sent}
 
+    # --- The records of topics
+
+    def last_records(self, topic: str) -> dict[str, Any]:
+        """The last records of a topic of the application, newest first.
+
+        Raises:
+            ConfigError: The application neither reads nor writes such a topic.
+        """
+        if topic not in self._topics():
+            raise ConfigError(f"{self._app} neither reads nor writes a topic {topic!r}")
+        return self._kept.of(f"records of {topic}", _KEPT_S, lambda: self._last_records(topic))
+
+    def _last_records(self, topic: str) -> dict[str, Any]:
+        places = partitions_of(self._admin().describe_topics([topic]))
+        begins, ends = self._admin().begin_offsets(places), self._admin().end_offsets(places)
+        last = [
+            (place, max(begins[place], ends[place] - _PEEKED), ends[place]) for place in places[:_PEEKED_PARTITIONS]
+        ]
+        found = [one for place, start, end in last if start < end for one in letters_of(self.log, place, start, end)]
+        found.sort(key=lambda one: one.timestamp, reverse=True)
+        key, value = self._serdes(topic)
+        return {
+            "topic": topic,
+            "partitions": len(places),
+            "records": [
+                {
+                    "position": f"{topic}-{one.place[1]}@{one.offset}",
+                    "timestamp": one.timestamp,
+                    "key": _shown(topic, key, one.key, one.headers),
+                    "value": _shown(topic, value, one.value, one.headers),
+                    "headers": [[name, None if data is None else _text(data)] for name, data in one.headers],
+                }
+                for one in found[:_PEEKED]
+            ],
+        }
+
+    def _topics(self) -> set[str]:
+        own = {topic for sub in self.subs() for topic in (*sub.topics, commits_topic(self._app, sub.name))}
+        return own.union(self._letter_topics(), (str(sink.topic) for sink in self._sinks()))
+
+    def _sinks(self) -> list[SinkNode]:
+        return [] if self.topology is None else [one for one in self.topology.sinks() if one.topic is not None]
+
+    def _serdes(self, topic: str) -> tuple[Serde[Any] | None, Serde[Any] | None]:
+        """The serdes by which the program reads or writes a topic."""
+        if self.topology is None:
+            return None, None
+        sources = [one for sub in self._application(self.topology).plan.sub_topologies for one in sub.nodes.values()]
+        named = [one for one in sources if isinstance(one, SourceNode) and topic in map(str, one.topics)]
+        node = next(iter([*named, *(one for one in self._sinks() if str(one.topic) == topic)]), None)
+        return (None, None) if node is None else (node.key_serde, node.value_serde)
+
+    # --- Pauses
+
+    def pause(self, sub_topology: str | None, resume: bool) -> Mapping[str, Any]:
+        """Pauses or resumes the application, or one sub-topology, as `streams pause` and `streams resume` do."""
+        pausing = Pausing(self._app, self.config.client, self.config.replication_factor)
+        pauses = pausing.resume(sub_topology) if resume else pausing.pause(sub_topology)
+        return {"paused": dict(pauses.since_ms)}
+
     # --- The doctor
 
     def doctor(self) -> dict[str, Any]:
@@ -245,6 +331,37 @@ class KafkaLook:
 
     def _application(self, topology: Topology) -> Application:
         return self._kept.of("plan", 60.0, lambda: plan_application(topology, self.config, self._admin()))
+
+
+def groups_of(letters: Sequence[Letter]) -> list[dict[str, Any]]:
+    """Dead letters of one error in one operator together: how many, since when, and the newest; largest groups first."""
+    groups: dict[tuple[str, str, str], list[Letter]] = {}
+    for letter in letters:
+        groups.setdefault((letter.error("exception"), letter.error("node"), letter.error("stage")), []).append(letter)
+    rows = [
+        {
+            "error": error,
+            "node": node,
+            "stage": stage,
+            "count": len(found),
+            "first": min(one.timestamp for one in found),
+            "last": max(one.timestamp for one in found),
+            "message": max(found, key=lambda one: one.timestamp).error("message"),
+        }
+        for (error, node, stage), found in groups.items()
+    ]
+    return sorted(rows, key=lambda row: (-int(str(row["count"])), str(row["error"])))
+
+
+def _shown(topic: str, serde: Serde[Any] | None, data: bytes | None, headers: Headers) -> str | None:
+    """A key or value as text: what its serde says, or else its bytes."""
+    if data is None or serde is None:
+        return None if data is None else _text(data)
+    try:
+        return shown_json(shown(serde.deserialize(topic, data, headers))).decode()
+    except Exception:
+        # A serde of the user's; and a record that it cannot read is just what somebody wants to see.
+        return _text(data)
 
 
 def _text(data: bytes) -> str:

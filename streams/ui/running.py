@@ -7,12 +7,15 @@ from contextlib import closing, contextmanager
 
 from streams.config import StreamsConfig
 from streams.config.settings import Address
+from streams.logs.recent import keeping_lines
 from streams.metrics.application import MicroBatchFigures
 from streams.metrics.recorder import MetricsRecorder
 from streams.serve.http import check_installed, listening
 from streams.topology.topology import Topology
+from streams.ui.figures import unasked
 from streams.ui.history import History
 from streams.ui.kafka import KafkaLook
+from streams.ui.pulse import Pulse
 from streams.ui.server import Pages, PageServer, PageStores
 from streams.ui.watch import KafkaWatch
 
@@ -53,8 +56,12 @@ def page_of_running(
         history.sample(recorder.snapshot())
 
     recorder.listen(measured)
-    with closing(KafkaLook(config, topology, target)) as look:
-        pages = Pages(recorder, history, topology, look, config.ui_token, _store_node(config))
+    with (
+        closing(KafkaLook(config, topology, target)) as look,
+        pulse_of(look, recorder, history) as pulse,
+        keeping_lines() as lines,
+    ):
+        pages = Pages(recorder, history, topology, look, config.ui_token, _store_node(config), pulse, lines)
         with PageServer(config.ui_address, pages, config.ui_token) as server:
             say(f"dashboard: {page_address(server.address)}")
             yield
@@ -78,9 +85,25 @@ def page_from_kafka(
     recorder, history = MetricsRecorder(config.application_id), History()
     recorder.listen(history.measured)
     with closing(KafkaLook(config, topology, target)) as look:
-        pages = Pages(recorder, history, topology, look, config.ui_token, stores or _store_node(config))
-        with PageServer(address, pages, config.ui_token) as server, KafkaWatch(look, recorder, history):
-            yield server
+        watch = KafkaWatch(look, recorder, history)
+        with watch, pulse_of(look, recorder, history) as pulse, keeping_lines() as lines:
+            pages = Pages(
+                recorder, history, topology, look, config.ui_token, stores or _store_node(config), pulse, lines
+            )
+            with PageServer(address, pages, config.ui_token) as server:
+                yield server
+
+
+def pulse_of(look: KafkaLook, recorder: MetricsRecorder, history: History) -> Pulse:
+    """Keeps the curves going, and knows whether the brokers answer."""
+
+    def sample() -> None:
+        app = recorder.snapshot()
+        silent = pulse.silent_s() is not None or "broker" in app.readiness.obstacles
+        history.sample(unasked(app) if silent else app)
+
+    pulse = Pulse(look.ask, sample)
+    return pulse
 
 
 def _store_node(config: StreamsConfig) -> PageStores | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from state.errors import StreamsError
 from state.secrets import mask
 from streams.config.settings import Address
 from streams.errors import ConfigError
+from streams.logs.recent import RecentLines
 from streams.metrics.recorder import MetricsRecorder
 from streams.serve.http import HttpThread, listening, register_any_text
 from streams.topology.topology import Topology
@@ -29,6 +31,7 @@ from streams.ui import figures
 from streams.ui.drawing import drawing
 from streams.ui.history import History
 from streams.ui.kafka import KafkaLook
+from streams.ui.pulse import Pulse
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
@@ -94,13 +97,14 @@ class PageStores:
 
         return cls("this process", connect)
 
-    async def get(self, path: str) -> tuple[int, bytes]:
-        """The status and the JSON of an answer."""
+    async def get(self, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        """The status and the text of an answer; of a POST, if there is a body."""
         from httpx2 import HTTPError
 
+        headers = {} if body is None else {"Content-Type": "application/json"}
         try:
             async with self._connect() as client:
-                answer = await client.get(path)
+                answer = await client.request("GET" if body is None else "POST", path, content=body, headers=headers)
         except HTTPError as error:
             raise ConfigError(
                 f"the stores of {self.name} cannot be read: {error or type(error).__name__}. Check that streams serve runs there "
@@ -117,16 +121,32 @@ FILES = {
     "": "text/html",
     "page.css": "text/css",
     "page.js": "text/javascript",
+    "curves.js": "text/javascript",
     "parts.js": "text/javascript",
     "graph.js": "text/javascript",
     "stores.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
 """The files of the page with their types; the first one is `index.html`."""
-STORE_PATHS = ("/{store}/keys/{key:any_text}", "/{store}/range", "/{store}/windows")
+CHANGES = "changes"
+STORE_PATHS = ("/{store}/keys/{key:any_text}", "/{store}/range", "/{store}/windows", f"/{{store}}/{CHANGES}")
 """The reads of stores that are passed on."""
 _STORE_PARAMETERS = frozenset(
-    ("from", "to", "prefix", "reverse", "limit", "cursor", "key", "keys", "window_from", "window_to", "latest", "as_of")
+    (
+        "from",
+        "to",
+        "prefix",
+        "reverse",
+        "limit",
+        "cursor",
+        "key",
+        "keys",
+        "window_from",
+        "window_to",
+        "latest",
+        "as_of",
+        "after",
+    )
 ).union(("consistency", "position", "commits", "max_age", "wait", "snapshot"))
 """The parameters of those reads; further ones are for processes that serve, among themselves."""
 _MOST_BODY = 1024 * 1024
@@ -150,7 +170,10 @@ class Pages:
         look: KafkaLook,
         token: str,
         stores: PageStores | None = None,
+        pulse: Pulse | None = None,
+        lines: RecentLines | None = None,
     ) -> None:
+        self._pulse = pulse
         self._recorder, self._history, self._look, self._token = recorder, history, look, token
         self._stores = stores
         self._drawing = (
@@ -163,6 +186,7 @@ class Pages:
             "topology": lambda: self._drawing,
             "operators": lambda: figures.operators(recorder.snapshot(), history),
             "tasks": lambda: figures.tasks(recorder.snapshot(), history),
+            "curves": lambda: figures.curves(recorder.snapshot(), history),
             "steps": lambda: figures.steps(recorder.snapshot(), history),
             "restores": lambda: figures.restores(recorder.snapshot(), history),
             "events": lambda: figures.events(history),
@@ -170,6 +194,7 @@ class Pages:
             "commits": look.commits,
             "dead-letters": look.dead_letters,
             "doctor": look.doctor,
+            "logs": lambda: {"lines": [] if lines is None else lines.newest()},
         }
         """The figures by the last part of their address."""
 
@@ -177,15 +202,29 @@ class Pages:
         return {"key": self._look.config.ui_follow or None, **figures.followed(self._history)}
 
     def _overview(self) -> dict[str, Any]:
+        silent_s = None if self._pulse is None else self._pulse.look()
         app = self._recorder.snapshot()
+        app = app if silent_s is None else figures.unasked(app)
         self._history.sample(app)
-        return {**figures.overview(app, self._history), "may_replay": bool(self._token)}
+        return {**figures.overview(app, self._history, silent_s), "may_change": bool(self._token)}
 
-    async def stores(self, path: str) -> tuple[int, Any]:
-        """The status and the JSON of what a process that serves stores answers."""
+    async def stores(self, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        """The status and the answer of a process that serves stores."""
         if self._stores is None:
             raise ConfigError(NO_STORES)
-        return await self._stores.get(path)
+        return await self._stores.get(path, body)
+
+    def last_records(self, topic: str) -> Any:
+        return self._look.last_records(topic)
+
+    def pause(self, wanted: Any, resume: bool) -> Any:
+        """Pauses or resumes the application, or a sub-topology."""
+        sub = wanted.get("sub_topology") if isinstance(wanted, dict) else wanted
+        if not isinstance(wanted, dict) or not isinstance(sub, str | None):
+            raise ConfigError(
+                'a pause needs JSON such as {"sub_topology": "payments"}, or {} for the whole application'
+            )
+        return self._look.pause(sub, resume)
 
     def replay(self, wanted: Any) -> Any:
         """Replays dead letters."""
@@ -212,32 +251,48 @@ def web_application(pages: Pages, token: str, hosts: tuple[str, ...]) -> Starlet
     def figure(name: str) -> Route:
         return Route(f"{API}/{name}", lambda request: _answer(pages.answers[name]))
 
-    async def replay(request: Request) -> Response:
-        from starlette.concurrency import run_in_threadpool
+    def change(path: str, what: str, do: Callable[[Any], Any]) -> Route:
+        async def answer(request: Request) -> Response:
+            from starlette.concurrency import run_in_threadpool
 
-        if not token:
-            return _json({"error": "a replay changes topics, so it needs the setting ui_token (STREAMS_UI_TOKEN)"}, 403)
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > _MOST_BODY:
-                return _json({"error": f"the request has more than {_MOST_BODY} bytes"}, 413, {"Connection": "close"})
-        return await run_in_threadpool(_answer, lambda: pages.replay(_parsed(body)))
+            if not token:
+                return _json({"error": f"{what}, so it needs the setting ui_token (STREAMS_UI_TOKEN)"}, 403)
+            body = await _body(request)
+            if body is None:
+                return _too_large()
+            return await run_in_threadpool(_answer, lambda: do(_parsed(body)))
 
-    async def stores(request: Request) -> Response:
+        return Route(f"{API}/{path}", answer, methods=["POST"])
+
+    async def passed_on(address: str, body: bytes | None = None) -> Response:
         try:
-            status, found = await pages.stores(
-                store_address(request.path_params, request.url.path, request.query_params)
-            )
+            status, found = await pages.stores(address, body)
         except ConfigError as error:
             return _refused(error, 400)
         return _raw(found, status)
+
+    async def stores(request: Request) -> Response:
+        return await passed_on(store_address(request.path_params, request.url.path, request.query_params))
+
+    async def sql(request: Request) -> Response:
+        # A form of a page from elsewhere cannot send this type.
+        if request.headers.get("content-type") != "application/json":
+            return _json({"error": "a query is sent as application/json"}, 415)
+        body = await _body(request)
+        return _too_large() if body is None else await passed_on("/v1/sql", body)
+
+    def peek(request: Request) -> Response:
+        return _answer(lambda: pages.last_records(request.path_params["topic"]))
 
     routes = [
         *(Route(f"/{name}", _file(name, kind)) for name, kind in FILES.items()),
         Route(API, lambda request: _json({"figures": [f"{API}/{name}" for name in (*pages.answers, "stores")]})),
         *map(figure, pages.answers),
-        Route(f"{API}/dead-letters/replay", replay, methods=["POST"]),
+        Route(f"{API}/topics/{{topic}}/last", peek),
+        Route(f"{API}/sql", sql, methods=["POST"]),
+        change("dead-letters/replay", "a replay changes topics", pages.replay),
+        change("pause", "a pause stops the application", partial(pages.pause, resume=False)),
+        change("resume", "the end of a pause changes the application", partial(pages.pause, resume=True)),
         *(Route(f"{API}/stores{path}", stores) for path in ("", *STORE_PATHS)),
     ]
     # Starlette calls a plain function in a thread of its pool, so a slow answer holds up no other one.
@@ -256,10 +311,14 @@ def store_address(given: Mapping[str, str], path: str, query: Mapping[str, str])
         path: The page's address, which ends in what is read.
         query: The parameters; the ones for clients are handed on.
     """
-    asked = urlencode({name: value for name, value in query.items() if name in _STORE_PARAMETERS})
+    wanted = {name: value for name, value in query.items() if name in _STORE_PARAMETERS}
+    what = f"keys/{_part(given['key'])}" if "key" in given else path.rpartition("/")[2]
+    if what == CHANGES:
+        # The page asks again and again: a stream without an end would be collected here.
+        wanted["follow"] = "false"
+    asked = urlencode(wanted)
     if "store" not in given:
         return f"/v1/metadata?{asked}"
-    what = f"keys/{_part(given['key'])}" if "key" in given else path.rpartition("/")[2]
     return f"/v1/stores/{_part(given['store'])}/{what}?{asked}"
 
 
@@ -296,6 +355,20 @@ def _file(name: str, kind: str) -> Callable[[Request], Response]:
 
     data = (FOLDER / (name or "index.html")).read_bytes()
     return lambda request: Response(data, headers=_HEADERS, media_type=kind)
+
+
+async def _body(request: Request) -> bytes | None:
+    """The body of a request; None: it is too large."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MOST_BODY:
+            return None
+    return body
+
+
+def _too_large() -> Response:
+    return _json({"error": f"the request has more than {_MOST_BODY} bytes"}, 413, {"Connection": "close"})
 
 
 def _parsed(body: bytes) -> Any:

@@ -169,3 +169,29 @@ def test_micro_batches_stay_apart_whatever_their_tasks() -> None:
         made.measured(MicroBatchFigures("app", "sub", number, number, (step(number, event_times=[]),)))
     assert not made.live
     assert [column.batch_id for column in made.columns(60)] == [0, 1, 2]
+
+
+def test_a_lag_that_rises_and_falls_is_not_falling_behind() -> None:
+    saw, grows = SubHistory(), SubHistory()
+    for second in range(70):
+        end = 100 * second
+        saw.add(sample(second * 1000, end - 100 * (second % 5), end))
+        grows.add(sample(second * 1000, end - 10 * second - 10 * (second % 5), end))
+    assert not saw.falls_behind(69_000)
+    assert grows.falls_behind(69_000)
+    assert not SubHistory().falls_behind(69_000)
+
+
+def test_a_task_is_busy_while_it_has_steps_and_waits_for_the_rest() -> None:
+    made = SubHistory()
+    for second in range(1, 11):
+        one = step(0, total_s=0.25, cpu_s=0.1, records_in=40, records_out=20)
+        steps = (one, step(1, total_s=1.0, cpu_s=0.9)) if second == 1 else (one,)
+        made.measured(MicroBatchFigures("app", "sub", second, second * 1000, steps, second * 1000 - 1000))
+    work = made.work(10_000)
+    assert (work[0].busy, work[0].cpu) == (pytest.approx(0.25), pytest.approx(0.1))
+    assert (work[0].in_per_s, work[0].out_per_s) == (40, 20)
+    assert work[1].busy == pytest.approx(0.1)
+    assert made.usual_ms == 1_000
+    # A minute later nothing of it counts.
+    assert made.work(100_000) == {}

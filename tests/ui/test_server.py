@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,14 +17,17 @@ from typing import Any
 import pytest
 
 from streams import StreamsBuilder
+from streams.application.dead_letters import Letter
 from streams.config import StreamsConfig, load_config
 from streams.config.settings import Address
 from streams.errors import ConfigError
 from streams.metrics.recorder import START, MetricsRecorder
+from streams.model.record import ERROR_HEADERS
 from streams.runtime.following import FOLLOWED
 from streams.serve import http as module
 from streams.topology.topology import Topology
 from streams.ui.history import History
+from streams.ui.kafka import KafkaLook, groups_of
 from streams.ui.running import check_page, page_of_running
 from streams.ui.server import API, FILES, FOLDER
 from tests.metrics.made import recorder, step
@@ -56,8 +61,20 @@ def get(url: str, token: str = "", host: str = "", data: bytes | None = None) ->
 
 
 @contextmanager
-def served(made: MetricsRecorder | None = None, history: History | None = None, **settings: object) -> Iterator[str]:
+def served(
+    made: MetricsRecorder | None = None, history: History | None = None, *, answers: bool = True, **settings: object
+) -> Iterator[str]:
+    """The address of a page; whether its brokers answer when it asks whether they do."""
     said: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        if answers:
+            patch.setattr(KafkaLook, "ask", lambda look: None)
+        yield from _served(made, history, said, settings)
+
+
+def _served(
+    made: MetricsRecorder | None, history: History | None, said: list[str], settings: dict[str, object]
+) -> Iterator[str]:
     with page_of_running(config(**settings), topology(), made or recorder(), history or History(), said.append):
         (url,) = re.findall(r"http://\S+", said[0])
         yield url
@@ -104,7 +121,7 @@ def test_the_figures_of_a_running_application() -> None:
         overview, operators, tasks, steps, followed = (
             get(f"{url}api/v1/{name}")[1] for name in ("overview", "operators", "tasks", "steps", "followed")
         )
-    assert (overview["state"], overview["lag_records"], overview["may_replay"]) == ("RUNNING", 3, False)
+    assert (overview["state"], overview["lag_records"], overview["may_change"]) == ("RUNNING", 3, False)
     (sub,) = overview["sub_topologies"]
     assert (sub["records_in"], sub["micro_batch"], sub["partitions"][0]["lag"]) == (10, 0, 3)
     (paid,) = operators["operators"]
@@ -117,6 +134,72 @@ def test_the_figures_of_a_running_application() -> None:
     assert (second["failed_attempts"], second["history"]["failed_attempts"]) == (2, [2])
     parts = {one["part"]: one for one in steps["sub_topologies"][0]["parts"]}
     assert parts["process"] == {"part": "process", "p50_ms": 200, "p99_ms": 200}
+
+
+def test_while_the_broker_is_away_nothing_is_green_and_the_lag_is_unknown() -> None:
+    made, history = MetricsRecorder("app"), History()
+    with served(made, history, answers=False) as url:
+        made.starting("orders", 1, ("orders",))
+        made.obstacle(START, None)
+        made.step("orders", 0, (step(0),))
+        made.positions("orders", {("orders", 0): (4, 7)})
+        began = time.monotonic()
+        status, overview = get(f"{url}api/v1/overview")
+        assert time.monotonic() - began < 2.5
+    assert (status, overview["state"], overview["level"], overview["old"]) == (200, "WAITING", "bad", True)
+    assert overview["sentence"].startswith("no answer from the brokers for")
+    (sub,) = overview["sub_topologies"]
+    assert (overview["lag_records"], sub["lag_records"], sub["lag_ms"]) == (None, None, None)
+    assert sub["partitions"][0]["lag"] is None
+
+
+def test_log_lines_are_kept_without_secrets(capfd: pytest.CaptureFixture[str]) -> None:
+    with served() as url:
+        logging.getLogger("streams.somewhere").warning("password=%s is wrong", "a-secret")
+        _, found = get(f"{url}api/v1/logs")
+    line = next(one for one in found["lines"] if one["logger"] == "streams.somewhere")
+    assert (line["level"], "a-secret" in str(found)) == ("WARNING", False)
+
+
+def test_pauses_need_a_token_and_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str | None, bool]] = []
+
+    def pause(look: KafkaLook, sub_topology: str | None, resume: bool) -> dict[str, object]:
+        asked.append((sub_topology, resume))
+        return {"paused": {}}
+
+    monkeypatch.setattr(KafkaLook, "pause", pause)
+    with served() as url:
+        status, text = get(f"{url}api/v1/pause", data=b"{}")
+        assert (status, "STREAMS_UI_TOKEN" in text) == (403, True)
+    with served(ui_token=TOKEN) as url:
+        assert get(f"{url}api/v1/pause", data=b"{}")[0] == 401
+        for body in (b"[]", b'{"sub_topology": 3}'):
+            status, text = get(f"{url}api/v1/pause", TOKEN, data=body)
+            assert (status, "sub_topology" in text) == (400, True)
+        assert get(f"{url}api/v1/pause", TOKEN, data=b'{"sub_topology": "orders"}') == (200, {"paused": {}})
+        assert get(f"{url}api/v1/resume", TOKEN, data=b"{}")[0] == 200
+    assert asked == [("orders", False), (None, True)]
+
+
+def test_dead_letters_of_one_error_are_one_group() -> None:
+    def letter(offset: int, error: str, node: str) -> Letter:
+        headers = {"exception": error, "node": node, "stage": "processing", "message": f"message {offset}"}
+        return Letter(
+            ("dead", 0),
+            offset,
+            1_000 + offset,
+            b"k",
+            b"v",
+            tuple((f"{ERROR_HEADERS}{n}", t.encode()) for n, t in headers.items()),
+        )
+
+    made = groups_of([letter(n, "ValueError", "check") for n in range(45)] + [letter(50, "KeyError", "join")])
+    assert [(one["error"], one["node"], one["count"]) for one in made] == [
+        ("ValueError", "check", 45),
+        ("KeyError", "join", 1),
+    ]
+    assert (made[0]["first"], made[0]["last"], made[0]["message"]) == (1_000, 1_044, "message 44")
 
 
 def test_the_graph_has_operators_with_the_users_line_of_code() -> None:
@@ -143,7 +226,7 @@ def test_with_a_token_every_figure_asks_for_it() -> None:
             assert get(f"{url}api/v1/overview", given)[0] == status
         assert get(f"{url}api/v1/dead-letters/replay", "", data=b"{}")[0] == 401
         assert get(url)[0] == 200
-        assert get(f"{url}api/v1/overview", TOKEN)[1]["may_replay"] is True
+        assert get(f"{url}api/v1/overview", TOKEN)[1]["may_change"] is True
 
 
 def test_a_replay_needs_a_token_and_says_what_is_wrong() -> None:

@@ -77,7 +77,7 @@ def test_stores_are_read_by_key_prefix_and_page(api: Any) -> None:
 
 def test_only_reads_are_passed_on(api: Any) -> None:
     with page(PageStores.within(api)) as url:
-        assert get_status(f"{url}stores/counts/changes") == 404
+        assert get_status(f"{url}stores/counts/snapshot") == 404
         assert get_status(f"{url}stores/counts/keys/k007", b'{"keys": ["k007"]}') == 405
 
 
@@ -117,6 +117,25 @@ def test_stores_of_a_process_at_an_address(api: Any) -> None:
     assert (status, "Check that streams serve runs there" in found["error"]) == (400, True)
 
 
+def test_sql_is_passed_on_as_json_only(api: Any) -> None:
+    with page(PageStores.within(api)) as url:
+
+        def ask(kind: str) -> tuple[int, Any]:
+            body = json.dumps({"sql": "SELECT count(*) FROM counts"}).encode()
+            try:
+                with urllib.request.urlopen(
+                    urllib.request.Request(f"{url}sql", body, {"Content-Type": kind}), timeout=60
+                ) as answer:
+                    return answer.status, json.loads(answer.read())
+            except urllib.error.HTTPError as error:
+                return error.code, error.read()
+
+        # What a form of another site could send.
+        assert ask("text/plain")[0] == 415
+        status, found = ask("application/json")
+    assert (status, found["rows"]) == (200, [[len(NAMES)]])
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -127,6 +146,7 @@ def test_stores_of_a_process_at_an_address(api: Any) -> None:
         "api/v1/stores/counts/keys/%2E%2E/%2e%2e/metadata",
         "api/v1/stores/counts/keys/..",
         "api/v1/stores/counts%2F..%2F..%2Fmetadata/range",
+        "api/v1/stores/counts/changes?follow=true&part=0",
         "api/v1/stores/counts/range?part=0&versions=0=1&at=1&loaded=counts",
     ],
 )
@@ -150,10 +170,9 @@ def test_the_page_is_led_nowhere_else(path: str) -> None:
         parts = front.split("/")
         assert parts[:3] == ["", "v1", "stores"]
         assert len(parts) in (5, 6)
-        assert parts[4] in ("keys", "range", "windows")
-        assert not {"part", "versions", "at", "loaded", "follow"} & {
-            pair.partition("=")[0] for pair in query.split("&")
-        }
+        assert parts[4] in ("keys", "range", "windows", "changes")
+        assert not {"part", "versions", "at", "loaded"} & {pair.partition("=")[0] for pair in query.split("&")}
+        assert parts[4] != "changes" or query == "follow=false"
 
 
 def test_a_body_for_the_page_is_bounded() -> None:
