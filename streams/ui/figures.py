@@ -150,21 +150,24 @@ def operators(app: ApplicationMetrics, history: History) -> dict[str, Any]:
     """The counts of each operator, with its rates."""
     with history.reading() as subs:
         rows = [
-            {"sub_topology": name, "operator": node, **_operator(node, one, subs.get(name, _NO_HISTORY))}
+            {"sub_topology": name, "operator": node, **_operator(node, one, sub, subs.get(name, _NO_HISTORY))}
             for name, sub in app.sub_topologies.items()
             for node, one in sorted(sub.operators.items())
         ]
     return {"at": app.at_ms, "operators": rows}
 
 
-def _operator(node: str, one: NodeMetrics, history: SubHistory) -> dict[str, Any]:
+def _operator(node: str, one: NodeMetrics, sub: SubTopologyMetrics, history: SubHistory) -> dict[str, Any]:
+    # Operators count what a policy takes out of the way, and stages whether it was skipped or became a dead letter.
+    letters = {stage for stage in sub.dead_letters if stage not in sub.skipped}
     cpu_ns_per_s = history.per_s(lambda sample: sample.counters.get(f"{CPU_NS}{node}", 0)) if one.cpu_ns else None
     return {
         "records_in": one.records_in,
         "records_out": one.records_out,
         "in_per_s": history.per_s(lambda sample: sample.counters.get(f"in:{node}", 0)),
         "out_per_s": history.per_s(lambda sample: sample.counters.get(f"out:{node}", 0)),
-        "dropped": one.dropped,
+        "dropped": {reason: count for reason, count in one.dropped.items() if reason not in letters},
+        "dead_letters": sum(one.dropped.get(stage, 0) for stage in letters),
         "looked_up": one.looked_up,
         "unmatched": one.unmatched,
         "one_by_one": one.one_by_one,

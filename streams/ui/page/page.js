@@ -1,11 +1,12 @@
 // The page: asks for the figures of the view that is open, and shows them. All of them are documented in docs/ui.md.
-import {$, ago, bytes, clock, compact, duration, el, number, percent, rate, show, table} from "./parts.js"
+import {$, ago, bytes, cards, clock, compact, duration, el, number, percent, rate, show, table, when} from "./parts.js"
+import {curves} from "./curves.js"
 import {graph, noTopology} from "./graph.js"
 import {drawStores} from "./stores.js"
 
 const API = "api/v1/"
-const OFTEN = 2000, SELDOM = 3 * OFTEN
-const state = {view: "graph", overview: null, operators: {operators: []}, tasks: null, drawn: null, topology: null, advisedAt: 0, browse: []}
+const OFTEN = 2000, SELDOM = 3 * OFTEN, PATIENCE = 2000
+const state = {view: "graph", overview: null, operators: {operators: []}, tasks: null, drawn: null, topology: null, advisedAt: 0, browse: [], heardAt: Date.now()}
 
 const VIEWS = {
   graph: {label: "Graph", every: OFTEN, draw: drawGraph},
@@ -18,6 +19,7 @@ const VIEWS = {
   letters: {label: "Dead letters", every: SELDOM, draw: drawLetters},
   events: {label: "Events", every: OFTEN, draw: drawEvents},
   doctor: {label: "Doctor", every: 5 * SELDOM, draw: drawDoctor},
+  curves: {label: "Curves", every: 5 * OFTEN, draw: drawCurves},
 }
 
 // --- Asking
@@ -31,14 +33,14 @@ function exactly(json) {
 }
 
 async function ask(name, options = {}) {
-  const headers = token() ? {Authorization: `Bearer ${token()}`} : {}
+  const headers = {...(token() ? {Authorization: `Bearer ${token()}`} : {}), ...(options.type ? {"Content-Type": options.type} : {})}
   const answer = await fetch(API + name, {...options, headers, cache: "no-store"})
   if (answer.status === 401) {
     $("login").hidden = false
     $("views").hidden = true
-    throw new Error("a token is needed")
+    throw Object.assign(new Error("a token is needed"), {answer: {}})
   }
-  const found = exactly(await answer.text())
+  const text = await answer.text(), found = text.startsWith("{") ? exactly(text) : text
   if (!answer.ok) throw Object.assign(new Error(found.message ?? found.error), {answer: found})
   return found
 }
@@ -48,19 +50,41 @@ async function ask(name, options = {}) {
 function drawHeadline() {
   const {overview} = state
   $("application").textContent = overview.application_id
-  $("state").textContent = overview.state
-  $("sentence").textContent = overview.sentence
-  $("age").textContent = ""
-  document.body.dataset.level = overview.level
+  headline(overview.state, overview.level, overview.sentence, overview.old)
   document.title = `${overview.state} · ${overview.application_id}`
   if (overview.level !== "bad") $("advice").hidden = true
   else if (Date.now() - state.advisedAt > 6 * SELDOM) advise()
 }
 
+function headline(word, level, sentence, old) {
+  $("state").textContent = word
+  $("sentence").textContent = sentence
+  document.body.dataset.level = level
+  // Old figures never look like new ones.
+  document.body.classList.toggle("old", old)
+}
+
+/** The headline has a loop of its own: no view that waits for an answer holds it up. */
+async function pulse() {
+  if (document.hidden) return
+  try {
+    state.overview = await ask("overview", {signal: AbortSignal.timeout(PATIENCE)})
+    state.heardAt = Date.now()
+    $("login").hidden = true
+    $("views").hidden = false
+    drawHeadline()
+  } catch (error) {
+    if (error.answer && !$("login").hidden) return
+    const silent = duration(Math.max(1000, Date.now() - state.heardAt))
+    headline("NO ANSWER", "bad", `from the process that serves this page for ${silent}: what is shown is from before`, true)
+    document.title = "NO ANSWER"
+  }
+}
+
 /** What the doctor says, where somebody has to look. */
 async function advise() {
   state.advisedAt = Date.now()
-  const {findings} = await ask("doctor")
+  const {findings} = await ask("doctor").catch(() => ({findings: []}))
   const bad = findings.filter(one => one.severity === "error" || one.severity === "warning").slice(0, 3)
   $("advice").replaceChildren(...bad.map(one => el("li", {class: one.severity}, one.says, one.command ? el("pre", {}, one.command) : null)))
   $("advice").hidden = !bad.length || document.body.dataset.level !== "bad"
@@ -76,12 +100,29 @@ async function drawGraph() {
   }
   state.operators = await ask("operators")
   state.drawn.update(state.overview, state.operators)
-  const now = state.overview.at
-  show("subs", table(["Sub-topology", ">Records/s", ">Lag", "*>Lag in time", ">Visible after", "*>CPU", "*>Micro-batch", "*>Last commit"],
+  const now = state.overview.at, may = state.overview.may_change
+  show("subs", table(["Sub-topology", ">Records read/s", ">Lag", "*>Lag in time", ">Visible after", "*>CPU", "*>Micro-batch", "*>Last commit", ...(may ? [""] : [])],
     state.overview.sub_topologies.map(one => [one.sub_topology + (one.paused_since ? ` (paused for ${duration(now - one.paused_since)})` : ""),
       compact(one.records_per_s), number(one.lag_records), duration(one.lag_ms),
       one.visible_after_p50_ms === null ? "–" : `${one.live ? "≤ " : ""}${duration(one.visible_after_p50_ms)} / ${duration(one.visible_after_p99_ms)}`,
-      percent(one.cpu_share), one.live ? "live" : number(one.micro_batch), ago(one.committed, now)])))
+      percent(one.cpu_share), one.live ? "live" : number(one.micro_batch), ago(one.committed, now),
+      ...(may ? [el("button", {"data-sub": one.sub_topology, "data-does": one.paused_since ? "resume" : "pause"}, one.paused_since ? "Resume" : "Pause")] : [])])))
+  for (const button of document.querySelectorAll("#subs button")) button.onclick = hold
+  show("operators", el("h2", {}, "Operators"), table(["Operator", ">Received/s", ">Forwarded/s", "*>Received", "*>Forwarded", ">CPU, of a core", "*>Dropped", ">Dead letters"],
+    state.operators.operators.map(one => [one.operator, rate(one.in_per_s) || "–", rate(one.out_per_s) || "–", compact(one.records_in), compact(one.records_out), percent(one.cpu_cores),
+      compact(Object.values(one.dropped).reduce((sum, count) => sum + count, 0)), one.dead_letters ? el("strong", {class: "bad"}, compact(one.dead_letters)) : "0"])))
+}
+
+/** Pauses or resumes a sub-topology. */
+async function hold(event) {
+  const {sub, does} = event.target.dataset
+  if (!confirm(does === "pause" ? `Pause ${sub}? It begins no further step until somebody resumes it.` : `Resume ${sub}?`)) return
+  await ask(does, {method: "POST", body: JSON.stringify({sub_topology: sub})}).catch(error => alert(error.message))
+}
+
+async function drawCurves() {
+  const [found, {events}] = await Promise.all([ask("curves"), ask("events")])
+  show("curves", found.sub_topologies.map(sub => curves(sub, events, found.at)))
 }
 
 const pairs = (name, counts) => Object.keys(counts ?? {}).length ? [el("dt", {}, name), el("dd", {}, Object.entries(counts).map(([what, count]) => `${what}: ${number(count)}`).join(", "))] : []
@@ -95,12 +136,20 @@ async function details(box) {
     el("dl", {}, fact("kind", box.operator ?? box.kind), fact("sub-topology", box.sub_topology), fact("runs in", box.runs_in), fact("declared at", box.line)),
     box.code ? el("pre", {}, box.code) : "",
     el("dl", {}, found ? [fact("received", `${number(found.records_in)}, ${rate(found.in_per_s) || "–"}`), fact("forwarded", `${number(found.records_out)}, ${rate(found.out_per_s) || "–"}`),
-      fact("CPU time", cpuTime(box)), pairs("dropped", found.dropped), pairs("one by one", found.one_by_one), pairs("events", found.events)] : [],
+      fact("CPU time", cpuTime(box)), fact("dead letters", found.dead_letters ? number(found.dead_letters) : null), pairs("dropped", found.dropped), pairs("one by one", found.one_by_one), pairs("events", found.events)] : [],
       fact("key serde", box.key_serde), fact("value serde", box.value_serde),
       Object.entries(box.parameters ?? {}).map(([name, value]) => fact(name, value)),
       box.kind === "topic" ? fact("internal", box.internal ? "yes" : "no") : []),
+    box.kind === "topic" ? el("button", {onclick: event => lastRecords(box.name, event.target)}, "Show its last records") : "",
     ...box.stores.map(store => storeDetails(store, tasks)))
   $("details").showModal()
+}
+
+/** The last records of a topic, in place of the button that asked for them. */
+async function lastRecords(topic, button) {
+  const shown = await ask(`topics/${encodeURIComponent(topic)}/last`).then(({records}) => records.length ? cards(["At (UTC)", "Position", "Key", "Value"],
+    records.map(one => [when(one.timestamp), one.position, el("code", {}, one.key ?? "null"), el("code", {}, one.value ?? "null")])) : el("p", {class: "quiet"}, "The topic has no records."), error => el("p", {class: "bad"}, error.message))
+  button.replaceWith(shown)
 }
 
 /** The CPU time that a box has a part in, and which boxes share it. */
@@ -134,8 +183,8 @@ async function drawTasks() {
     const values = sub.tasks.map(task => task.history[measure])
     const most = Math.max(1e-9, ...values.flat().filter(one => one !== null))
     return [el("h2", {}, sub.sub_topology, el("span", {class: "quiet"}, sub.skew === null ? "" : ` · the busiest task has ${sub.skew.toFixed(1)} times the mean`)),
-      table([">Task", sub.live ? "Last seconds" : "Last micro-batches", ">Records", ">Step", "*Host", "*>State", "*>Memory", ">Failed"],
-        sub.tasks.map((task, at) => [task.task, strip(sub, task, values[at], most, measure), compact(task.records_in), number(task.step), task.host ?? "–",
+      table([">Task", sub.live ? "Last seconds" : "Last micro-batches", ">Busy", "*>CPU", ">To the task/s", "*>Written/s", "*>To the task", "*>Step", "*Host", "*>State", "*>Memory", ">Failed"],
+        sub.tasks.map((task, at) => [task.task, strip(sub, task, values[at], most, measure), percent(task.busy), percent(task.cpu), rate(task.in_per_s), rate(task.out_per_s), compact(task.records_in), number(task.step), task.host ?? "–",
           bytes(task.state_bytes), bytes(task.rss_bytes), task.failed_attempts ? el("strong", {class: "bad"}, number(task.failed_attempts)) : "0"]))]
   }))
   for (const canvas of document.querySelectorAll("#tasks canvas")) canvas.parentElement.classList.add("strip")
@@ -197,10 +246,15 @@ async function drawCommits() {
 }
 
 async function drawState() {
-  const found = await ask("restores")
+  const [found, {sub_topologies}] = await Promise.all([ask("restores"), ask("tasks")])
+  const sizes = sub_topologies.flatMap(sub => [...new Set(sub.tasks.flatMap(task => Object.keys(task.stores)))].sort().map(name => {
+    const each = sub.tasks.map(task => task.stores[name]).filter(Boolean), total = field => each.reduce((sum, one) => sum + one[field], 0)
+    return [sub.sub_topology, name, each.length, number(total("rows")), bytes(total("bytes"))]
+  }))
   const done = one => one.offsets ? 1 - one.remaining / one.offsets : 1
   show("restores", el("h2", {}, "Restores"), found.stores.length ? table(["Sub-topology", ">Task", "Store", "Read", ">Offsets left", ">Rate", ">Ready in"],
     found.stores.map(one => [one.sub_topology, one.task, one.store, [el("meter", {value: done(one), "aria-label": "read"}), ` ${percent(done(one))}`], number(one.remaining), rate(one.offsets_per_s), one.remaining ? duration(one.remaining_s === null ? null : one.remaining_s * 1000) : "done"])) : el("p", {class: "quiet"}, "No store was restored since the start."),
+    sizes.length ? [el("h2", {}, "Stores"), table(["Sub-topology", "Store", ">Tasks", ">Rows, about", ">Bytes, about"], sizes)] : null,
     found.tasks.length ? [el("h2", {}, "Restored since the start"), table(["Sub-topology", ">Task", ">Records", ">Rows", ">Bytes", ">From copies", ">Took"], found.tasks.map(one => [one.sub_topology, one.task, number(one.records), number(one.rows), bytes(one.bytes), one.copies, duration(one.seconds * 1000)]))] : null)
   if (!$("copies").childElementCount) await drawCommits()
 }
@@ -221,18 +275,20 @@ async function drawFollowed() {
 /** Samples of records, and one more column. */
 function samples(records, ...more) {
   const source = one => one.source ? `${one.source[0]}-${one.source[1]}@${one.source[2]}` : "end of the step"
-  return table(["*Committed (UTC)", "Operator", ...more.map(one => one[0]), "*Key", "Value", "*Event time (UTC)", "From"], records.map(one => [clock(one.at), one.operator, ...more.map(cell => cell[1](one)), one.key,
-    one.value === null ? el("span", {class: "quiet"}, "not read") : el("code", {}, one.value), clock(one.timestamp), source(one)]))
+  return cards(["*Committed (UTC)", "Operator", ...more.map(one => one[0]), "*Key", "Value", "*Event time (UTC)", "From"], records.map(one => [when(one.at), one.operator, ...more.map(cell => cell[1](one)), one.key,
+    one.value === null ? el("span", {class: "quiet"}, "not read") : el("code", {}, one.value), when(one.timestamp), source(one)]))
 }
 
 // --- Dead letters
 
 async function drawLetters() {
-  const {topics} = await ask("dead-letters"), may = state.overview.may_replay
+  const {topics} = await ask("dead-letters"), may = state.overview.may_change
   show("letters", topics.length ? topics.map(topic => [
-    el("h2", {}, topic.topic, el("span", {class: "quiet"}, ` · the newest ${number(topic.letters.length)} of ${number(topic.offsets)} ${topic.offsets === 1 ? "offset" : "offsets"}`)),
+    el("h2", {}, topic.topic, el("span", {class: "quiet"}, ` · ${topic.all_read ? "" : "the newest "}${number(topic.groups.reduce((sum, one) => sum + one.count, 0))} dead letters${topic.all_read ? "" : ` of about ${compact(topic.offsets)}`}`)),
+    table([">Letters", "Error", "*First (UTC)", "Last (UTC)", ""], topic.groups.map(one => [number(one.count), [el("strong", {class: "bad"}, `${one.error} in ${one.node || one.stage}`), ` ${one.message}`], when(one.first), when(one.last),
+      may && topic.groups.length > 1 ? el("button", {"data-topic": topic.topic, "data-error": one.error, "data-does": "all"}, `Replay ${one.error}`) : ""])),
     el("p", {}, may ? el("button", {"data-topic": topic.topic, "data-does": "all"}, "Replay all") : el("span", {class: "quiet"}, "A replay needs the setting ", el("code", {}, "ui_token"), ". On the command line: ", el("code", {}, "streams dlq replay"), ".")),
-    table([">Written", "Error", "*Origin", "*Key", ""], topic.letters.map(one => [clock(one.written), el("strong", {class: "bad"}, `${one.error}: ${one.message}`), one.origin, one.key ?? "null", letterButtons(topic.topic, one, may)]))]) : el("p", {class: "quiet"}, "No dead letter was found. The page looks in the topics that it knows from its settings and its program: streams ui TARGET --set dead_letter_topic=TOPIC."))
+    cards([">Written", "Error", "*Origin", "*Key", ""], topic.letters.map(one => [when(one.written), el("strong", {class: "bad"}, `${one.error}: ${one.message}`), one.origin, one.key ?? "null", letterButtons(topic.topic, one, may)]))]) : el("p", {class: "quiet"}, "No dead letter was found. The page looks in the topics that it knows from its settings and its program: streams ui TARGET --set dead_letter_topic=TOPIC."))
   for (const button of document.querySelectorAll("#letters button")) button.addEventListener("click", pressed)
 }
 
@@ -251,7 +307,8 @@ async function replay(question, wanted) {
 }
 
 async function pressed(event) {
-  if (event.target.dataset.does === "all") return replay(`Send all records of ${event.target.dataset.topic} once more that were not sent before?`, {topic: event.target.dataset.topic})
+  const {topic: of, error, does} = event.target.dataset
+  if (does === "all") return replay(`Send all records of ${of} once more that were not sent before${error ? `, of ${error}` : ""}?`, {topic: of, ...(error ? {error} : {})})
   const {topic, one} = letters.get(event.target.dataset.position)
   if (event.target.dataset.does === "show") {
     $("details-name").textContent = one.position
@@ -266,10 +323,12 @@ async function pressed(event) {
 // --- Events and the doctor
 
 const LEVELS = {30: "busy", 40: "bad"}
+const ERRORS = {WARNING: "busy", ERROR: "bad", CRITICAL: "bad"}
 
 async function drawEvents() {
-  const {events} = await ask("events")
-  show("events", events.length ? table(["At (UTC)", "Event", "What", "*Sub-topology", "*>Task"], events.map(one => [clock(one.at), el("span", {class: LEVELS[one.level]}, one.event.replaceAll("_", " ")), one.message, one.sub_topology ?? "", one.task ?? ""])) : el("p", {class: "quiet"}, "Nothing has happened since the page is served."))
+  const [{events}, {lines}] = await Promise.all([ask("events"), ask("logs")])
+  show("events", events.length ? table(["At (UTC)", "Event", "What", "*Sub-topology", "*>Task"], events.map(one => [when(one.at), el("span", {class: LEVELS[one.level]}, one.event.replaceAll("_", " ")), one.message, one.sub_topology ?? "", one.task ?? ""])) : el("p", {class: "quiet"}, "Nothing has happened since the page is served."),
+    el("h2", {}, "Log lines"), lines.length ? cards(["At (UTC)", "Level", "*Logger", "Message"], lines.slice(0, 200).map(one => [one.time.slice(11, 19), el("span", {class: ERRORS[one.level]}, one.level), one.logger, [one.message, one.error?.message ? el("pre", {}, one.error.message) : null]])) : el("p", {class: "quiet"}, "This process has logged nothing at its level (", el("code", {}, "--log-level info"), " logs more)."))
 }
 
 async function drawDoctor() {
@@ -290,49 +349,51 @@ function choose(view) {
     $(`tab-${name}`).tabIndex = name === state.view ? 0 : -1
   }
   $(`tab-${state.view}`).scrollIntoView({block: "nearest", inline: "center"})
-  turn(true)
+  pulse().then(() => turn(true))
 }
 
 function keys(event) {
-  if (event.target.matches("input, select") || event.ctrlKey || event.metaKey || event.altKey || $("details").open) return
-  const names = Object.keys(VIEWS), at = names.indexOf(state.view)
-  const chosen = /^\d$/.test(event.key) && names[(Number(event.key) + 9) % 10]
+  if (event.target.matches("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey || $("details").open) return
+  const names = Object.keys(VIEWS), at = TABS.indexOf(state.view)
+  const chosen = event.key === "c" ? "curves" : /^\d$/.test(event.key) && names[(Number(event.key) + 9) % 10]
   if (chosen) location.hash = `/${chosen}`
   if (event.target.role === "tab" && (event.key === "ArrowRight" || event.key === "ArrowLeft")) {
-    location.hash = "/" + names[(at + (event.key === "ArrowRight" ? 1 : names.length - 1)) % names.length]
+    location.hash = "/" + TABS[(at + (event.key === "ArrowRight" ? 1 : TABS.length - 1)) % TABS.length]
     setTimeout(() => $(`tab-${state.view}`).focus())
   }
 }
 
 let drawnAt = 0, busy = false
 
-/** Asks for the headline, and for the figures of the open view when it is due. Nothing is asked while nobody looks. */
+/** Asks for the figures of the open view when it is due. Nothing is asked while nobody looks. */
 async function turn(now = false) {
-  if (document.hidden || (busy && !now)) return
+  if (document.hidden || !state.overview || (busy && !now)) return
+  // A turn may come somewhat earlier than the one before came late.
+  const began = Date.now()
+  if (!now && began - drawnAt < VIEWS[state.view].every - OFTEN / 2) return
   busy = true
+  drawnAt = began
   try {
-    // A turn may come somewhat earlier than the one before came late.
-    const began = Date.now(), due = now || began - drawnAt >= VIEWS[state.view].every - OFTEN / 2
-    state.overview = await ask("overview")
-    $("login").hidden = true
-    $("views").hidden = false
-    drawHeadline()
-    if (due) { drawnAt = began; await VIEWS[state.view].draw() }
+    await VIEWS[state.view].draw()
+    $("age").textContent = ""
   } catch (error) {
-    $("age").textContent = `The figures are from before: ${error.message}.`
+    $("age").textContent = `This view is from before: ${error.message}.`
   } finally {
     busy = false
   }
 }
 
-for (const [name, {label}] of Object.entries(VIEWS)) {
-  $("tabs").append(el("button", {id: `tab-${name}`, role: "tab", "aria-controls": `view-${name}`, onclick: () => { location.hash = `/${name}` }}, label))
+/** The views in the order of their tabs: the curves next to the graph. */
+const TABS = ["graph", "curves", ...Object.keys(VIEWS).filter(name => name !== "graph" && name !== "curves")]
+for (const name of TABS) {
+  $("tabs").append(el("button", {id: `tab-${name}`, role: "tab", "aria-controls": `view-${name}`, onclick: () => { location.hash = `/${name}` }}, VIEWS[name].label))
 }
-$("login").addEventListener("submit", event => { event.preventDefault(); sessionStorage.setItem("token", $("token").value); turn(true) })
+$("login").addEventListener("submit", event => { event.preventDefault(); sessionStorage.setItem("token", $("token").value); pulse().then(() => turn(true)) })
 $("measure").addEventListener("change", () => turn(true))
 $("examine").addEventListener("click", () => turn(true))
 addEventListener("keydown", keys)
 addEventListener("hashchange", () => choose(location.hash.slice(2)))
-document.addEventListener("visibilitychange", () => turn(true))
+document.addEventListener("visibilitychange", () => { pulse().then(() => turn(true)) })
+setInterval(pulse, OFTEN)
 setInterval(turn, OFTEN)
 choose(location.hash.slice(2))

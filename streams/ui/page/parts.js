@@ -44,7 +44,18 @@ export function duration(ms) {
 }
 
 export const clock = at => at === null || at === undefined ? "–" : new Date(at).toISOString().replace("T", " ").slice(0, 19)
+/** The time of day of a moment, with the date where it is another day's. */
+export const time = at => at === null || at === undefined ? "–" : new Date().toISOString().slice(0, 10) === clock(at).slice(0, 10) ? clock(at).slice(11) : clock(at).slice(0, 16)
+/** The same as an element that names the whole moment. */
+export const when = at => el("time", {title: `${clock(at)} UTC`}, time(at))
 export const ago = (at, now) => at === null || at === undefined ? "never" : `${duration(Math.max(0, now - at))} ago`
+
+/** A table whose rows are cards on a phone: one cell below the other. */
+export function cards(headings, rows) {
+  const made = table(headings, rows)
+  made.classList.add("cards")
+  return made
+}
 
 /** A table; a heading that begins with > is of numbers, one with * is left out on a phone. A cell may be an element. */
 export function table(headings, rows) {

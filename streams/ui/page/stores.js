@@ -4,7 +4,8 @@ import {$, clock, compact, duration, el, number, show, table} from "./parts.js"
 const ROWS = 100
 const text = value => typeof value === "string" ? value : JSON.stringify(value)
 const hasWindows = store => /window|session/.test(store.kind)
-let ask, stores = [], found = null
+const KEPT = 200
+let ask, stores = [], found = null, tail = null
 
 /** Shows which stores there are; `wanted` is one to choose. */
 export async function drawStores(asks, wanted) {
@@ -13,10 +14,12 @@ export async function drawStores(asks, wanted) {
     ({stores} = await ask("stores"))
   } catch (error) {
     $("store-form").hidden = true
+    $("sql-form").hidden = true
     show("store-rows", el("p", {class: "quiet"}, error.message))
     return
   }
   $("store-form").hidden = false
+  $("sql-form").hidden = false
   const chosen = wanted ?? $("store").value, names = stores.map(one => one.name)
   if ($("store").options.length !== names.length) $("store").replaceChildren(...names.map(name => el("option", {}, name)))
   if (names.includes(chosen)) $("store").value = chosen
@@ -48,6 +51,7 @@ function question(store, cursor) {
 }
 
 async function read(cursor) {
+  follow(false)
   const store = stores.find(one => one.name === $("store").value)
   try {
     const answer = await ask(`stores/${encodeURIComponent(store.name)}${question(store, cursor)}`)
@@ -72,5 +76,57 @@ function drawRows(store) {
   $("store-next")?.addEventListener("click", () => read(cursor))
 }
 
+// --- The changes of a store, as they are committed
+
+/** Follows the changes of the chosen store from now on, or ends that. */
+function follow(begin) {
+  clearInterval(tail?.timer)
+  tail = begin ? {store: $("store").value, rows: [], after: null, timer: setInterval(changes, 2000)} : null
+  $("store-follow").textContent = begin ? "Stop" : "Follow changes"
+  if (begin) changes()
+}
+
+async function changes() {
+  const own = tail
+  if (own.asking || document.hidden) return
+  own.asking = true
+  const asked = {key: $("store-key").value.trim(), prefix: $("store-prefix").value.trim(), after: own.after}
+  try {
+    const text = await ask(`stores/${encodeURIComponent(own.store)}/changes?${new URLSearchParams(Object.entries(asked).filter(([, value]) => value))}`)
+    for (const {kind, id, data} of events(text)) {
+      own.after = id ?? own.after
+      if (kind === "commit") own.rows.unshift(...data.rows.map(row => ({...row, commit: data.commit, task: data.task})))
+      if (kind === "error") throw new Error(data.message)
+    }
+  } catch (error) {
+    own.why = error.message
+  }
+  own.asking = false
+  own.rows.length = Math.min(own.rows.length, KEPT)
+  if (tail === own) show("store-rows", own.why ? el("p", {class: "bad"}, own.why) : null, own.rows.length ? table([">Task", ">Commit", "Key", "Value"],
+    own.rows.map(row => [row.task, number(row.commit), text(row.key), row.value === null ? el("em", {}, "deleted") : el("code", {}, text(row.value))])) : el("p", {class: "quiet"}, `Changes of ${own.store} appear here as they are committed, newest first.`))
+}
+
+/** Server-sent events, with their data. */
+function events(stream) {
+  return String(stream).split(/\r?\n\r?\n/).map(block => {
+    const field = name => block.split(/\r?\n/).filter(line => line.startsWith(`${name}:`)).map(line => line.slice(name.length + 1).trimStart()).join("\n") || null
+    return {kind: field("event"), id: field("id"), data: JSON.parse(field("data") || "{}")}
+  })
+}
+
+// --- SQL
+
+async function query() {
+  try {
+    const {columns, rows} = await ask("sql", {method: "POST", body: JSON.stringify({sql: $("sql").value}), type: "application/json"})
+    show("sql-rows", el("p", {class: "hint"}, `${number(rows.length)} ${rows.length === 1 ? "row" : "rows"}`), table(columns, rows.map(row => row.map(value => el("code", {}, text(value))))))
+  } catch (error) {
+    show("sql-rows", el("p", {class: "busy"}, error.message))
+  }
+}
+
+$("store-follow").addEventListener("click", () => follow(!tail))
+$("sql-form").addEventListener("submit", event => { event.preventDefault(); query() })
 $("store").addEventListener("change", () => { found = null; fields(); read() })
 $("store-form").addEventListener("submit", event => { event.preventDefault(); read() })
