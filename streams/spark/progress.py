@@ -235,7 +235,7 @@ class Progress:
             f"out {sub.records_out}",
             f"changelog {sub.changelog_records}",
             *lag,
-            f"{pace.records_per_s(now, sub.records_in):,.0f} records/s",
+            f"{pace.records_per_s(now, sub.records_in):,.0f} in/s",
             *([] if behind is None else [f"event time {behind} behind"]),
             *([f"last commit {age_in_words(int(since * 1000))} ago"] if since >= SILENT_S else []),
             f"slowest task {slowest * 1000:.0f} ms",

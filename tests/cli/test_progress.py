@@ -32,7 +32,7 @@ def shown(*reports: StepFigures, terminal: bool = False, wall_clock_s: float = 1
 
 def test_a_step_in_numbers() -> None:
     """The lag stays away until Spark has told where the topics end."""
-    numbers = "app/sub: batch 0, in 5, out 3, changelog 2, 2 records/s, event time 9 s behind, slowest task 250 ms\n"
+    numbers = "app/sub: batch 0, in 5, out 3, changelog 2, 2 in/s, event time 9 s behind, slowest task 250 ms\n"
     assert numbers in shown(report({}))
 
 
@@ -55,7 +55,7 @@ def test_a_silent_application_tells_when_it_committed_last() -> None:
         progress.step("sub", 0, [report({})])
         progress.metrics.positions("sub", {("in", 0): (4, 7)})
         now[0] = 120.0
-    assert "lag 3, 0 records/s" in text.getvalue()
+    assert "lag 3, 0 in/s" in text.getvalue()
     assert "last commit 2 min ago" in text.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""The page in a real browser, while an application works whose worker is killed.
+"""The page in a real browser, while an application works whose worker is killed and whose broker stands still for a while.
 
 Playwright drives the Chromium of this machine (Debian: `apt-get install chromium`), and downloads none; without one, the test is
 skipped. The pictures in docs/ui.md are made by
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
 from streams import Joined, JsonSerde, KafkaStreams, Materialized, StreamsBuilder, Topology
+from streams.broker import EmbeddedBroker
 from tests.spark.harness import Harness, Sent
 
 TOKEN = "a-token-for-the-page"
@@ -96,7 +98,6 @@ def url(
     monkeypatch.setenv("STREAMS_FAULT", "marker_sent@1:2")
     monkeypatch.setenv("STREAMS_FAULT_ONCE", str(tmp_path / "killed"))
     harness.send(names[1], [Sent(b"c%d" % n, orjson.dumps({"name": f"customer {n}"}), now) for n in range(KEYS)])
-    harness.send(names[0], [Sent(b"c1", b'{"cents": -5}', now)])
     policies = {"processing": "dlq", "dead_letter_topic": letters}
     config = harness.config(available_now=False, ui="0", ui_token=TOKEN, ui_follow="c1", tasks=4, **policies)
     said = ""
@@ -106,9 +107,22 @@ def url(
         while not (tmp_path / "killed").exists():
             assert not streams.await_termination(timeout=0.2)
             assert time.monotonic() < end
+        # A worker that dies takes the counts of its last steps along, so this comes after.
+        harness.send(names[0], [Sent(b"c1", b'{"cents": -5}', now)])
         said += capsys.readouterr().err
         (found,) = re.findall(r"dashboard: (http://\S+)", said)
         yield found
+
+
+@contextmanager
+def broker_stands_still(broker: EmbeddedBroker) -> Iterator[None]:
+    (node,) = broker.status().nodes
+    assert node.pid is not None
+    os.kill(node.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(node.pid, signal.SIGCONT)
 
 
 def picture(page: Page, name: str) -> None:
@@ -117,7 +131,7 @@ def picture(page: Page, name: str) -> None:
         page.screenshot(path=Path(PICTURES) / f"page-{name}.png")
 
 
-def test_the_page_in_a_browser(browser: Browser, url: str) -> None:
+def test_the_page_in_a_browser(browser: Browser, url: str, broker: EmbeddedBroker) -> None:
     errors: list[str] = []
     asked: set[str] = set()
     page = browser.new_page(viewport={"width": 1280, "height": 560})
@@ -132,25 +146,49 @@ def test_the_page_in_a_browser(browser: Browser, url: str) -> None:
     page.fill("#token", TOKEN)
     page.press("#token", "Enter")
     page.wait_for_selector("#state:text('RUNNING')")
-    page.locator("#sentence", has_text=re.compile(r"records/s · visible after .* \(p99\) · ")).wait_for()
+    page.locator("#sentence", has_text=re.compile(r"records read/s · visible after .* \(p99\) · ")).wait_for()
     assert not page.is_visible("#login")
 
     # The graph: counts, and by the keyboard the details of an operator with the line of code.
     box = page.locator(".box[aria-label='operator check-order']")
-    page.locator(".badge text", has_text="1 dropped").first.wait_for()
+    page.locator(".badge text", has_text="1 dead letter").first.wait_for()
     page.locator(".rate", has_text=re.compile(r"[1-9][\d,.]*/s")).first.wait_for()
     page.locator(".cpu", has_text=re.compile(r"[1-9]\d* % CPU")).first.wait_for()
     if PICTURES:
         # Pictures show more than the first micro-batches.
-        page.wait_for_timeout(45_000)
+        page.wait_for_timeout(150_000)
+    # All of it is in the window.
+    drawing = page.locator("#graph svg")
+    assert drawing.bounding_box()["width"] <= 1280
     picture(page, "graph")
+    whole = drawing.get_attribute("viewBox")
+    page.click("#graph button[aria-label='Larger']")
+    assert drawing.get_attribute("viewBox") != whole
+    page.click("#graph button[aria-label='Fit the window']")
+    assert drawing.get_attribute("viewBox") == whole
+    title = page.locator("#graph .title").first
+    title.click()
+    page.locator("#graph .title", has_text="▸").wait_for()
+    assert box.count() == 0
+    title.click()
     box.focus()
     page.keyboard.press("Enter")
     assert 'named="check-order"' in page.inner_text("#details-body pre")
     assert re.search(r"test_page_browser\.py, line \d+", page.inner_text("#details-body"))
-    assert "processing: 1" in page.inner_text("#details-body")
+    assert re.search(r"dead letters\s+1", page.inner_text("#details-body"))
     page.keyboard.press("Escape")
     assert not page.is_visible("#details")
+
+    # The last records of a topic, from its box.
+    page.locator(".box[aria-label$='orders']").first.click()
+    page.click("#details-body button:text('Show its last records')")
+    page.locator("#details-body td", has_text="cents").first.wait_for()
+    page.keyboard.press("Escape")
+
+    # Curves: the first point comes after ten seconds.
+    page.keyboard.press("c")
+    page.locator("#curves path.line0[d^='M']").first.wait_for(state="attached")
+    picture(page, "curves")
 
     # The killed worker: a failed attempt of task 1, and an event.
     page.keyboard.press("2")
@@ -195,11 +233,49 @@ def test_the_page_in_a_browser(browser: Browser, url: str) -> None:
     page.keyboard.press("0")
     page.wait_for_selector("#doctor td:text('checkpoint')")
 
+    # A pause, and its end.
+    page.keyboard.press("1")
+    page.locator("#subs button:text-is('Pause')").first.click()
+    page.wait_for_selector("#state:text('PAUSED')")
+    assert questions.pop().startswith("Pause ")
+    page.locator("#subs button:text-is('Resume')").first.click()
+    page.wait_for_selector("#state:text('RUNNING')")
+    questions.clear()
+
+    # The broker stands still while a view waits for it: within seconds nothing is green, and figures are grey.
+    page.keyboard.press("8")
+    page.wait_for_timeout(1_000)
+    with broker_stands_still(broker):
+        page.wait_for_selector("#state:text('WAITING')", timeout=8_000)
+        assert page.evaluate("document.body.dataset.level") == "bad"
+        assert page.evaluate("getComputedStyle(document.querySelector('main')).opacity") == "0.45"
+        page.keyboard.press("1")
+        page.locator("#subs td:text-is('\u2013')").first.wait_for()
+        picture(page, "away")
+    page.wait_for_selector("#state:text('RUNNING')")
+    assert not page.evaluate("document.body.classList.contains('old')")
+
     assert errors == []
     assert all(one.startswith(url) for one in asked)
     token = page.evaluate("sessionStorage.getItem('token')")
     page.close()
     _on_a_phone_in_the_dark(browser, url, token)
+    if PICTURES:
+        _in_other_colours(browser, url, token)
+
+
+def _in_other_colours(browser: Browser, url: str, token: str) -> None:
+    """Pictures of the page in the colours and sizes that the test itself does not use."""
+    desk, phone = {"width": 1280, "height": 560}, {"width": 390, "height": 780}
+    for name, size, colours, scale in (("dark", desk, "dark", 1), ("phone-light", phone, "light", 2)):
+        context = browser.new_context(viewport=size, color_scheme=colours, device_scale_factor=scale)
+        context.add_init_script(f"sessionStorage.setItem('token', '{token}')")
+        page = context.new_page()
+        page.goto(url)
+        page.wait_for_selector("#graph .box")
+        page.wait_for_timeout(5_000)
+        picture(page, name)
+        context.close()
 
 
 def _on_a_phone_in_the_dark(browser: Browser, url: str, token: str) -> None:
@@ -209,10 +285,14 @@ def _on_a_phone_in_the_dark(browser: Browser, url: str, token: str) -> None:
     page.goto(url)
     page.wait_for_selector("#state:text('RUNNING')")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 27)"
-    for view in ("graph", "tasks", "steps", "commits"):
+    picture(page, "phone")
+    # Upright, and as wide as the screen.
+    across, down = (page.locator("#graph svg").bounding_box()[side] for side in ("width", "height"))
+    assert across <= 390
+    assert down > across
+    for view in ("graph", "curves", "tasks", "steps", "commits"):
         page.click(f"#tab-{view}")
-        page.wait_for_selector(f"#view-{view} :is(table, .waterfall)")
+        page.wait_for_selector(f"#view-{view} :is(table, .waterfall, figure)")
         # What is wider than the screen scrolls within itself.
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
-    picture(page, "phone")
     context.close()

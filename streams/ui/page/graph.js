@@ -51,7 +51,7 @@ export function graph(topology, details) {
   small.addEventListener("change", draw)
   draw()
   const tool = (label, name, onclick) => el("button", {"aria-label": name, title: name, onclick}, label)
-  const drawing = el("div", {}, canvas, el("div", {class: "tools"}, tool("−", "Smaller", () => zoom(1 / 1.4)), tool("+", "Larger", () => zoom(1.4)), tool("Fit", "Fit the window", fit)))
+  const drawing = el("div", {}, el("div", {class: "tools"}, tool("−", "Smaller", () => zoom(1 / 1.4)), tool("+", "Larger", () => zoom(1.4)), tool("Fit", "Fit the window", fit)), canvas)
   return {drawing, update: (...figures) => { last = figures; bands.forEach(one => update(one, ...figures)) }}
 }
 

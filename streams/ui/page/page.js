@@ -108,7 +108,7 @@ async function drawGraph() {
       percent(one.cpu_share), one.live ? "live" : number(one.micro_batch), ago(one.committed, now),
       ...(may ? [el("button", {"data-sub": one.sub_topology, "data-does": one.paused_since ? "resume" : "pause"}, one.paused_since ? "Resume" : "Pause")] : [])])))
   for (const button of document.querySelectorAll("#subs button")) button.onclick = hold
-  show("operators", el("h2", {}, "Operators"), table(["Operator", ">Received/s", ">Forwarded/s", "*>Received", "*>Forwarded", ">CPU, of a core", "*>Dropped", ">Dead letters"],
+  show("operators", el("h2", {}, "Operators"), table(["Operator", ">Received/s", ">Forwarded/s", "*>Received", "*>Forwarded", "*>CPU, of a core", "*>Dropped", ">Dead letters"],
     state.operators.operators.map(one => [one.operator, rate(one.in_per_s) || "–", rate(one.out_per_s) || "–", compact(one.records_in), compact(one.records_out), percent(one.cpu_cores),
       compact(Object.values(one.dropped).reduce((sum, count) => sum + count, 0)), one.dead_letters ? el("strong", {class: "bad"}, compact(one.dead_letters)) : "0"])))
 }
