@@ -142,15 +142,19 @@ def _partitions(points: Sequence[Point]) -> list[dict[str, Any]]:
     """The lags of the partitions that are furthest behind, furthest first."""
     last = points[-1] if points else None
     order = sorted(zip(last.lags, last.places, strict=True), key=lambda one: (-one[0], one[1])) if last else []
+    # Points with the same partitions share the tuple of them.
+    tuples = {id(point.places): point.places for point in points}
+    at = {name: {place: index for index, place in enumerate(places)} for name, places in tuples.items()}
+
+    def lag(point: Point, place: TopicPartition) -> int | None:
+        index = at[id(point.places)].get(place)
+        found = _UNKNOWN if index is None else point.lags[index]
+        return None if found == _UNKNOWN else found
+
     return [
-        {"topic": topic, "partition": number, "lag_records": [_lag(point, (topic, number)) for point in points]}
-        for _, (topic, number) in order[:_SHOWN]
+        {"topic": place[0], "partition": place[1], "lag_records": [lag(point, place) for point in points]}
+        for _, place in order[:_SHOWN]
     ]
-
-
-def _lag(point: Point, place: TopicPartition) -> int | None:
-    lag = point.lags[point.places.index(place)] if place in point.places else _UNKNOWN
-    return None if lag == _UNKNOWN else lag
 
 
 def _per_s(before: int | None, now: int | None, ms: int) -> float | None:

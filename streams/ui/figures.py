@@ -21,7 +21,7 @@ from streams.metrics.application import (
     TaskMetrics,
 )
 from streams.runtime.settings import CPU_NS
-from streams.ui.curves import NO_TROUBLE, POINT_MS, Trouble
+from streams.ui.curves import POINT_MS, Trouble
 from streams.ui.headline import Headline, Throughput, headline
 from streams.ui.history import FollowedRecord, History, StepPoint, SubHistory, Work
 
@@ -50,7 +50,9 @@ def overview(app: ApplicationMetrics, history: History, silent_s: float | None =
         cpu = {name: one.per_s(lambda one: one.cpu_s) or 0.0 for name, one in known.items()}
         trouble = {name: known[name].curve.trouble(app.at_ms, sub) for name, sub in app.sub_topologies.items()}
     paused = history.paused_since_ms()
-    found = headline(app, paces, paused, reduce(Trouble.plus, trouble.values(), NO_TROUBLE), silent_s)
+    found = headline(
+        app, paces, paused, reduce(Trouble.plus, trouble.values(), Trouble(history.letters_found)), silent_s
+    )
     rows = [
         {**_sub(app, name, sub, paces[name], cpu, paused.get(name, paused.get(None))), "lately": asdict(trouble[name])}
         for name, sub in app.sub_topologies.items()

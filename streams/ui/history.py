@@ -358,7 +358,12 @@ def _since(batch: MicroBatchFigures, before: MicroBatchPoint | None, newest: int
 
 
 class History:
-    """The history of one application."""
+    """The history of one application.
+
+    Attributes:
+        letters_found: How many dead letters of the last ten minutes are in Kafka, where the application runs elsewhere and so does
+            not count them here.
+    """
 
     def __init__(self, clock_ms: Callable[[], int] = wall_clock_ms) -> None:
         self._clock_ms = clock_ms
@@ -369,6 +374,7 @@ class History:
         self._dropped: deque[FollowedRecord] = deque(maxlen=_FOLLOWED)
         self._restores: dict[tuple[str, int, str], tuple[int, int]] = {}
         self._paused: dict[str | None, int] = {}
+        self.letters_found = 0
 
     def happened(self, event: Event) -> None:
         """Takes in an event. An `EventListener`."""

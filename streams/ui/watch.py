@@ -21,7 +21,8 @@ from streams.application.markers import newest_marker
 from streams.logs.events import PAUSED, RESUMED, Events
 from streams.metrics.application import StepFigures
 from streams.metrics.recorder import START, MetricsRecorder
-from streams.ui.history import History
+from streams.ui.curves import TROUBLE_MS
+from streams.ui.history import History, wall_clock_ms
 from streams.ui.kafka import KafkaLook
 
 log = logging.getLogger(__name__)
@@ -79,6 +80,18 @@ class KafkaWatch:
         runs = seen_as_running(self._app, self._look.config.client) is not None
         self._recorder.obstacle(DRIVER, None if runs else f"no process runs {self._app}: start it with streams run")
         self._history.sample(self._recorder.snapshot())
+        self._count_letters()
+
+    def _count_letters(self) -> None:
+        """Counts the newest dead letters: markers have no such figure."""
+        try:
+            topics = self._look.dead_letters()["topics"]
+        except StreamsError as error:
+            # Who may not read them sees all else.
+            log.debug("the dead letters of %s cannot be read: %s", self._app, error)
+            return
+        since = wall_clock_ms() - TROUBLE_MS
+        self._history.letters_found = sum(one["written"] >= since for topic in topics for one in topic["letters"])
 
     def _steps(self, sub: str, tasks: int) -> None:
         batches: dict[int, list[CommitMarker]] = defaultdict(list)

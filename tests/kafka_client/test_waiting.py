@@ -278,3 +278,9 @@ def test_who_may_not_grant_rights_is_told_so_without_the_brokers_request(monkeyp
     assert "granting rights to 'User:bob' failed: these credentials may not alter ACLs" in told
     assert told.endswith("Cluster authorization failed]")
     assert "HeapByteBuffer" not in told
+
+
+def test_an_admin_client_of_a_broker_that_is_away_writes_nothing_by_itself(capfd: pytest.CaptureFixture[str]) -> None:
+    with KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=1) as admin, pytest.raises(KafkaClientError):
+        admin.describe_topics(["t"])
+    assert capfd.readouterr().err == ""

@@ -180,7 +180,7 @@ def test_the_page_in_a_browser(browser: Browser, url: str, broker: EmbeddedBroke
     assert not page.is_visible("#details")
 
     # The last records of a topic, from its box.
-    page.locator(".box[aria-label$='orders']").first.click()
+    page.click(".box[aria-label='topic shop.orders']")
     page.click("#details-body button:text('Show its last records')")
     page.locator("#details-body td", has_text="cents").first.wait_for()
     page.keyboard.press("Escape")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from state.errors import KafkaClientError
+from state.kafka.error_mapping import timed_out
 from streams.metrics.application import PartitionMetrics, SubTopologyMetrics, TaskMetrics
 from streams.ui.curves import POINT_MS, POINTS, Curve, Trouble
 from streams.ui.pulse import LATE_S, Pulse
@@ -72,7 +73,7 @@ def test_the_pulse_says_for_how_long_the_brokers_are_silent() -> None:
 
     def ask() -> None:
         if not answers[0]:
-            raise KafkaClientError("away")
+            raise KafkaClientError("away", timed_out("no answer"))
 
     pulse = Pulse(ask, lambda: None, lambda: now[0])
     pulse._looked = 100.0

@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,12 @@ from streams.model.record import ERROR_HEADERS
 from streams.runtime.following import FOLLOWED
 from streams.serve import http as module
 from streams.topology.topology import Topology
+from streams.ui import figures
 from streams.ui.history import History
 from streams.ui.kafka import KafkaLook, groups_of
 from streams.ui.running import check_page, page_of_running
 from streams.ui.server import API, FILES, FOLDER
+from streams.ui.watch import KafkaWatch
 from tests.metrics.made import recorder, step
 
 TOKEN = "a-token-for-the-page"
@@ -151,6 +153,17 @@ def test_while_the_broker_is_away_nothing_is_green_and_the_lag_is_unknown() -> N
     (sub,) = overview["sub_topologies"]
     assert (overview["lag_records"], sub["lag_records"], sub["lag_ms"]) == (None, None, None)
     assert sub["partitions"][0]["lag"] is None
+
+
+def test_dead_letters_of_an_application_that_runs_elsewhere_reach_the_headline(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = int(time.time() * 1000)
+    letters = [{"written": now - 1_000}, {"written": now - 2_000}, {"written": now - 3_600_000}]
+    monkeypatch.setattr(KafkaLook, "dead_letters", lambda look: {"topics": [{"letters": letters}]})
+    with closing(KafkaLook(config(), topology())) as look:
+        made, history = MetricsRecorder("app"), History()
+        KafkaWatch(look, made, history)._count_letters()
+    made.obstacle(START, None)
+    assert figures.overview(made.snapshot(), history)["sentence"].startswith("2 dead letters in the last 10 min")
 
 
 def test_log_lines_are_kept_without_secrets(capfd: pytest.CaptureFixture[str]) -> None:
