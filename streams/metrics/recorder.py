@@ -83,16 +83,19 @@ class MetricsRecorder:
             found = _ended(progress) if late else progress
             self._subs[sub] = replace(known, restores={**known.restores, (task, store): found})
 
-    def opened(self, sub: str, task: int, restore: RestoreFigures | None, moved: bool) -> None:
-        """Takes in what a live task has restored before it could begin, and whether it was on another host before."""
+    def opened(self, sub: str, task: int, restore: RestoreFigures | None, moved: bool, again: bool = False) -> None:
+        """Takes in what a live task has restored before it could begin, and whether it was on another host before.
+
+        `again`: an attempt of it has failed before, which the reports of its steps do not say.
+        """
         with self._lock:
             known = self._subs[sub]
             counters, before = Counters(known.counters), known.tasks.get(task, TaskMetrics())
             counters.add(MOVED, moved)
-            tasks = dict(known.tasks)
             if restore is not None:
                 counters.add(RESTORED_FROM_COPY, restore.copies)
-                tasks[task] = replace(before, restored=before.restored.plus(restore))
+                before = replace(before, restored=before.restored.plus(restore))
+            tasks = {**known.tasks, task: replace(before, failed_attempts=before.failed_attempts + again)}
             self._subs[sub] = replace(known, counters=counters, tasks=tasks)
 
     def step(

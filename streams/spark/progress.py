@@ -171,9 +171,12 @@ class Progress:
                 self.say(f"{self.title}/{sub}: '{node}' processes records one by one, which takes longer: {reason}")
         self._show()
 
-    def opened(self, sub: str, task: int, host: str, restore: RestoreFigures | None) -> None:
-        """Takes in that a live task was opened: its lease may end before its first step, and its restore counts nevertheless."""
-        self.metrics.opened(sub, task, restore, moved=self._task_hosts.moved(sub, task, host, restore))
+    def opened(self, sub: str, task: int, host: str, restore: RestoreFigures | None, again: bool = False) -> None:
+        """Takes in that a live task was opened: its lease may end before its first step, and its restore counts nevertheless.
+
+        `again`: an attempt of the task has failed before.
+        """
+        self.metrics.opened(sub, task, restore, self._task_hosts.moved(sub, task, host, restore), again)
         self._say_moves(sub)
 
     def _say_moves(self, sub: str) -> None:

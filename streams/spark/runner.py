@@ -603,7 +603,9 @@ class StreamsApplication:
             self.events.reported(sub, message["task"], message["events"])
         if "opened" in message:
             done = message["restored"]
-            self.progress.opened(sub, message["task"], message["opened"], done and RestoreFigures(**done))
+            self.progress.opened(
+                sub, message["task"], message["opened"], done and RestoreFigures(**done), again=message["attempt"] > 0
+            )
         if "read" in message and self._run_end is not None:
             self._run_end.hear(sub, message["read"])
         if "positions" in message:

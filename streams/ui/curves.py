@@ -20,7 +20,7 @@ TROUBLE_MS = 600_000
 """How long dead letters and failed attempts are news."""
 _PARTITIONS = 256
 _SHOWN = 32
-"""The most partitions whose lags are answered: those that are furthest behind."""
+"""The lags of this many partitions are answered, of the ones that are furthest behind."""
 _UNKNOWN = -1
 
 Percentiles = tuple[float, ...] | None

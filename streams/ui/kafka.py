@@ -293,9 +293,12 @@ class KafkaLook:
         """The serdes by which the program reads or writes a topic."""
         if self.topology is None:
             return None, None
-        sources = [one for sub in self._application(self.topology).plan.sub_topologies for one in sub.nodes.values()]
-        named = [one for one in sources if isinstance(one, SourceNode) and topic in map(str, one.topics)]
-        node = next(iter([*named, *(one for one in self._sinks() if str(one.topic) == topic)]), None)
+        nodes = [one for sub in self._application(self.topology).plan.sub_topologies for one in sub.nodes.values()]
+        named: list[SourceNode | SinkNode] = [
+            one for one in nodes if isinstance(one, SourceNode) and topic in map(str, one.topics)
+        ]
+        named += [one for one in self._sinks() if str(one.topic) == topic]
+        node = next(iter(named), None)
         return (None, None) if node is None else (node.key_serde, node.value_serde)
 
     # --- Pauses

@@ -77,7 +77,7 @@ def test_a_live_task_that_is_opened_and_never_steps_has_moved_and_restored():
     with progress:
         progress.opened("orders", 0, "a", None)
         progress.opened("orders", 0, "b", read(Action.TAIL, "the replica in var"))
-        progress.opened("orders", 0, "b", None)
+        progress.opened("orders", 0, "b", None, again=True)
         progress.step("orders", 1, [report("b")])
     assert (
         "shop/orders: task 0 moved from a to b: taken over from the replica in var, then 5 changelog records"
@@ -86,3 +86,4 @@ def test_a_live_task_that_is_opened_and_never_steps_has_moved_and_restored():
     orders = progress.subs["orders"]
     assert orders.counters == {"moved": 1, "restored_from_copy": 1}
     assert (orders.tasks[0].restored.copies, orders.tasks[0].restored.records) == (1, 5)
+    assert orders.tasks[0].failed_attempts == 1
