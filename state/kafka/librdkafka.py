@@ -18,6 +18,7 @@ from pathlib import Path
 import confluent_kafka
 
 from state.errors import ClientFailure, KafkaClientError
+from state.kafka.config import QUIET
 from state.machine_code import CLibrary, Signatures
 
 PRODUCER = 0
@@ -74,6 +75,7 @@ _SIGNATURES: Signatures = {
     "conf_set": (c_int, (c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)),
     "conf_destroy": (None, (c_void_p,)),
     "conf_set_dr_msg_cb": (None, (c_void_p, DELIVERY_CALLBACK)),
+    "conf_set_log_cb": (None, (c_void_p, c_void_p)),
     "conf_set_error_cb": (None, (c_void_p, ERROR_CALLBACK)),
     "conf_interceptor_add_on_new": (c_int, (c_void_p, c_char_p, ON_NEW_CALLBACK, c_void_p)),
     "interceptor_add_on_send": (c_int, (c_void_p, c_char_p, c_void_p, c_void_p)),
@@ -153,6 +155,9 @@ class RdKafkaLibrary(CLibrary):
                     f"client property {name!r} is unknown to librdkafka or its value is not allowed; see librdkafka's "
                     f"CONFIGURATION.md for names and ranges"
                 )
+        if properties.get("log_level") == QUIET["log_level"]:
+            # Fatal errors would come to standard error in librdkafka's own form all the same. They are raised, with their text.
+            self.conf_set_log_cb(conf, None)
         return conf
 
     def client(self, kind: int, conf: int) -> int:

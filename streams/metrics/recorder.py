@@ -90,12 +90,13 @@ class MetricsRecorder:
         """
         with self._lock:
             known = self._subs[sub]
-            counters, before = Counters(known.counters), known.tasks.get(task, TaskMetrics())
+            counters, tasks, before = Counters(known.counters), dict(known.tasks), known.tasks.get(task, TaskMetrics())
             counters.add(MOVED, moved)
             if restore is not None:
                 counters.add(RESTORED_FROM_COPY, restore.copies)
-                before = replace(before, restored=before.restored.plus(restore))
-            tasks = {**known.tasks, task: replace(before, failed_attempts=before.failed_attempts + again)}
+                tasks[task] = before = replace(before, restored=before.restored.plus(restore))
+            if again:
+                tasks[task] = replace(before, failed_attempts=before.failed_attempts + 1)
             self._subs[sub] = replace(known, counters=counters, tasks=tasks)
 
     def step(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import pickle
 from collections.abc import Mapping, Sequence
@@ -24,8 +25,9 @@ from state.errors import (
 from state.kafka import connection as rights
 from state.kafka import consumers as group_member
 from state.kafka.admin import KafkaAdmin, TransientRetry, delete_if_possible
-from state.kafka.config import admin_config
+from state.kafka.config import QUIET, admin_config
 from state.kafka.error_mapping import failure_of
+from state.kafka.librdkafka import PRODUCER, RdKafkaLibrary, _candidates
 from state.kafka.topics import TopicInfo
 
 PASSING = [
@@ -284,3 +286,20 @@ def test_an_admin_client_of_a_broker_that_is_away_writes_nothing_by_itself(capfd
     with KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=1) as admin, pytest.raises(KafkaClientError):
         admin.describe_topics(["t"])
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("level", "own_lines"), [(QUIET["log_level"], 0), ("6", 1)])
+def test_a_fatal_error_is_raised_and_not_written_in_a_form_of_its_own(
+    level: str, own_lines: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = next(iter(_candidates()))
+    library, fail = RdKafkaLibrary(path), ctypes.CDLL(str(path)).rd_kafka_test_fatal_error
+    fail.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+    conf = library.configuration({"bootstrap.servers": "127.0.0.1:1", "enable.idempotence": "true", "log_level": level})
+    producer = library.client(PRODUCER, conf)
+    try:
+        fail(producer, KafkaError._FENCED, b"as a test")
+        assert library.fatal_error(producer, None, 0) == KafkaError._FENCED
+    finally:
+        library.destroy_flags(producer, 0)
+    assert ("as a test" in capfd.readouterr().err) == bool(own_lines)

@@ -156,7 +156,7 @@ def test_the_page_in_a_browser(browser: Browser, url: str, broker: EmbeddedBroke
     page.locator(".cpu", has_text=re.compile(r"[1-9]\d* % CPU")).first.wait_for()
     if PICTURES:
         # Pictures show more than the first micro-batches.
-        page.wait_for_timeout(150_000)
+        page.wait_for_timeout(100_000)
     # All of it is in the window.
     drawing = page.locator("#graph svg")
     assert drawing.bounding_box()["width"] <= 1280
@@ -201,7 +201,7 @@ def test_the_page_in_a_browser(browser: Browser, url: str, broker: EmbeddedBroke
     page.keyboard.press("3")
     page.locator("#steps .bar.p50").first.wait_for()
     widths = page.locator("#steps .bar.p50").evaluate_all("bars => bars.map(one => one.clientWidth)")
-    assert sum(widths) > 100
+    assert sum(widths) > 20
     picture(page, "steps")
     page.keyboard.press("4")
     page.wait_for_selector("#commits td.number")
