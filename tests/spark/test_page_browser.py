@@ -1,7 +1,6 @@
 """The page in a real browser, while an application works whose worker is killed and whose broker stands still for a while.
 
-Playwright drives the Chromium of this machine (Debian: `apt-get install chromium`), and downloads none; without one, the test is
-skipped. The pictures in docs/ui.md are made by
+The pictures in docs/ui.md are made by
 
     UI_PICTURES=docs/pictures python -m pytest tests/spark/test_page_browser.py
 """
@@ -10,41 +9,32 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from streams import Joined, JsonSerde, KafkaStreams, Materialized, StreamsBuilder, Topology
 from streams.broker import EmbeddedBroker
+from tests.browser import chromium
 from tests.spark.harness import Harness, Sent
 
 TOKEN = "a-token-for-the-page"
 WAIT_S = 180.0
 PICTURES = os.environ.get("UI_PICTURES")
 KEYS = 40
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    chromium = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if chromium is None:
-        pytest.skip(f"no Chromium on the PATH: looked for {', '.join(CHROMIUM)}")
-    with sync_playwright() as started, closing(_launched(started, chromium)) as found:
+    with chromium() as found:
         yield found
-
-
-def _launched(started: Playwright, chromium: str) -> Browser:
-    # In a container, Chromium's own sandbox has no rights; the page is the only one that it opens.
-    return started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
 
 
 def shop(orders: str, customers: str, revenue: str, rejected: str) -> Topology:

@@ -37,7 +37,8 @@ function chart(title, format, at, lines, events, now, span) {
     say(at.reduce((best, one, index) => Math.abs(one - moment) < Math.abs(at[best] - moment) ? index : best, 0))
   })
   drawing.addEventListener("pointerleave", () => say(at.length - 1))
-  const marks = events.slice(0, 30).map(one => el("span", {class: one.level >= 40 ? "bad" : one.level >= 30 ? "busy" : "quiet", title: one.message}, `${time(one.at)} ${one.event.replaceAll("_", " ")}`))
+  const alike = one => events.filter(other => other.event === one.event && Math.abs(other.at - one.at) < 10000)
+  const marks = events.filter(one => alike(one)[0] === one).slice(0, 30).map(one => el("span", {class: one.level >= 40 ? "bad" : one.level >= 30 ? "busy" : "quiet", title: one.message}, `${time(one.at)} ${one.event.replaceAll("_", " ")}${alike(one).length > 1 ? ` ×${alike(one).length}` : ""}`))
   return el("figure", {}, el("figcaption", {}, el("strong", {}, title), " ", shown), drawing,
     el("p", {class: "axis quiet"}, el("span", {}, time(now - span)), el("span", {}, `most: ${format(most === 1e-9 ? 0 : most) || "0"}`), el("span", {}, time(now))), title.startsWith("Records") && marks.length ? el("p", {class: "marks"}, marks) : null)
 }

@@ -218,7 +218,7 @@ function update(one, overview, operators) {
   const of = new Map(operators.operators.map(found => [found.operator, found]))
   const share = sub?.cpu_share ?? 0, shares = cpuShares(operators)
   one.share.setAttribute("fill-opacity", overview.sub_topologies.length > 1 ? share * 0.3 : 0)
-  one.title.textContent = `${heading(one)}${sub && sub.cpu_share !== null ? ` · ${percent(share)} of the CPU time, ${sub.cpu_cores.toFixed(2)} cores` : ""}`
+  one.title.textContent = `${heading(one)}${sub && sub.cpu_share !== null && !one.upright ? ` · ${percent(share)} of the CPU time, ${sub.cpu_cores.toFixed(2)} cores` : ""}`
   for (const line of one.lines) {
     const speed = of.get(line.fromId)?.out_per_s || of.get(line.toId)?.in_per_s || (of.get(line.fromId)?.in_per_s ?? null)
     line.label.textContent = rate(speed)

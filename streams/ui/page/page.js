@@ -101,7 +101,7 @@ async function drawGraph() {
   state.operators = await ask("operators")
   state.drawn.update(state.overview, state.operators)
   const now = state.overview.at, may = state.overview.may_change
-  show("subs", table(["Sub-topology", ">Records read/s", ">Lag", "*>Lag in time", ">Visible after", "*>CPU", "*>Micro-batch", "*>Last commit", ...(may ? [""] : [])],
+  show("subs", table(["Sub-topology", ">Records read/s", ">Lag", "*>Lag in time", "*>Visible after", "*>CPU", "*>Micro-batch", "*>Last commit", ...(may ? [""] : [])],
     state.overview.sub_topologies.map(one => [one.sub_topology + (one.paused_since ? ` (paused for ${duration(now - one.paused_since)})` : ""),
       compact(one.records_per_s), number(one.lag_records), duration(one.lag_ms),
       one.visible_after_p50_ms === null ? "–" : `${one.live ? "≤ " : ""}${duration(one.visible_after_p50_ms)} / ${duration(one.visible_after_p99_ms)}`,
