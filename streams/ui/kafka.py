@@ -361,7 +361,8 @@ def _shown(topic: str, serde: Serde[Any] | None, data: bytes | None, headers: He
     if data is None or serde is None:
         return None if data is None else _text(data)
     try:
-        return shown_json(shown(serde.deserialize(topic, data, headers))).decode()
+        found = shown(serde.deserialize(topic, data, headers))
+        return found if isinstance(found, str) else shown_json(found).decode()
     except Exception:
         # A serde of the user's; and a record that it cannot read is just what somebody wants to see.
         return _text(data)

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from streams import StreamsBuilder
+from state.kafka.topics import TopicInfo, TopicPartition
+from streams import Int64Serde, StreamsBuilder, StringSerde
 from streams.application.dead_letters import Letter
 from streams.config import StreamsConfig, load_config
 from streams.config.settings import Address
@@ -26,7 +27,7 @@ from streams.model.record import ERROR_HEADERS
 from streams.runtime.following import FOLLOWED
 from streams.serve import http as module
 from streams.topology.topology import Topology
-from streams.ui import figures
+from streams.ui import figures, kafka
 from streams.ui.history import History
 from streams.ui.kafka import KafkaLook, groups_of
 from streams.ui.running import check_page, page_of_running
@@ -193,6 +194,40 @@ def test_pauses_need_a_token_and_say_what_is_wrong(monkeypatch: pytest.MonkeyPat
         assert get(f"{url}api/v1/pause", TOKEN, data=b'{"sub_topology": "orders"}') == (200, {"paused": {}})
         assert get(f"{url}api/v1/resume", TOKEN, data=b"{}")[0] == 200
     assert asked == [("orders", False), (None, True)]
+
+
+def test_the_last_records_of_a_topic_are_shown_as_its_serdes_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Admin:
+        @staticmethod
+        def close() -> None: ...
+
+        def describe_topics(self, names: list[str]) -> dict[str, TopicInfo]:
+            return {name: TopicInfo("id", 2) for name in names}
+
+        def begin_offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+            return dict.fromkeys(places, 0)
+
+        def end_offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+            return {place: 100 * place[1] for place in places}
+
+    def read(log: object, place: TopicPartition, start: int, end: int) -> Iterator[Letter]:
+        yield from (Letter(place, at, at, b"ann", (at).to_bytes(8, "big"), ()) for at in range(start, end))
+        yield Letter(place, end, end, b"ann", b"not a number", ())
+
+    monkeypatch.setattr(kafka, "letters_of", read)
+    with closing(KafkaLook(config(), None)) as look:
+        monkeypatch.setattr(look, "_admin", Admin)
+        monkeypatch.setattr(look, "_topics", lambda: {"counts"})
+        monkeypatch.setattr(look, "_serdes", lambda topic: (StringSerde(), Int64Serde()))
+        found = look.last_records("counts")["records"]
+        with pytest.raises(ConfigError, match="app neither reads nor writes a topic 'elsewhere'"):
+            look.last_records("elsewhere")
+    # What a serde cannot read is shown as its bytes: that is the record somebody looks for.
+    assert [(one["position"], one["key"], one["value"]) for one in found[:2]] == [
+        ("counts-1@100", "ann", "not a number"),
+        ("counts-1@99", "ann", "99"),
+    ]
+    assert len(found) == 20
 
 
 def test_dead_letters_of_one_error_are_one_group() -> None:
