@@ -253,7 +253,7 @@ def _step(
 
     known = state.getOption
     copy = MarkerCopy(bytes(known[0]), int(known[1])) if known else None
-    rows = chain.from_iterable(frame.itertuples(index=False) for frame in frames)
+    rows: Iterator[Any] = chain.from_iterable(frame.itertuples(index=False) for frame in frames)
     # Fencing waits for the broker while decoding the rows uses the processor, so both run at once.
     step.start_fencing(copy)
     try:
