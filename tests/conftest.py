@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import is_hypothesis_test
 
 from state import secrets
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicSpec
 from streams.broker import EmbeddedBroker, fetch_jars
+from tests import budget
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,25 +25,25 @@ if TYPE_CHECKING:
 _MARKERS_OF_FIXTURES = {"broker": "kafka", "spark": "spark"}
 _START_TIMEOUT_S = 240.0
 
-# Always the same examples, so that a run that passes passes again; and no clocks, for a busy machine is no failure.
-settings.register_profile(
-    "tests",
-    deadline=None,
-    derandomize=True,
-    database=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile("tests")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--long` is what `make test-long` gives."""
-    parser.addoption("--long", action="store_true", help="run the tests marked `long`, and no others")
+    parser.addoption(
+        "--long", action="store_true", help="run the tests marked `long`, and properties with all examples"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Decides how much properties search, which they ask when they are collected."""
+    if config.getoption("--long"):
+        budget.search_all()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks each test by the fixtures it uses, directly or through others; leaves out the long ones, or all others."""
+    """Marks each test by the fixtures it uses, directly or through others; leaves out the long ones, or all but these.
+
+    Properties are in both, for a longer run searches more.
+    """
     for item in items:
         for fixture, marker in _MARKERS_OF_FIXTURES.items():
             if fixture in getattr(item, "fixturenames", ()):
@@ -51,7 +52,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out: list[pytest.Item] = []
     for item in items:
         is_long = item.get_closest_marker("long") is not None
-        (chosen if is_long is config.getoption("--long") else left_out).append(item)
+        is_property = is_hypothesis_test(getattr(item, "obj", None))
+        wanted = is_long or is_property if config.getoption("--long") else not is_long
+        (chosen if wanted else left_out).append(item)
     config.hook.pytest_deselected(items=left_out)
     items[:] = chosen
 

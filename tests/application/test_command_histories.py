@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from state.commit.step import CommitStep
@@ -20,8 +20,8 @@ from streams import Materialized, Processor, Retry, StreamsBuilder
 from streams.application.adopt import carry_out, plan_moves
 from streams.application.reset import Wanted, plan_reset, reset, start_positions
 from streams.errors import ConfigError, RescaleError
+from tests.budget import up_to
 from tests.doctor.world import APP, World
-from tests.properties.runs import examples
 from tests.rescale.test_refusals import adopt, rescale
 from tests.simulation.spark import QueryFailed
 
@@ -168,7 +168,7 @@ commands = st.one_of(
 seen: Counter[str] = Counter()
 
 
-@settings(examples, deadline=None, phases=[Phase.generate])
+@up_to(20, phases=[Phase.generate])
 @given(steps=st.lists(st.one_of(fed, runs, commands, commands), min_size=6, max_size=16))
 def _check(steps: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

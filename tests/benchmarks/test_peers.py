@@ -21,6 +21,7 @@ from benchmarks.workloads.base import CLOSING_MS
 from benchmarks.workloads.catalogue import WORKLOADS
 from streams.broker import JarsMissingError
 from streams.broker.jars import class_path
+from tests.budget import seeds
 
 PEERS = Path(environments.__file__).parent
 DESCRIPTIONS = sorted(PEERS.glob("*/peer.json"))
@@ -171,7 +172,7 @@ def mean(values: list[float]) -> dict[str, Any]:
     return {"count": len(values), "mean": sum(values) / len(values)}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(range(20)))
 def test_sessions_by_hand_equal_sessions_of_all_records_at_once(seed: int) -> None:
     batches = list(steps(seed))
     groups: list[list[tuple[int, float]]] = []
@@ -184,7 +185,7 @@ def test_sessions_by_hand_equal_sessions_of_all_records_at_once(seed: int) -> No
     assert table(run(keyed.sessions, batches)) == expected
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(range(20)))
 def test_sliding_windows_by_hand_equal_all_windows_of_all_records(seed: int) -> None:
     batches = list(steps(seed))
     rows = [row for batch in batches for row in batch]
@@ -198,7 +199,7 @@ def test_sliding_windows_by_hand_equal_all_windows_of_all_records(seed: int) -> 
     assert table(run(keyed.sliding, batches)) == expected
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(range(20)))
 def test_tumbling_windows_by_hand_equal_windows_of_all_records(seed: int) -> None:
     batches = list(steps(seed))
     windows: dict[int, list[float]] = {}
@@ -209,7 +210,7 @@ def test_tumbling_windows_by_hand_equal_windows_of_all_records(seed: int) -> Non
 
 
 @pytest.mark.parametrize("outer", [False, True])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(range(20)))
 def test_joins_by_hand_equal_the_join_of_all_records(seed: int, outer: bool) -> None:
     randomness = random.Random(seed)
     batches = [[(ms, randomness.choice(["left", "right"])) for ms, _ in batch] for batch in steps(seed)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from state.changelog import commits_topic
@@ -24,6 +24,7 @@ from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
 from streams.testing.simulation.kafka import SimulatedKafka
 from streams.topology.graph.nodes import Ingest
+from tests.budget import up_to
 
 TASKS, TOPIC, FOLDER = 3, "app-rows-repartition", "rows-ingest"
 INGEST = Ingest("rows", TASKS, lambda spark: None, ("k",), StringSerde(), JsonSerde())
@@ -110,7 +111,7 @@ START = st.tuples(st.integers(1, 3), st.integers(0, ENDS_AT), st.integers(0, 4),
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@up_to(60)
 @given(st.lists(START, max_size=8))
 def test_any_history_ends_with_each_row_once(history: list[tuple[int, int, int, str]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

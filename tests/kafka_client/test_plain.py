@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state import errors, numba_functions
@@ -61,7 +61,6 @@ def test_murmur2_equals_javas(key: bytes, expected: int) -> None:
     assert murmur2(key) == expected
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.binary(max_size=40), max_size=30), st.integers(1, 1000), st.integers(0, 5))
 def test_compiled_partitioner_equals_its_twin(keys: list[bytes | None], partitions: int, skipped: int) -> None:
     expected = [partition_for_key(key, partitions) for key in keys]

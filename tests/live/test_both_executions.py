@@ -28,6 +28,7 @@ from streams.topology.plan import build_plan
 from streams.topology.topology import Topology
 from streams.topology.ways import why_not_live
 from tests.both_ways import Fed, _headers, played
+from tests.budget import seeds
 from tests.live.test_task import APP, World
 from tests.properties.test_random_topologies import Program
 from tests.runtime.test_records_together import feed
@@ -74,7 +75,7 @@ def compare(topology: Topology, seed: int) -> dict[str, Rows]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 240, 60))
+@pytest.mark.parametrize("first", seeds(range(0, 240, 60)))
 def test_random_programs(first: int) -> None:
     played_live = 0
     for seed in range(first, first + 60):
@@ -124,7 +125,7 @@ def closed() -> Topology:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", seeds(range(15)))
 @pytest.mark.parametrize("topology", [punctuated, closed])
 def test_calls_and_windows_that_stream_time_makes_due(topology: Callable[[], Topology], seed: int) -> None:
     assert compare(topology(), seed)["out"]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state.columns import RecordColumns
@@ -50,6 +50,7 @@ from streams.source.offsets import OffsetRange, SourceOffsets, TopicOffsets
 from streams.source.partition_times import PartitionTimes
 from streams.testing.simulation import SimulatedKafka
 from streams.topology.topology import Topology
+from tests.budget import up_to
 from tests.live.test_task import World
 
 FAR_AHEAD = 7_258_118_400_000
@@ -84,7 +85,7 @@ arrivals = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 4
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@up_to(50)
 @given(written, written, written, arrivals, st.integers(1, 6))
 def test_the_order_is_that_of_event_times_whatever_arrives_first(
     a: list[Any], b: list[Any], c: list[Any], moves: list[tuple[str, int]], most: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from random import Random
@@ -11,17 +10,15 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import orjson
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from state.headers import decode_headers
 from streams import JsonSerde, StreamsBuilder, StringSerde
 from streams.testing import TopologyTestDriver
 from streams.topology.plan import plan_alone
+from tests.budget import up_to
 
-# A wider search, and another one each time: STREAMS_PROPERTY_EXAMPLES=2000.
-_ASKED = os.environ.get("STREAMS_PROPERTY_EXAMPLES")
-examples = settings(max_examples=int(_ASKED) if _ASKED else 40, derandomize=_ASKED is None, deadline=None)
+examples = up_to(40)
 
 KINDS = ["count", "sum", "min", "max", "mean", "first", "last"]
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import (
@@ -178,7 +178,6 @@ def after(function, *arguments):
         return str(error)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(KINDS), st.data(), st.lists(numbers, max_size=4))
 def test_accumulate_equals_its_twin(kind, data, before):
     cells = numbers | (st.none() if kind in ADDED else anything)
@@ -193,7 +192,6 @@ def test_accumulate_equals_its_twin(kind, data, before):
     )
 
 
-@settings(deadline=None)
 @given(st.data(), st.lists(numbers, max_size=4), st.booleans())
 def test_few_rows_are_added_and_written_as_many_are(data, before, bare):
     """One by one as objects, and as arrays of numbers and texts: the same bytes for the store and for the sink."""

@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.errors import StreamsError
@@ -20,6 +20,7 @@ from streams.model.expressions import Expression, col, lit, when
 from streams.operators.aggregate.column_rows import cell
 from streams.operators.expressions import Frame, computed, true_rows
 from streams.runtime.reader.json_fields import read_fields
+from tests.budget import up_to
 
 EDGES = [0, 1, -1, 2, 3, 7, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63), 2**63, 2**64 - 1]
 FLOATS = [0.0, -0.0, 0.1, 1.8, -2.5, 1e16, 9007199254740993.0, 1e308, -1e308, 5e-324, 3.0]
@@ -123,14 +124,14 @@ expressions = st.recursive(leaves, larger, max_leaves=5)
 
 @pytest.mark.slow
 @given(expressions, st.lists(values, min_size=0, max_size=12))
-@settings(max_examples=600)
+@up_to(600)
 def test_columns_and_records_give_the_same(expression: Expression, given_values: list[Any]) -> None:
     assert on_columns(expression, given_values) == by_record(expression, given_values)
 
 
 @pytest.mark.slow
 @given(expressions, st.lists(values, min_size=0, max_size=12))
-@settings(max_examples=200)
+@up_to(200)
 def test_columns_and_records_pass_the_same_filter(expression: Expression, given_values: list[Any]) -> None:
     rows, frame = loaded(expression, given_values)
     failed: dict[int, Exception] = {}

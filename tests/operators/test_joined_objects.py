@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import JoinWindows, Materialized, StreamsBuilder, col, fields, lit
@@ -22,6 +22,7 @@ from streams.operators.join.stream_join import PairStep, StreamSelfJoin, StreamS
 from streams.operators.join.stream_table_join import StreamTableJoin
 from streams.serdes.json import JsonSerde
 from tests.both_ways import Fed, check_both_ways, counted, played
+from tests.budget import up_to
 from tests.operators.join_inputs import KINDS, PARTITIONS, feed, windows
 
 NAMES = ("n", "v", "a", "", 'q"', "é", "n\n", "nn")
@@ -94,7 +95,7 @@ def selections(draw: Any) -> JoinedFields:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@up_to(300)
 @given(selections(), OBJECTS | VALUES, OBJECTS | VALUES, st.booleans())
 def test_objects_equal_those_of_the_definition(selected: JoinedFields, left: Any, right: Any, certain: bool) -> None:
     """For any JSON that orjson has written; `certain` values are not looked at before."""
@@ -134,7 +135,7 @@ def program(kind: str, windows: JoinWindows, selected: Any, *, itself: bool = Fa
 
 
 @pytest.mark.slow
-@settings(max_examples=10, deadline=None)
+@up_to(10)
 @given(
     st.sampled_from(KINDS),
     windows(),
@@ -153,7 +154,7 @@ def test_joins_by_bytes_equal_joins_by_objects(kind, windows, seed, selected, mo
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@up_to(15)
 @given(
     st.sampled_from(KINDS),
     windows(),

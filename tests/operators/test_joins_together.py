@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state.restore import task_stores
@@ -17,6 +17,7 @@ from streams import Consumed, JoinWindows, JsonSerde, Produced, StreamJoined, St
 from streams.model.ownership import only_reads
 from streams.operators.join.stream_join import StreamStreamJoin
 from tests.both_ways import Fed, check_both_ways, counted
+from tests.budget import up_to
 from tests.operators.join_inputs import KINDS, PARTITIONS, VALUES, both, feed, refuses, windows
 
 
@@ -45,7 +46,7 @@ def check(topology: Any, steps: list[list[Fed]], restarts: tuple[int, ...] = (),
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@up_to(15)
 @given(
     st.sampled_from(KINDS),
     windows(),
@@ -63,7 +64,7 @@ def test_strict_joins(kind, windows, seed, tasks, restarts, far) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None)
+@up_to(12)
 @given(
     st.sampled_from(KINDS),
     windows(),

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import JoinWindows, StreamsBuilder
@@ -17,11 +17,12 @@ from streams.operators.join.join_all import StreamJoinAll
 from streams.operators.join.stream_join import StreamSelfJoin
 from streams.testing import TopologyTestDriver
 from tests.both_ways import check_both_ways, counted
+from tests.budget import up_to
 from tests.operators.join_inputs import KINDS, PARTITIONS, both, feed, in_a_list, refuses, windows
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@up_to(15)
 @given(
     st.sampled_from(KINDS),
     windows(),
@@ -74,7 +75,7 @@ def merge_of_all(values: Any) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None)
+@up_to(12)
 @given(
     st.integers(0, 20),
     st.sampled_from((0, 3, 60)),
@@ -120,7 +121,7 @@ def test_a_joiner_of_all_that_changes_its_arguments() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=10, deadline=None)
+@up_to(10)
 @given(
     st.booleans(),
     st.integers(0, 60),

@@ -1,11 +1,12 @@
 """What Kafka Streams lacks: deduplicate, as-of joins of streams, tables whose rows expire."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streams import Joined, Materialized, StreamJoined, StreamsBuilder, TopologyError
 from streams.testing import TopologyTestDriver
+from tests.budget import up_to
 
 marks = st.sampled_from(["", "", "step", "restart"])
 keys = st.sampled_from(["a", "b", None])
@@ -27,7 +28,7 @@ def piped(topology, rows, end=None):
         return [(r.key, r.value, r.timestamp) for r in found], dropped
 
 
-@settings(max_examples=40, deadline=None)
+@up_to(40)
 @given(
     st.lists(st.tuples(st.just("in"), keys, st.integers(0, 3), st.integers(0, 40), marks), max_size=30),
     st.integers(0, 50),
@@ -50,7 +51,7 @@ def test_deduplicate(rows, grace, by_value):
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@up_to(40)
 @given(
     st.lists(
         st.tuples(
@@ -86,7 +87,7 @@ def test_as_of_join(rows, grace, left_join):
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@up_to(40)
 @given(
     st.lists(
         st.tuples(st.just("in"), keys, st.one_of(st.none(), st.integers(0, 9)), st.integers(0, 80), marks), max_size=30

@@ -12,13 +12,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, TimeWindows, TopologyError
 from streams.errors import RecordError
 from streams.model.scores import inverted, order_bytes, ordered, score_of
 from streams.testing import TopologyTestDriver
+from tests.budget import up_to
 
 scores = st.one_of(st.none(), st.integers(-3, 3), st.floats(-3, 3, allow_nan=False))
 
@@ -114,7 +115,7 @@ def best(values: Sequence[Task], by: Any, largest: bool) -> list[Task]:
 
 
 @pytest.mark.parametrize("by", BY)
-@settings(max_examples=8, deadline=None)
+@up_to(8)
 @given(
     found=st.lists(st.tuples(tasks, st.sampled_from(["", "restart", "together"])), max_size=8),
     largest=st.booleans(),
@@ -144,7 +145,7 @@ def test_of_a_stream_of_typed_values(by, found, largest, caching):
 
 
 @pytest.mark.parametrize("by", BY)
-@settings(max_examples=8, deadline=None)
+@up_to(8)
 @given(
     rows=st.lists(st.tuples(st.sampled_from("abcd"), st.none() | tasks, st.booleans()), max_size=10),
     largest=st.booleans(),
@@ -167,7 +168,7 @@ def test_of_a_table_of_typed_values(by, rows, largest):
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
+@up_to(50)
 @given(
     st.lists(
         st.tuples(st.integers(0, 6), st.one_of(st.none(), st.tuples(st.sampled_from("gh"), scores)), st.booleans()),

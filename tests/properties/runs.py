@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from streams import StreamsBuilder, Windowed
 from streams.testing import TopologyTestDriver
+from tests.budget import up_to
 from tests.properties.model import Entry
 
 FAR = 1_000_000
 FLUSH = tuple(f"~{number}" for number in range(12))
 
-# A wider search, and another one each time: STREAMS_PROPERTY_EXAMPLES=2000.
-_ASKED = os.environ.get("STREAMS_PROPERTY_EXAMPLES")
-examples = settings(max_examples=int(_ASKED) if _ASKED else 20, derandomize=_ASKED is None)
-some = settings(examples, max_examples=max(8, examples.max_examples // 2))
+examples = up_to(20)
+some = up_to(10)
 """For a law that holds for many kinds of programs: each kind is another test, and most of what they run is the same code."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state.kafka.key_hash import partition_for_key
@@ -36,6 +36,7 @@ from streams.errors import RescaleError
 from streams.runtime.reader import source_reader
 from streams.testing import TopologyTestDriver
 from streams.topology.topology import Topology
+from tests.budget import up_to
 
 J = JsonSerde()
 KEYS: list[Any] = [
@@ -126,7 +127,7 @@ EVERYTHING = everything()
 
 
 @given(notations(), notations(), st.sampled_from([1, 2, 4]))
-@settings(max_examples=15, deadline=None)
+@up_to(15)
 def test_random_notations_give_the_bytes_of_one_notation(
     sent: list[tuple[int, bytes]], users: list[tuple[int, bytes]], tasks: int
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import (
@@ -31,6 +31,7 @@ from streams.serdes.json_text import dumps
 from streams.topology.plan import build_plan
 from streams.topology.planning.column_head import ColumnHead
 from tests.both_ways import Fed, Seen, played
+from tests.budget import up_to
 
 windows = TimeWindows.of_size_and_grace(10, 5)
 scalars = (
@@ -159,7 +160,7 @@ def program(head: Callable[[KStream], KStream], tail: Callable[[KGroupedStream],
 @pytest.mark.parametrize("tail", [both, sessions, sliding])
 @pytest.mark.parametrize("head", HEADS)
 @given(given_steps=steps)
-@settings(max_examples=6)
+@up_to(6)
 def test_both_ways_leave_the_same_behind(
     head: Callable[[KStream], KStream], tail: Callable[[KGroupedStream], None], given_steps: Any
 ) -> None:
@@ -167,21 +168,21 @@ def test_both_ways_leave_the_same_behind(
 
 
 @given(given_steps=steps)
-@settings(max_examples=20)
+@up_to(20)
 def test_both_ways_skip_the_same_records(given_steps: Any) -> None:
     check_both_ways(program(extended, both), fed(given_steps), deserialization="skip", processing="skip")
 
 
 @pytest.mark.parametrize("head", HEADS)
 @given(given_steps=steps)
-@settings(max_examples=8)
+@up_to(8)
 def test_both_ways_fail_at_the_same_record(head: Callable[[KStream], KStream], given_steps: Any) -> None:
     check_both_ways(program(head, plain), fed(given_steps))
 
 
 @pytest.mark.slow
 @given(given_steps=steps)
-@settings(max_examples=30)
+@up_to(30)
 def test_branches_of_columns_share_what_is_above_them(given_steps: Any) -> None:
     builder = StreamsBuilder()
     time = timestamp_field(col("a") * 3 - col("b"))

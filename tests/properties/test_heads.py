@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state.columns import RecordColumns
@@ -21,6 +21,7 @@ from streams.runtime.settings import TaskSettings
 from streams.runtime.values import load_value
 from streams.topology.graph import ProcessorNode
 from streams.topology.plan import SubTopology, build_plan
+from tests.budget import up_to
 
 COUNT = 12
 
@@ -98,7 +99,7 @@ class _Context:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@up_to(60)
 @given(st.integers(0, 10**9), st.integers(1, COUNT))
 def test_rows_of_a_record_are_in_depth_first_order(seed: int, size: int) -> None:
     sub = program(random.Random(seed))

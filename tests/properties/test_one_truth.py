@@ -33,6 +33,7 @@ from streams.topology.plan import build_plan
 from streams.topology.topology import Topology
 from streams.topology.ways import why_not_live
 from tests.both_ways import Fed
+from tests.budget import seeds
 from tests.live.test_both_executions import live
 from tests.live.test_task import APP
 
@@ -229,7 +230,7 @@ def table_of(updates: Iterable[tuple[bytes | None, bytes | None]]) -> dict[bytes
     return {key: value for key, value in dict(updates).items() if value is not None}
 
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
+@pytest.mark.parametrize("first", seeds(range(0, 40, 10)))
 def test_the_same_tables_whatever_the_steps_tasks_stores_and_execution(first: int) -> None:
     played_live = 0
     for seed in range(first, first + 10):

@@ -30,6 +30,7 @@ from streams import (
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import KTable
 from tests.both_ways import check_both_ways, takes_batches
+from tests.budget import seeds
 from tests.runtime.test_records_together import feed
 
 AnyStream: TypeAlias = "KStream[Any, Any]"
@@ -198,7 +199,7 @@ STEPS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(range(60)))
 def test_unit_by_unit(seed: int) -> None:
     program = Program(seed)
     steps = feed(seed, topics=("left", "right"))

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import (
@@ -29,6 +29,7 @@ from streams import (
     col,
 )
 from streams.testing import TopologyTestDriver
+from tests.budget import up_to
 
 SHAPES: dict[str, Any] = {
     "over all time": lambda grouped: grouped,
@@ -92,7 +93,7 @@ def played(shape: str, way: Way, records: Sequence[tuple[str, Any, int]], kinds:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@settings(max_examples=10, deadline=None)
+@up_to(10)
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from((*VALUES, *FUNCTIONS)), st.integers(0, 40)), max_size=10),
     st.sampled_from(KINDS),

@@ -8,16 +8,15 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import BufferConfig, Materialized, StreamsBuilder, Suppressed, TimeWindows
 from streams.errors import SuppressBufferFullError
 from streams.testing import TopologyTestDriver
-from tests.properties.runs import examples, place
+from tests.properties.runs import place, some
 
 SIZE, GRACE = 10, 4
-some = settings(examples, max_examples=max(10, examples.max_examples // 2))
 
 
 @dataclass(frozen=True)

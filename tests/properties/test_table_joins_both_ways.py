@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde
 from tests.both_ways import Fed, check_both_ways
+from tests.budget import up_to
 from tests.properties.runs import examples
 
 SIDES = ("left", "right")
@@ -51,13 +52,12 @@ def check(builder: StreamsBuilder, fed: list[list[Fed]], restarts: list[int], po
     check_both_ways(builder.build(), fed, restarts=restarts, **how, **dead)
 
 
-twice_as_many = settings(examples, max_examples=2 * examples.max_examples)
 POLICIES = st.sampled_from(("skip", "dlq", "fail"))
 MODES = st.sampled_from(("strict", "compat"))
 
 
 @pytest.mark.slow
-@twice_as_many
+@up_to(40)
 @given(
     kind=st.sampled_from(("join", "left_join", "outer_join")),
     caching=st.tuples(st.booleans(), st.booleans()),

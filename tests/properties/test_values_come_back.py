@@ -21,7 +21,7 @@ import msgspec
 import pydantic
 import pytest
 import typing_extensions
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from streams import (
@@ -46,10 +46,9 @@ from streams import (
     serde_for,
 )
 from streams.serdes.base import Serde, comes_back, kept
+from tests.budget import up_to
 
-CHECKED = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+CHECKED = up_to(150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 class Colour(Enum):
@@ -232,7 +231,7 @@ def test_values_of_plain_types_are_never_refused(kind: Any) -> None:
     serde = JsonSerde(Holds)
     of = LEAVES[kind]
 
-    @settings(max_examples=40, deadline=None)
+    @up_to(40)
     @given(st.builds(Holds, of, st.lists(of, max_size=3), st.none() | of))
     def check(value: Any) -> None:
         assert comes_back_or_raises(serde, value)
@@ -265,7 +264,7 @@ def entries(serde: Serde[Any]) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("serde", SERDES, ids=repr)
 def test_values_of_plain_serdes_come_back_or_are_refused(serde: Serde[Any]) -> None:
-    @settings(max_examples=60, deadline=None)
+    @up_to(60)
     @given(entries(serde))
     def check(value: Any) -> None:
         if value == value:  # a NaN is equal to none

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state.commit.marker import read_last_marker
@@ -22,8 +22,9 @@ from streams.testing import TopologyTestDriver
 from streams.testing.query import rescaler_of
 from streams.testing.simulation import Crash, Fate, RequestEvent, SimulatedKafka
 from streams.testing.simulation.kafka import NothingHappens
+from tests.budget import up_to
 from tests.properties.model import Entry
-from tests.properties.runs import FAR, Feed, bag, examples, feeds, place, sequences
+from tests.properties.runs import FAR, Feed, bag, feeds, place, sequences
 from tests.rescale import programs
 from tests.rescale.programs import BY_TIME, BY_UPDATE, COALESCING, DISORDER, LEFT, RIGHT, SIDES
 
@@ -234,7 +235,7 @@ def test_without_order_they_come_back_when_they_are_due(rescales: dict[int, int]
 
 # --- Random histories with rescales in between have the results of the same history without: for all kinds of state.
 
-few = settings(examples, max_examples=max(2, examples.max_examples // 10), suppress_health_check=[HealthCheck.too_slow])
+few = up_to(2)
 FLUSH = tuple(f"~{number}" for number in range(40))
 """Keys for each of up to seven tasks."""
 FEED_KEYS = ("a", "b", "c", "d", "e", "f")

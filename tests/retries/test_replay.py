@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -32,6 +31,7 @@ from streams.errors import ConfigError
 from streams.runtime.handlers import OUTSIDE, error_headers
 from streams.testing import TopologyTestDriver
 from streams.testing.simulation import Crash, Fate, SimulatedKafka
+from tests.budget import up_to
 
 
 class CrashAt:
@@ -236,7 +236,7 @@ class Replays(RuleBasedStateMachine):
         raise Crash
 
 
-Replays.TestCase.settings = settings(max_examples=60, stateful_step_count=12, deadline=None)
+Replays.TestCase.settings = up_to(60, stateful_step_count=12)
 TestReplays = Replays.TestCase
 
 

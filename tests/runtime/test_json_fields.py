@@ -7,7 +7,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.errors import NoFieldsError
@@ -15,6 +15,7 @@ from streams.model.record import pick
 from streams.operators.aggregate.column_rows import cell
 from streams.runtime.reader.json_fields import read_fields
 from streams.serdes.json_text import dumps, loads
+from tests.budget import up_to
 
 PATHS = ("a", "bb", "long name", "é", "a.0", "a.2", "bb.1")
 
@@ -57,7 +58,7 @@ def check(texts):
             assert same(cell(column, row), None if without_fields else pick(value, path)), (text, path)
 
 
-@settings(deadline=None, max_examples=150)
+@up_to(150)
 @given(st.lists(st.one_of(objects, anything), max_size=6), st.booleans(), st.booleans())
 def test_valid_json(values, spaces, ascii_only):
     texts = [
@@ -67,13 +68,13 @@ def test_valid_json(values, spaces, ascii_only):
     check([text.encode("utf-8", "replace") for text in texts])
 
 
-@settings(deadline=None, max_examples=150)
+@up_to(150)
 @given(number_texts)
 def test_numbers(text):
     check([b'{"a":' + text.encode() + b"}", b'{"a":' + text.encode() + b',"bb":1}'])
 
 
-@settings(deadline=None, max_examples=200)
+@up_to(200)
 @given(objects, st.integers(0, 200), st.binary(max_size=2), st.integers(0, 2))
 def test_damaged_json(value, at, noise, cut):
     text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")

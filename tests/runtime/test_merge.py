@@ -1,7 +1,7 @@
 """The merge kernel against its definition."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.runtime.task.input import merge_order
@@ -14,7 +14,6 @@ rows = st.lists(
 )
 
 
-@settings(deadline=None)  # the first call compiles
 @given(rows, st.booleans())
 def test_kernel_equals_twin(rows, presorted):
     if presorted:

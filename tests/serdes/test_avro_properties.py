@@ -10,11 +10,12 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from streams import AvroSerde, SchemaRegistry, SerdeError
 from streams.serdes.avro.values import AvroFixed, AvroRecord, AvroSymbol
+from tests.budget import up_to
 from tests.serdes.registry_server import running
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -203,9 +204,8 @@ def registry() -> Iterator[SchemaRegistry]:
         yield SchemaRegistry(fake.url, {"max.retries": 0})
 
 
-USUAL = settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+ADMITTED = [HealthCheck.too_slow, HealthCheck.data_too_large]
+USUAL = up_to(120, suppress_health_check=ADMITTED)
 
 
 @USUAL
@@ -236,7 +236,7 @@ def test_what_was_read_is_written_as_it_was(registry: SchemaRegistry, data: st.D
 
 
 @pytest.mark.parametrize("name", sorted(NEAR))
-@settings(USUAL, max_examples=60)
+@up_to(60, suppress_health_check=ADMITTED)
 @given(st.data())
 def test_what_a_type_nearly_has_is_kept_exactly_or_refused(
     registry: SchemaRegistry, name: str, data: st.DataObject

@@ -9,7 +9,7 @@ from datetime import timedelta
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streams import (
@@ -25,6 +25,7 @@ from streams import (
 )
 from streams.serdes.base import check_serde
 from streams.serdes.json_scan import normal_json
+from tests.budget import up_to
 
 
 class WithoutHeaders:
@@ -147,7 +148,7 @@ def written_anew(text: bytes) -> bytes | None:
     return None if value is None else orjson.dumps(value)
 
 
-@settings(max_examples=500)
+@up_to(500)
 @given(st.one_of(st.lists(st.sampled_from(PIECES), max_size=12).map("".join), NUMBERS, st.text()))
 @example("1e5")
 @example('{"a":1,"b":2,"a":3}')
@@ -161,7 +162,7 @@ def test_what_is_normal_is_what_orjson_writes(text: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@up_to(300)
 @given(OBJECTS)
 def test_written_values_are_left_as_they_are_or_uncertain(value: object) -> None:
     try:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
@@ -48,6 +48,7 @@ from streams.serve.app import Api
 from streams.serve.client import StoreClient
 from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
+from tests.budget import up_to
 from tests.serve.test_at_once import serving
 
 
@@ -348,7 +349,7 @@ OF_SERDES: list[tuple[Serde[Any], st.SearchStrategy[Any]]] = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@up_to(300)
 @given(st.sampled_from(OF_SERDES).flatmap(lambda of: st.tuples(st.just(of[0]), of[1])))
 def test_bytes_come_back_from_what_is_shown_of_them(of: tuple[Serde[Any], Any]) -> None:
     serde, value = of

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from streams.config.settings import Address
@@ -22,10 +22,11 @@ from streams.serve.http import HttpThread, listening
 from streams.serve.requests import Limits, SqlLimits
 from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
+from tests.budget import up_to
 from tests.serve.test_reading import NAMES, build, click
 
 QUICK = ConnectionLimits(head_s=1, body_s=1, idle_s=1, unread_s=2, look_s=0.2)
-MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = up_to(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 LONGEST_S = 8.0
 
 
@@ -274,7 +275,7 @@ def answers(port) -> bool:
     return said.startswith(b"HTTP/1.1 200")
 
 
-@settings(MANY, max_examples=300)
+@up_to(300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=BYTES, at=st.integers(0, 300))
 def test_no_bytes_are_a_fault_of_the_server(port, data, at):
     said = exchanged(port, data, at)

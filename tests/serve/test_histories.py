@@ -1,13 +1,14 @@
 """Clients against a model, over histories of records, crashes, restarts and lagging copies: monotonic reads, own writes."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.errors import NotUpToBoundError
 from streams.serve.position import Position
 from streams.serve.served import Freshness
 from streams.testing import TopologyTestDriver
+from tests.budget import up_to
 from tests.serve.test_reading import build
 
 KEYS = ["a", "b"]
@@ -37,7 +38,7 @@ class Server:
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@up_to(50)
 @given(STEPS)
 def test_clients_read_monotonically_and_see_their_own_writes(steps):
     with TopologyTestDriver(build(), partitions={"clicks": 2, "prices": 1}) as driver:

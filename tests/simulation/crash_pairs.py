@@ -1,4 +1,4 @@
-"""All pairs of crashes in a small history: part of `make sim`. `make test` plays those with the second during the recovery."""
+"""All pairs of crashes in a small history: part of `make sim`. `make test` plays a few whose second is during the recovery."""
 
 import pytest
 

@@ -6,6 +6,7 @@ verification must fail.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -114,6 +115,10 @@ def must_refuse(application: Application, kind: type[StreamsError]) -> None:
         application.verify()
 
 
+most_histories = sys.maxsize
+"""How many histories a story plays at most."""
+
+
 def unlucky(
     *kinds: str,
     pause: float = 0.0,
@@ -126,7 +131,7 @@ def unlucky(
     odds = Odds(strike=0.1, pause=pause, kinds=frozenset(kinds))
 
     def story() -> None:
-        for seed in range(count):
+        for seed in range(min(count, most_histories)):
             play(seed, odds, [program], with_snapshots, with_live)
 
     return story

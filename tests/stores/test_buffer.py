@@ -5,13 +5,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state.stores.codec import prefix_end
 from state.tables.buffer import BufferMemory, WriteBuffer, delete_left_scratch, overlay
 from state.tables.rocks import RocksTable
 from state.tables.table import MemoryTable
+from tests.budget import up_to
 from tests.stores.test_columns import written
 
 PREFIX = b"\x00\x01"
@@ -76,13 +77,13 @@ def run(table, memory, operations):
     memory.clear()
 
 
-@settings(max_examples=100, deadline=None)
+@up_to(100)
 @given(OPERATIONS)
 def test_over_memory(operations):
     run(MemoryTable(), BufferMemory(), operations)
 
 
-@settings(max_examples=25, deadline=None)
+@up_to(25)
 @given(OPERATIONS, st.sampled_from([None, 0, 600, 3000]))
 def test_over_rocksdb_with_spills(operations, limit):
     with tempfile.TemporaryDirectory() as folder:
@@ -94,7 +95,7 @@ def test_over_rocksdb_with_spills(operations, limit):
             table.close()
 
 
-@settings(max_examples=100)
+@up_to(100)
 @given(st.dictionaries(KEYS, VALUES), st.dictionaries(KEYS, VALUES), st.booleans())
 def test_overlay(newer, older, reverse):
     merged = overlay(

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state.stores import codec
@@ -16,6 +16,7 @@ from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StorePosition, TaskStore
 from state.tables.rocks import RocksTable
 from state.tables.table import MemoryTable
+from tests.budget import up_to
 
 KEYS = st.sampled_from(
     [
@@ -58,7 +59,7 @@ def put_all(puts, put, step):
 
 
 @pytest.mark.parametrize("rocks", [False, True])
-@settings(max_examples=25, deadline=None)
+@up_to(25)
 @given(st.lists(st.tuples(KEYS, VALUES), max_size=20), KEYS, KEYS, st.booleans())
 def test_key_value(rocks, puts, lower, upper, reverse):
     def check(store, step):
@@ -83,7 +84,7 @@ def test_key_value(rocks, puts, lower, upper, reverse):
 
 
 @pytest.mark.parametrize("rocks", [False, True])
-@settings(max_examples=30, deadline=None)
+@up_to(30)
 @given(st.lists(st.tuples(KEYS, TIMES, VALUES), max_size=25), KEYS, KEYS, TIMES, TIMES, st.booleans())
 def test_window(rocks, puts, key, other, low, high, reverse):
     def check(store, step):
@@ -108,7 +109,7 @@ def test_window(rocks, puts, key, other, low, high, reverse):
 
 
 @pytest.mark.parametrize("rocks", [False, True])
-@settings(max_examples=30, deadline=None)
+@up_to(30)
 @given(
     st.lists(st.tuples(KEYS, st.integers(0, 12), st.binary(max_size=2)), max_size=25), KEYS, TIMES, TIMES, st.booleans()
 )
@@ -131,7 +132,7 @@ def test_window_with_duplicates(rocks, puts, key, low, high, reverse):
 
 
 @pytest.mark.parametrize("rocks", [False, True])
-@settings(max_examples=30, deadline=None)
+@up_to(30)
 @given(st.lists(st.tuples(KEYS, TIMES, TIMES, VALUES), max_size=25), KEYS, TIMES, TIMES, st.booleans())
 def test_session(rocks, puts, key, low, high, reverse):
     def check(store, step):
@@ -265,7 +266,7 @@ def test_the_newest_version_is_the_last_record_of_its_key():
     assert batch.timestamps.tolist() == [20, 30]
 
 
-@settings(max_examples=150, deadline=None)
+@up_to(150)
 @given(
     st.lists(st.tuples(VERSIONED_KEYS, st.none() | st.binary(max_size=2), st.integers(0, 60)), max_size=30),
     VERSIONED_KEYS,
@@ -343,7 +344,7 @@ class KeptApart:
         return self.history[max(times)] if times and as_of < self.ended else None
 
 
-@settings(max_examples=300, deadline=None)
+@up_to(300)
 @given(
     st.lists(
         st.tuples(st.sampled_from([None, None, b"", b"a", b"b"]), st.integers(0, 5), st.integers(0, 3)), max_size=14

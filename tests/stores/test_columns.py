@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state.columns import cells_of
@@ -17,6 +17,7 @@ from state.tables.buffer import BufferMemory, WriteBuffer
 from state.tables.native_table import NativeTable
 from state.tables.rocks import RocksTable
 from state.tables.table import MemoryTable, rows_of
+from tests.budget import up_to
 
 PREFIX, END = b"\x00\x01", b"\x00\x02"
 KEYS = st.binary(max_size=3) | st.sampled_from([b"", b"\xff", b"\xff\xff", b"\x00", b"a", b"aa", b"ab", b"a" * 20])
@@ -65,7 +66,7 @@ def make_table(request):
     return TABLES[request.param]
 
 
-@settings(max_examples=40, deadline=None)
+@up_to(40)
 @given(st.lists(st.dictionaries(KEYS, VALUES), max_size=4), st.lists(KEYS), RANGES, KEYS, KEYS)
 @pytest.mark.parametrize("kind", TABLES)
 def test_a_table_finds_by_columns_what_it_finds_row_by_row(kind, writes, keys, ranges, lower, upper):
@@ -141,14 +142,14 @@ FEW_ROWS = st.sampled_from([0, 2, 8])
 """Up to how many rows columns are read and written row by row."""
 
 
-@settings(max_examples=150, deadline=None)
+@up_to(150)
 @given(OPERATIONS, FEW_ROWS)
 def test_a_step_of_columns_is_the_step_of_its_rows(operations, few):
     with mock.patch("state.tables.buffer.FEW_ROWS", few):
         same_steps(MemoryTable(), BufferMemory(), MemoryTable(), operations)
 
 
-@settings(max_examples=40, deadline=None)
+@up_to(40)
 @given(OPERATIONS, FEW_ROWS, st.sampled_from([None, 0, 600, 3000]))
 @pytest.mark.parametrize("kind", [kind for kind in TABLES if kind != "memory"])
 def test_the_same_on_disk_with_spills(kind, operations, few, limit):
@@ -229,7 +230,7 @@ def changelog_of(task):
     ]
 
 
-@settings(max_examples=40, deadline=None)
+@up_to(40)
 @given(st.lists(st.tuples(ROWS, st.sampled_from(["columns", "rows", "apply", "expire"])), max_size=6), ROWS, FEW_ROWS)
 @pytest.mark.parametrize("name", SPECS)
 def test_a_store_of_columns_is_the_store_of_its_rows(name, steps, asked, few):
@@ -256,7 +257,7 @@ def same_stores(spec, steps, asked):
     assert changelog_of(by_columns) == changelog_of(by_rows)
 
 
-@settings(max_examples=60, deadline=None)
+@up_to(60)
 @given(
     st.lists(
         st.tuples(

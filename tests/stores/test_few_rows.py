@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state.columns import (
@@ -71,7 +71,6 @@ def both_ways(function, *modules):
             patch.stop()
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.binary(min_size=5, max_size=12), max_size=8), st.integers(0, 3), st.integers(0, 2))
 def test_cells_are_sliced_alike(cells, front, back):
     column = pa.array([b"in front", *cells], pa.binary())[1:]
@@ -89,7 +88,6 @@ def test_keys_are_written_alike(keys):
     assert few.to_pylist() == keys
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.binary(max_size=4), st.none() | st.binary(max_size=12), st.integers(0, 2**62)), max_size=8)
 )
@@ -124,7 +122,6 @@ def test_numbers_stand_next_to_each_other():
     assert list(cells) == [b"\0" * 7 + b"\1" + b"\0" * 7 + b"\2", b"\xff" * 8 + (2**62).to_bytes(8, "big")]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=3), st.integers(0, 5_000)), min_size=1, max_size=12))
 def test_windows_are_written_and_found_alike(windows):
     spec = StoreSpec("windows", StoreKind.TIMESTAMPED_WINDOW, retention_ms=100_000)
