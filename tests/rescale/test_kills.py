@@ -281,8 +281,9 @@ def play(
             topics[entry.topic].pipe_input(entry.key, entry.value, entry.time)
         if flushed:
             for topic in topics.values():
-                for key in FLUSH:
-                    topic.pipe_input(key, {"v": 0}, FAR)
+                with driver.batch():
+                    for key in FLUSH:
+                        topic.pipe_input(key, {"v": 0}, FAR)
         found = driver.create_output_topic("out").read_records_to_list()
         rows = [(place(record.key), record.value, record.timestamp) for record in found]
         return [row for row in rows if "~" not in str(row[0])]
