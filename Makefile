@@ -57,7 +57,6 @@ lint: venv ## Check style, formatting, types and words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy docs/examples
 	$(BIN)/python scripts/check_words.py
 
 .PHONY: test

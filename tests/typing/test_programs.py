@@ -25,8 +25,8 @@ Findings = dict[str, dict[int, str]]
 
 
 @pytest.fixture(scope="session")
-def mypy(tmp_path_factory: pytest.TempPathFactory) -> Findings:
-    cache = tmp_path_factory.mktemp("mypy")
+def mypy() -> Findings:
+    cache = ROOT / ".mypy_cache" / "programs"  # Of these settings: the cache of `make lint` is of others.
     command = ["mypy", "--config-file", "mypy.ini", "--cache-dir", str(cache), "--output", "json", "programs"]
     output = run([sys.executable, "-m", *command])
     errors = [error for error in map(json.loads, output.splitlines()) if error["severity"] == "error"]
