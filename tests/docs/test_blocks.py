@@ -71,7 +71,7 @@ ELSEWHERE = {
     "start/notebook": "docs/test_notebook.py",
     "start/second": "docs/test_tutorial.py",
     "state-sql": "spark/test_kafka_streams.py",
-    "tutorial": "packaging/test_wheel.py",
+    "tutorial": "docs/test_tutorial.py",
 }
 """Page -> the tests that run its blocks, or of the one call that its block is about. Those of PAGES are run for their tables."""
 BLOCKS = [

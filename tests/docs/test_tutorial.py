@@ -1,4 +1,4 @@
-"""The tutorials: the second one works as it is written, the first one is played from the wheel (tests/packaging)."""
+"""The tutorials work as they are written. The first one is played from the wheel, too (tests/packaging)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ from tests.docs.console import play, steps
 ROOT = Path(__file__).parents[2]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 SECOND = (ROOT / "docs" / "start" / "second.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.slow
+def test_every_command_of_the_first_prints_what_the_page_says(tmp_path: Path) -> None:
+    play(TUTORIAL, tmp_path)
 
 
 @pytest.mark.kafka

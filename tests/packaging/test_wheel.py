@@ -78,7 +78,7 @@ def test_a_topology_runs_from_the_wheel(python: Path, tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long  # `make test` plays it from the repository, whose kernels are compiled
 def test_the_tutorial_works_from_the_wheel(python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command prints what docs/tutorial.md says; the quick start of the README is a part of it (tests/docs)."""
     monkeypatch.delenv("PYTHONPATH", raising=False)

@@ -398,6 +398,7 @@ def test_a_checkpoint_that_was_rolled_back(stages: TwoStages, spark: SparkSessio
     stages.check()
 
 
+@pytest.mark.long  # tests/checkpoint/test_adoption.py has tasks at different steps; the adoptions above are on Spark, too
 @pytest.mark.micro_batches("Spark's checkpoint knows more than the markers")
 def test_a_half_committed_micro_batch(stages: TwoStages, monkeypatch: pytest.MonkeyPatch) -> None:
     stages.step()
@@ -424,6 +425,7 @@ DAMAGES: list[tuple[Callable[[Path], Any], str]] = [
 ]
 
 
+@pytest.mark.long  # tests/checkpoint/test_compare.py has what is damaged, the tests above what is refused and adopted on Spark
 @pytest.mark.micro_batches("Spark's checkpoint knows more than the markers")
 def test_a_damaged_checkpoint(stages: TwoStages, tmp_path: Path) -> None:
     stages.step()
@@ -480,10 +482,15 @@ def rescale(harness: Harness, topology: Topology, tasks: int) -> None:
         live.rescaler(topology, tasks, UsersChoices()).run()
 
 
-def test_counts_go_on_with_more_and_with_fewer_tasks_and_with_grown_input(harness: Harness) -> None:
+@pytest.mark.parametrize(
+    "changes", [[(5, 3)], pytest.param([(5, 3), (3, 4)], marks=pytest.mark.long)], ids=["more", "and fewer"]
+)
+def test_counts_go_on_with_other_numbers_of_tasks_and_with_grown_input(
+    harness: Harness, changes: list[tuple[int, int]]
+) -> None:
     source, windows, updates = harness.topic("source", 2), harness.topic("windows", 1), harness.topic("updates", 1)
     topology, sent = build(source, windows, updates), Counter[bytes]()
-    for tasks, partitions in ((2, 2), (5, 3), (3, 4)):
+    for tasks, partitions in ((2, 2), *changes):
         if tasks != 2:
             with pytest.raises(ChangelogMismatchError, match=rf"`streams rescale .* --tasks {tasks}` moves the state"):
                 harness.run(topology, tasks=tasks)

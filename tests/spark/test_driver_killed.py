@@ -86,6 +86,7 @@ def test_one_task_has_its_state_file_the_other_has_not_committed(
     assert finished(sweep, tmp_path) == {STRUCK: {1: "run"}, OTHER: {1: "skip"}}
 
 
+@pytest.mark.long
 def test_all_tasks_are_done_and_the_commit_log_is_not_written(sweep: Sweep, tmp_path: Path) -> None:
     harness = sweep.harness
     given = [harness.application_id, harness.servers, str(harness.folder)]

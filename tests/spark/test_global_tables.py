@@ -113,6 +113,7 @@ def test_a_repeated_batch_sees_what_it_saw(app: App, monkeypatch: pytest.MonkeyP
     assert app.run() == ["a=one", "a=two", "b=one", "c=two"]
 
 
+@pytest.mark.long  # `test_a_repeated_batch_sees_what_it_saw` has a batch of which no task has committed anything
 @pytest.mark.micro_batches("a micro-batch is repeated; a live step never is")
 def test_one_step_is_committed_the_other_repeated(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     app.name(a="one")

@@ -362,7 +362,7 @@ def write_by_default(harness: Harness, topic: str, records: Iterable[Sent]) -> N
     assert producer.flush(30) == 0
 
 
-@pytest.mark.parametrize("first", ["the records", "the application"])
+@pytest.mark.parametrize("first", ["the records", pytest.param("the application", marks=pytest.mark.long)])
 def test_what_confluent_kafka_writes_by_default_runs_live(harness: Harness, first: str) -> None:
     source, target = harness.topic("in", partitions=4), harness.topic("out")
     topology, sent = counts(source, target), list(map(many, range(200)))
