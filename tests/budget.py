@@ -45,8 +45,8 @@ def up_to(number: int, **others: Any) -> settings:
     return settings(max_examples=share(number), **others)
 
 
-def seeds(numbers: Iterable[int]) -> list[Any]:
-    """Seeds for `parametrize`: those behind the first quarter are marked `long`."""
+def seeds(numbers: Iterable[int], least: int = 1) -> list[Any]:
+    """Seeds for `parametrize`: all behind the first quarter, or behind the first `least`, are marked `long`."""
     all_of_them = list(numbers)
-    first = min(len(all_of_them), max(len(all_of_them) // PART, 1))
+    first = max(len(all_of_them) // PART, least)
     return [*all_of_them[:first], *(pytest.param(seed, marks=pytest.mark.long) for seed in all_of_them[first:])]

@@ -108,6 +108,9 @@ WORKING = {"drill", "inspection.doctor", "replica", "rescale", "reset", "restore
 """The modules of commands that do with the engine what they do: their work takes longer than its import."""
 
 
+pytestmark = pytest.mark.slow
+
+
 def printed(program: str, *arguments: str) -> list[Any]:
     """The lines that a program prints in a new process, each as JSON."""
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, check=True, text=True)

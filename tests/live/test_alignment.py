@@ -32,6 +32,7 @@ from streams.spark.live import LiveDriver
 from streams.testing import TopologyTestDriver
 from streams.topology.plan import build_plan
 from streams.topology.topology import Topology
+from tests.budget import seeds
 from tests.live.replay import Replay, records_in
 from tests.live.test_task import APP
 
@@ -170,7 +171,8 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(range(6)))
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_replay_drops_nothing_that_a_reader_in_order_of_time_keeps(
     program: Callable[[], Topology], seed: int

@@ -230,6 +230,7 @@ def table_of(updates: Iterable[tuple[bytes | None, bytes | None]]) -> dict[bytes
     return {key: value for key, value in dict(updates).items() if value is not None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", seeds(range(0, 40, 10)))
 def test_the_same_tables_whatever_the_steps_tasks_stores_and_execution(first: int) -> None:
     played_live = 0

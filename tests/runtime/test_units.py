@@ -30,6 +30,7 @@ from streams.operators.columnar import ColumnarBatch, KeyColumn
 from streams.runtime.node import Inbox
 from streams.topology.plan import build_plan
 from tests.both_ways import check_both_ways
+from tests.budget import seeds
 from tests.runtime.test_records_together import feed
 
 Streams = tuple["KStream[Any, Any]", "KStream[Any, Any]"]
@@ -252,7 +253,7 @@ def program(shape: str) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(range(6), least=2))
 @pytest.mark.parametrize("shape", SHAPES)
 def test_unit_by_unit(shape: str, seed: int) -> None:
     steps = feed(seed, topics=("left", "right"))
