@@ -356,7 +356,9 @@ HOLDERS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [20, 70, 130])
+@pytest.mark.parametrize(
+    "step", [pytest.param(20, marks=pytest.mark.long), 70, pytest.param(130, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("name", HOLDERS)
 def test_nothing_overtakes_what_an_operator_above_holds_back(name, step):
     """What is emitted long after its time is counted anew in short windows: their own time has to wait for it."""
