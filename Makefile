@@ -73,7 +73,7 @@ test-others: venv
 	nice -n 5 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not kafka and not spark"
 
 .PHONY: test-long
-test-long: jars ## Run the long tests, which repeat what `make test` proves for more cases (takes up to an hour)
+test-long: jars ## Run the long tests and all examples of random tests: more cases of what `make test` proves (takes an hour or more)
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --long
 
 .PHONY: test-fast
