@@ -21,7 +21,6 @@ from math import ceil
 from typing import Protocol
 
 from state.changelog import changelog_topic
-from state.columns import RecordColumns
 from state.commit.marker import CommitMarker, end_behind
 from state.commit.session import FLUSH_EVERY_S
 from state.errors import StateCorruptedError
@@ -31,7 +30,7 @@ from state.restore.verify import check_marker, check_not_rescaled
 from state.stores.task_store import TaskStore
 from streams.application.restore import ReplicaTask
 from streams.errors import CursorExpiredError, StoreNotReadyError
-from streams.runtime.global_tables import GlobalTables
+from streams.runtime.global_tables import GlobalTables, TopicLogs
 from streams.serve.position import Kept, Position, Step
 
 MakeStores = Callable[[ReplicaTask], TaskStateManager]
@@ -512,13 +511,11 @@ def _step_of(marker: CommitMarker) -> Step | None:
 # --- `GlobalCopy`: the global tables of an application, read from their topics by this process.
 
 
-class TopicSource(Protocol):
+class TopicSource(TopicLogs, Protocol):
     """Kafka, for reading whole topics."""
 
     def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]: ...
-    def begin_offset(self, partition: TopicPartition) -> int: ...
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
 
 
 class GlobalCopy(Copy):
@@ -550,7 +547,7 @@ class GlobalCopy(Copy):
         self._on_close = on_close
         self._following = threading.Lock()
         self._version = 0
-        self._ends: Mapping[TopicPartition, int] = {}
+        self._ids: Mapping[str, str] = {}
 
     def bring_forward(self) -> bool:
         """Reads what the topics have got since the last call, and says whether that was anything.
@@ -561,14 +558,17 @@ class GlobalCopy(Copy):
         """
         with self._following:
             asked_s = self.clock_s()
-            ends = self._source.end_offsets(partitions_of(self._source.describe_topics(self._tables.topics)))
-            changed = not self.ready or ends != self._ends
+            topics = self._source.describe_topics(self._tables.topics)
+            ends, ids = (
+                self._source.end_offsets(partitions_of(topics)),
+                {name: of.topic_id for name, of in topics.items()},
+            )
+            if any(self._ids.get(name, found) != found for name, found in ids.items()):
+                # A topic was made again, and its offsets mean other records.
+                self._tables.reset()
+            self._ids = {**self._ids, **ids}
+            changed = self._tables.bring_to(ends, self._source, self._now_ms()) or not self.ready
             if changed:
-                for place, end in ends.items():
-                    start = max(self._tables.position(*place), self._source.begin_offset(place))
-                    for columns in self._source.read(*place, min(start, end), end):
-                        self._tables.update(columns, self._now_ms())
-                self._ends = ends
                 self._version += 1
                 self._show(View(self._version, Position(ends), self._store.snapshot()))
             self.known_until(asked_s)

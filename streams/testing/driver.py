@@ -84,7 +84,7 @@ def served_by_driver(
 
     tables = list(topology.global_tables.values())
     store = TaskStore(MemoryTable(), global_store_specs(tables), MemoryTable())
-    global_copy = GlobalCopy(kafka, GlobalTables(tables, store, settings), store, lambda: 0)
+    global_copy = GlobalCopy(kafka, GlobalTables(tables, store, settings, lambda: 0), store, lambda: 0)
 
     def global_forward() -> GlobalCopy:
         global_copy.bring_forward()
