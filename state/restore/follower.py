@@ -80,7 +80,7 @@ class Followed(ABC):
         """Whether it holds a commit, or that there is none."""
 
     @abstractmethod
-    def bring_forward(self, end: int | None = None, asked_s: float = 0.0) -> bool:
+    def bring_forward(self) -> bool:
         """Brings it to the last commit, and says whether there was a new one; called by one thread at a time."""
 
     @abstractmethod
@@ -487,5 +487,7 @@ class Follower(Generic[_Copy]):
             self._closing = True
         self._pool.shutdown(wait=True)
         self._restores.shutdown(wait=True)
-        for copy in (*self.copies.values(), *filter(None, [self.global_copy])):
+        for copy in self.copies.values():
             copy.close()
+        if self.global_copy is not None:
+            self.global_copy.close()

@@ -94,8 +94,16 @@ class StoreServer:
             raise ConfigError(f"no store of {app} has a changelog: there is nothing that could be served")
         self._kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         make_private(folder)
-        copies = self._copy, self._tasks, self._global_copy(topology)
-        self._follower = Follower(self._kafka, *copies, parallel, self._check_not_rescaled, self._is_elsewhere)
+        global_copy = self._global_copy(topology)
+        self._follower = Follower(
+            self._kafka,
+            self._copy,
+            self._tasks,
+            global_copy,
+            parallel,
+            self._check_not_rescaled,
+            self._is_elsewhere,
+        )
         self.served = Served(
             topology,
             app,
@@ -103,7 +111,7 @@ class StoreServer:
             tasks,
             lambda: self._follower.copies,
             self._kafka,
-            lambda: self._follower.global_copy,
+            lambda: global_copy,
             self._placement_of,
         )
         name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
