@@ -40,7 +40,7 @@ from streams.config.settings import Address
 from streams.errors import ConfigError, StoreNotReadyError
 from streams.runtime.global_tables import GlobalTables, global_store_specs
 from streams.serve.copies import GlobalCopy, TaskCopy
-from streams.serve.following import CopyKafka
+from streams.serve.copy_kafka import CopyKafka
 from streams.serve.http import HttpThread, check_installed, listening
 from streams.serve.local import LocalStore
 from streams.serve.nodes import BEAT_S, Node, Nodes
