@@ -7,8 +7,8 @@ when a failure is tried again. Kafka Streams: `StoreChangelogReader`.
 
 Example: a copy has read its commits partition to offset 40, and the partition ends at 44: the markers in [40, 44) are read, say of
 commits 7 and 8, and the changelogs up to the ends that the marker of commit 8 names. A partition that ends at 12 instead was made
-again: the copy starts from its beginning, and is empty if it has no marker. A copy that is given marker 7 as soon as it is committed
-(`hear`) asks Kafka nothing, as long as it holds commit 6 of the same query.
+again: the copy starts from its beginning, and is empty if it has no marker. A copy that is given marker 7 as soon as it is
+committed (`hear`) asks Kafka nothing, as long as it holds commit 6 of the same query.
 
 Invariants: one thread at a time brings a copy forward; a copy that fails keeps what it has, says why, and is tried again; a commit
 that does not continue the present one is not taken from what was heard.
