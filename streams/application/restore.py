@@ -134,13 +134,16 @@ class Replica(Follower[FollowedTask]):
     ) -> None:
         self._tasks = {task.commits: task for task in tasks}
         self._whole: dict[TopicPartition, Mapping[TopicPartition, int]] = {}
-        """Where the logs of each task ended when its copy had missed no commit."""
+        """Where the logs of each task ended at a look whose commits its copy has."""
+        self._seen: dict[TopicPartition, Mapping[TopicPartition, int]] = {}
+        """Where they ended at a look since: a task that never rests is ahead of its copy at every look."""
 
         def stores(task: TaskLogs) -> TaskStateManager:
             return TaskStateManager(source, task.place.identity(), list(task.specs), folder, listener=listener)
 
         def make(place: TopicPartition) -> FollowedTask:
-            self._whole.pop(place, None)
+            for known in (self._whole, self._seen):
+                known.pop(place, None)
             return FollowedTask(source, self._tasks[place], stores, clock_s)
 
         super().__init__(source, make, self._tasks, parallel=parallel, kept_s=0, clock_s=clock_s)
@@ -162,8 +165,10 @@ class Replica(Follower[FollowedTask]):
 
     def _position(self, place: TopicPartition, copy: FollowedTask) -> ReplicaPosition:
         ends = {log: self.ends.get(log, 0) for log in self.logs_of(place)}
-        if copy.ready and copy.read_to >= ends[place]:
-            self._whole[place] = ends
+        before = self._seen.setdefault(place, ends)
+        reached = ends if copy.read_to >= ends[place] else before
+        if copy.ready and copy.read_to >= reached[place]:
+            self._whole[place], self._seen[place] = reached, ends
         whole = self._whole.get(place)
         behind = None if whole is None else sum(max(0, end - whole[log]) for log, end in ends.items())
         return ReplicaPosition(copy.task, copy.marker.version if copy.marker else 0, behind, copy.fault)

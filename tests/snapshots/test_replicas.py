@@ -73,6 +73,17 @@ def test_a_replica_follows_each_commit_and_says_how_far_behind_it_is(life):
     assert life.follow().version == 4
 
 
+def test_a_copy_of_a_task_that_never_rests_is_warm(life):
+    """At every look there is a commit that the copy has not."""
+    deadline = time.monotonic() + WAIT_S
+    life.step()
+    while not (position := life.replica.follow([COMMITS])[0]).warm:
+        assert time.monotonic() < deadline
+        life.step()
+        time.sleep(0.05)
+    assert position.behind > 0
+
+
 def test_a_task_takes_the_copy_on_its_host_over_and_reads_the_tail(life, caplog):
     for _ in range(5):
         life.step()
