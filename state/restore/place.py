@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from state.changelog import changelog_topic, commits_topic
 from state.commit.decide import TaskIdentity
 from state.commit.marker import CommitMarker
+from state.kafka.topics import TopicPartition
+from state.stores.spec import StoreSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +28,20 @@ class TaskPlace:
 
     def __str__(self) -> str:
         return f"task {self.task} of {self.tasks} of {self.application_id}/{self.sub_topology}"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLogs:
+    """A task and those of its stores that a copy of it has."""
+
+    place: TaskPlace
+    specs: tuple[StoreSpec, ...]
+
+    @property
+    def commits(self) -> TopicPartition:
+        """The partition of its commit markers, which stands for the task in consumer groups."""
+        return commits_topic(self.place.application_id, self.place.sub_topology), self.place.task
+
+    @property
+    def changelogs(self) -> list[TopicPartition]:
+        return [(changelog_topic(self.place.application_id, spec.name), self.place.task) for spec in self.specs]

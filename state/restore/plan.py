@@ -158,11 +158,20 @@ def distrust(
     """Why the local rows cannot be used; None if they can."""
     if offset is None or origin is None:
         return "no local state" if offset is None else "local state does not say where it comes from"
-    compacted = "compact" in cleanup_policy(spec)
-    why = None
     if origin.query_id != target.query_id:
-        why = _of_another_query(origin, target)
-    elif origin.topic_id and log.topic_id and origin.topic_id != log.topic_id:
+        return _of_another_query(origin, target)
+    return cannot_continue(origin, offset, log, now_ms, "compact" in cleanup_policy(spec))
+
+
+def cannot_continue(origin: StoreOrigin, offset: int, log: LogRange, now_ms: int, compacted: bool = True) -> str | None:
+    """Why rows that hold a log up to an offset do not become right by reading it from there on; None: they do.
+
+    The one rule for all that follows logs: tasks, standbys, served copies and global tables. Example: rows at offset 700 of a
+    compacted log [0, 900) that were last complete 13 hours ago, while the topic keeps tombstones for 24: they are read again,
+    because a key that was deleted at 800 may have no tombstone any more by the time that the restore comes to it.
+    """
+    why = None
+    if origin.topic_id and log.topic_id and origin.topic_id != log.topic_id:
         why = f"local state comes from a topic of the same name with id {origin.topic_id}, this one has {log.topic_id}"
     elif offset > log.end:
         why = f"local state is ahead: offset {offset}, the committed step ends at {log.end}"

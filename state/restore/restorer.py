@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -161,11 +161,6 @@ class Chunk:
         self.bytes += _data_bytes(columns.keys) + _data_bytes(columns.values)
 
     @property
-    def full(self) -> bool:
-        """Whether the chunk should be written."""
-        return self.records >= CHUNK_RECORDS or self.bytes >= CHUNK_BYTES
-
-    @property
     def next_offset(self) -> int:
         """The offset where reading continues."""
         return int(self.parts[-1].offsets[-1]) + 1
@@ -192,10 +187,10 @@ class Chunk:
 class Loading:
     """Carries out the plans of one restore.
 
-    There are two ways. A short tail, which is what a crash leaves, is collected, verified against the marker's digest and then
-    written with the step's number in one atomic write. Everything else is written in chunks of bounded size, each together with
-    the offset after it, so that a restore that is killed resumes where it was. Within a write the last value of a key wins, and
-    expired rows are left out.
+    What is read waits in memory up to a bound. So a short tail, which is what a crash leaves, is verified against the marker's
+    digest and written with the step's number in one atomic write. More than that is written in between, each time with the
+    offset after it, so that a restore that is killed resumes where it was; and so is each store that is read from its start.
+    Within a write the last value of a key wins, and expired rows are left out.
     """
 
     def __init__(
@@ -215,134 +210,121 @@ class Loading:
         self._logs = logs
         self._now_ms = now_ms
         self._reach = reach
-        self._chunks = 0
+        self._waiting: dict[str, tuple[StorePlan, Chunk]] = {}
+        self._done: dict[str, StoreReport] = {}
+        self._writes = 0
 
     def run(self, plans: Sequence[StorePlan]) -> tuple[StoreReport, ...]:
         """Executes the plans, verifies them where possible, and declares the stores to be at the step."""
         proof = None
         if provable(plans, self._store.specs, self._target, self._logs, self._now_ms):
             proof = StepProof(self._target)
-        tails = self._collect(plans, proof)
-        if tails is not None:
-            return self._write_at_once(plans, tails, proof)
-        proof = None if proof is None else StepProof(self._target)
-        started = [self._restore(plan, proof) for plan in plans]
+        self._done = {plan.store: StoreReport(plan.store, plan.action, plan.reason) for plan in plans}
+        for plan in plans:
+            if plan.action is not Action.NOTHING:
+                started = time.perf_counter()
+                self._read(plan, proof)
+                self._count(plan.store, seconds=time.perf_counter() - started)
         try:
-            self._finish(plans, {}, proof)
+            if proof is not None:
+                proof.check()
         except UnprovenError:
             # The restored rows may be wrong, and the next attempt would trust them.
             for plan in plans:
                 self._store.reset(plan.store)
             raise
-        return tuple(started)
-
-    def _collect(self, plans: Sequence[StorePlan], proof: StepProof | None) -> dict[str, Chunk] | None:
-        """All records to be read, if they are only a tail and fit into one write."""
-        if any(plan.action is Action.FROM_START for plan in plans):
-            return None
-        if sum(plan.end - plan.start for plan in plans) > CHUNK_RECORDS:
-            return None
-        tails: dict[str, Chunk] = {}
-        for plan in plans:
-            if plan.action is Action.NOTHING:
-                continue
-            self._reader.started(plan)
-            chunk = tails[plan.store] = Chunk()
-            for columns in self._reader.read(plan):
-                chunk.add(columns)
-                if proof is not None:
-                    proof.add(plan.store, columns)
-                if sum(each.bytes for each in tails.values()) > CHUNK_BYTES:
-                    return None
-        return tails
-
-    def _write_at_once(
-        self, plans: Sequence[StorePlan], tails: Mapping[str, Chunk], proof: StepProof | None
-    ) -> tuple[StoreReport, ...]:
-        """Writes a tail together with the step's number: a crash leaves all of it or nothing."""
-        started = time.perf_counter()
-        parts = {name: self._part(name, chunk) for name, chunk in tails.items() if chunk.parts}
-        rows = self._finish(plans, parts, proof)
-        seconds = time.perf_counter() - started
-        reports = []
-        for plan in plans:
-            chunk = tails.get(plan.store, Chunk())
-            if plan.store in tails:
-                self._reader.progressed(plan, chunk, plan.end)
-            reports.append(
-                StoreReport(
-                    plan.store, plan.action, plan.reason, chunk.records, rows.get(plan.store, 0), chunk.bytes, seconds
-                )
-            )
-        return tuple(reports)
-
-    def _finish(
-        self, plans: Sequence[StorePlan], parts: Mapping[str, RestoredPart], proof: StepProof | None
-    ) -> dict[str, int]:
-        if proof is not None:
-            proof.check()
         self._reach("restore_read")
-        target = self._target
-        for name, before_ms in target.expired_before.items():
-            if name in self._store.specs:
-                self._store.expire(name, before_ms)
-        ends = {plan.store: plan.end for plan in plans if self._store.specs[plan.store].logged}
-        ids = {name: log.topic_id for name, log in self._logs.items()}
-        position = StorePosition(target.query_id, target.version, ends, target.written_ms, ids)
-        return self._store.restored(position, parts, self._durable)
+        self._finish(plans)
+        return tuple(self._done.values())
 
-    def _restore(self, plan: StorePlan, proof: StepProof | None) -> StoreReport:
-        """Restores one store chunk by chunk; a crash leaves some of the chunks."""
-        if plan.action is Action.NOTHING:
-            return StoreReport(plan.store, plan.action, plan.reason)
-        started = time.perf_counter()
+    def _read(self, plan: StorePlan, proof: StepProof | None) -> None:
         self._reader.started(plan)
-        origin = self._store.origins.get(plan.store)
-        if plan.action is Action.FROM_START or origin is None:
+        if plan.action is Action.FROM_START:
             self._store.reset(plan.store)
-            log = self._logs.get(plan.store, LogRange(0, 0))
-            origin = StoreOrigin(self._target.query_id, log.topic_id, self._now_ms)
-        if plan.store in self._target.expired_before:
-            self._store.expire(plan.store, self._target.expired_before[plan.store])
-        records = rows = size = 0
         chunk = Chunk()
+        self._waiting[plan.store] = plan, chunk
         for columns in self._reader.read(plan) if plan.start < plan.end else ():
             chunk.add(columns)
             if proof is not None:
                 proof.add(plan.store, columns)
-            if chunk.full:
-                rows += self._write(plan, chunk, chunk.next_offset, origin)
-                records, size = records + chunk.records, size + chunk.bytes
+            if self._is_much():
+                self._write_waiting(chunk.next_offset)
                 chunk = Chunk()
-        rows += self._write(plan, chunk, plan.end, origin)
-        records, size = records + chunk.records, size + chunk.bytes
-        seconds = time.perf_counter() - started
-        return StoreReport(plan.store, plan.action, plan.reason, records, rows, size, seconds)
+                self._waiting[plan.store] = plan, chunk
+        if plan.action is Action.FROM_START:
+            self._write_waiting(plan.end)
 
-    def _write(self, plan: StorePlan, chunk: Chunk, next_offset: int, origin: StoreOrigin) -> int:
-        rows = 0
-        if chunk.parts:
-            part = self._part(plan.store, chunk)
-            rows = self._store.restore(
-                plan.store,
-                part.records.keys,
-                part.records.values,
-                part.records.timestamps,
-                headers=part.records.headers,
-                offsets=part.offsets,
-                next_offset=next_offset,
-                origin=origin,
-            )
-            self._chunks += 1
-            if self._chunks == 1:
-                self._reach("restore_halfway")
-        self._reader.progressed(plan, chunk, next_offset)
-        return rows
+    def _is_much(self) -> bool:
+        chunks = [chunk for _, chunk in self._waiting.values()]
+        return (
+            sum(chunk.records for chunk in chunks) >= CHUNK_RECORDS
+            or sum(chunk.bytes for chunk in chunks) >= CHUNK_BYTES
+        )
 
-    def _part(self, store: str, chunk: Chunk) -> RestoredPart:
+    def _write_waiting(self, next_offset: int) -> None:
+        """Writes what waits; the store that is being read is at this offset then, and those before it at their ends."""
+        (last, _) = list(self._waiting.values())[-1]
+        for plan, chunk in self._waiting.values():
+            at = next_offset if plan is last else plan.end
+            if chunk.parts:
+                self._write(plan, chunk, at)
+            self._reader.progressed(plan, chunk, at)
+        self._waiting = {}
+
+    def _write(self, plan: StorePlan, chunk: Chunk, next_offset: int) -> None:
+        self._expire(plan.store)
+        origin = self._store.origins.get(plan.store)
+        if origin is None:
+            log = self._logs.get(plan.store, LogRange(0, 0))
+            origin = StoreOrigin(self._target.query_id, log.topic_id, self._now_ms)
+        part = self._part(plan, chunk)
+        rows = self._store.restore(
+            plan.store,
+            part.records.keys,
+            part.records.values,
+            part.records.timestamps,
+            headers=part.records.headers,
+            offsets=part.offsets,
+            next_offset=next_offset,
+            origin=origin,
+        )
+        self._count(plan.store, chunk, rows)
+        self._writes += 1
+        if self._writes == 1:
+            self._reach("restore_halfway")
+
+    def _finish(self, plans: Sequence[StorePlan]) -> None:
+        """Writes the rest together with the step's number: a crash leaves all of it or nothing."""
+        started, target = time.perf_counter(), self._target
+        parts = {name: self._part(plan, chunk) for name, (plan, chunk) in self._waiting.items() if chunk.parts}
+        for name in self._store.specs:
+            self._expire(name)
+        ends = {plan.store: plan.end for plan in plans if self._store.specs[plan.store].logged}
+        ids = {name: log.topic_id for name, log in self._logs.items()}
+        position = StorePosition(target.query_id, target.version, ends, target.written_ms, ids)
+        rows = self._store.restored(position, parts, self._durable)
+        for name, (plan, chunk) in self._waiting.items():
+            self._count(name, chunk, rows.get(name, 0), (time.perf_counter() - started) / len(self._waiting))
+            self._reader.progressed(plan, chunk, plan.end)
+
+    def _expire(self, store: str) -> None:
+        if store in self._target.expired_before:
+            self._store.expire(store, self._target.expired_before[store])
+
+    def _count(self, store: str, chunk: Chunk | None = None, rows: int = 0, seconds: float = 0.0) -> None:
+        done, chunk = self._done[store], chunk or Chunk()
+        self._done[store] = replace(
+            done,
+            records=done.records + chunk.records,
+            rows=done.rows + rows,
+            bytes=done.bytes + chunk.bytes,
+            seconds=done.seconds + seconds,
+        )
+
+    def _part(self, plan: StorePlan, chunk: Chunk) -> RestoredPart:
         """The records of a chunk; each is in the format of the store."""
         part = chunk.part()
-        self._reader.check(self._store.specs[store], part)
+        self._reader.check(self._store.specs[plan.store], part)
         return part
 
 

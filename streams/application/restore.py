@@ -5,21 +5,20 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from state.changelog import changelog_topic, commits_topic
 from state.commit.live import LiveKafka
-from state.errors import RestoreError, StreamsError
+from state.errors import RestoreError
 from state.kafka.topics import TopicPartition
-from state.restore.place import TaskPlace
+from state.restore.follower import Clock, FollowedTask, Follower
+from state.restore.place import TaskLogs
 from state.restore.restorer import RestoreListener
 from state.restore.snapshots import NO_SNAPSHOTS, SnapshotSettings
-from state.restore.task_stores import StoreSource
+from state.restore.task_stores import StoreSource, TaskStateManager
 from state.restore.verify import LINKED, RebuiltTask, VerifiedTask, rebuild_task, verify_task
-from state.stores.spec import StoreSpec
 from streams.application.stored_tasks import StoredTask
 from streams.config import StreamsConfig
 
@@ -84,35 +83,14 @@ def _in_parallel(function: Callable[[StoredTask], _Done], tasks: list[StoredTask
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-# --- `Replica`: keeps warm copies of tasks' stores by following their changelogs (Kafka Streams: standby tasks,
-# KIP-441).
+# --- `Replica`: keeps warm copies of tasks' stores by following their commits (Kafka Streams: standby tasks, KIP-441).
 #
 # The tasks of an application are shared among its replicas by a consumer group over the commits topics, whose
-# partitions are the tasks. A copy is an ordinary local state in a folder of its own: each commit of its task brings
-# it forward as a restore would, to that commit, so it never holds anything that is not committed, and says with its
-# own position how far it is (`state.stores.dump` reads it meanwhile). A task whose step finds no local state on
-# its host takes the copy over (`state.restore.copies`).
+# partitions are the tasks. A copy says with its own position how far it is (`state.stores.dump` reads it meanwhile). A task
+# whose step finds no local state on its host takes the copy over (`state.restore.copies`).
 
-_RETRY_S = 5.0
 SERVED_AT_A_TIME = 4
 """How many copies a process that serves brings forward at a time, unless somebody says otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaTask:
-    """A task that a replica may keep a copy of."""
-
-    place: TaskPlace
-    specs: tuple[StoreSpec, ...]
-
-    @property
-    def commits(self) -> TopicPartition:
-        """The partition of its commit markers, which stands for the task in the consumer group."""
-        return commits_topic(self.place.application_id, self.place.sub_topology), self.place.task
-
-    @property
-    def changelogs(self) -> list[TopicPartition]:
-        return [(changelog_topic(self.place.application_id, spec.name), self.place.task) for spec in self.specs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +103,7 @@ class ReplicaPosition:
         fault: Why the last attempt to bring it forward failed; empty = it did not.
     """
 
-    task: ReplicaTask
+    task: TaskLogs
     version: int = 0
     behind: int | None = None
     fault: str = ""
@@ -136,23 +114,7 @@ class ReplicaPosition:
         return self.behind is not None and not self.fault
 
 
-@dataclass(slots=True)
-class _Copy:
-    """A copy that this replica keeps.
-
-    Attributes:
-        ends: Where the task's logs ended when it was last brought forward.
-        running: The attempt under way, if any, and the ends from which it was begun.
-    """
-
-    version: int = 0
-    ends: Mapping[TopicPartition, int] | None = None
-    running: tuple[Future[RebuiltTask], Mapping[TopicPartition, int]] | None = None
-    fault: str = ""
-    retry_at: float = 0.0
-
-
-class Replica:
+class Replica(Follower[FollowedTask]):
     """See the module.
 
     Args:
@@ -164,19 +126,27 @@ class Replica:
     def __init__(
         self,
         source: StoreSource,
-        tasks: Sequence[ReplicaTask],
+        tasks: Sequence[TaskLogs],
         folder: Path,
         listener: RestoreListener | None = None,
         parallel: int = 2,
-        clock_s: Callable[[], float] = time.monotonic,
+        clock_s: Clock = time.monotonic,
     ) -> None:
-        self._source = source
         self._tasks = {task.commits: task for task in tasks}
-        self._folder = folder
-        self._listener = listener
-        self._clock_s = clock_s
-        self._copies: dict[TopicPartition, _Copy] = {}
-        self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="replica")
+        self._whole: dict[TopicPartition, Mapping[TopicPartition, int]] = {}
+        """Where the logs of each task ended at a look whose commits its copy has."""
+        self._seen: dict[TopicPartition, Mapping[TopicPartition, int]] = {}
+        """Where they ended at a look since: a task that never rests is ahead of its copy at every look."""
+
+        def stores(task: TaskLogs) -> TaskStateManager:
+            return TaskStateManager(source, task.place.identity(), list(task.specs), folder, listener=listener)
+
+        def make(place: TopicPartition) -> FollowedTask:
+            for known in (self._whole, self._seen):
+                known.pop(place, None)
+            return FollowedTask(source, self._tasks[place], stores, clock_s)
+
+        super().__init__(source, make, self._tasks, parallel=parallel, kept_s=0, clock_s=clock_s)
 
     @property
     def topics(self) -> list[str]:
@@ -187,21 +157,24 @@ class Replica:
 
         Raises:
             RestoreError: The application has more tasks than when this replica was made, so nothing would copy the new ones.
-            KafkaClientError: The ends of the logs cannot be read.
+            KafkaClientError: As `look`.
         """
         self._check_known(assigned)
-        mine = sorted(place for place in assigned if place in self._tasks)
-        self._copies = {place: self._copies.get(place, _Copy()) for place in mine}
-        wanted = {log for place in mine for log in self._logs(place)}
-        ends = self._source.end_offsets(sorted(wanted)) if wanted else {}
-        return [self._follow_one(place, {log: ends[log] for log in self._logs(place)}) for place in mine]
+        self.look(assigned)
+        return [self._position(place, self.copies[place]) for place in sorted(self.copies)]
 
-    def offsets(self) -> dict[TopicPartition, int]:
-        """Where each commits partition ended when its copy was last brought forward: what the group shows as its progress."""
-        return {place: copy.ends[place] for place, copy in self._copies.items() if copy.ends is not None}
+    def _position(self, place: TopicPartition, copy: FollowedTask) -> ReplicaPosition:
+        ends = {log: self.ends.get(log, 0) for log in self.logs_of(place)}
+        before = self._seen.setdefault(place, ends)
+        reached = ends if copy.read_to >= ends[place] else before
+        if copy.ready and copy.read_to >= reached[place]:
+            self._whole[place], self._seen[place] = reached, ends
+        whole = self._whole.get(place)
+        behind = None if whole is None else sum(max(0, end - whole[log]) for log, end in ends.items())
+        return ReplicaPosition(copy.task, copy.marker.version if copy.marker else 0, behind, copy.fault)
 
-    def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+    def logs_of(self, place: TopicPartition) -> Sequence[TopicPartition]:
+        return [place, *self._tasks[place].changelogs]
 
     def _check_known(self, assigned: Collection[TopicPartition]) -> None:
         topics = self.topics
@@ -211,31 +184,3 @@ class Replica:
                 f"{strange[0][0]}: there is a task {strange[0][1]} that did not exist when this replica was started: the "
                 f"application was rescaled. Start the replica again: it then keeps copies of all tasks"
             )
-
-    def _logs(self, place: TopicPartition) -> list[TopicPartition]:
-        return [place, *self._tasks[place].changelogs]
-
-    def _follow_one(self, place: TopicPartition, ends: Mapping[TopicPartition, int]) -> ReplicaPosition:
-        copy, task = self._copies[place], self._tasks[place]
-        self._finish(copy)
-        if copy.running is None and copy.ends != ends and self._clock_s() >= copy.retry_at:
-            # The marker is read after these ends, so the copy is at least there.
-            future = self._pool.submit(rebuild_task, self._source, task.place, task.specs, self._folder, self._listener)
-            copy.running = (future, ends)
-        if copy.ends is None:
-            return ReplicaPosition(task, copy.version, None, copy.fault)
-        behind = sum(max(0, ends[log] - copy.ends[log]) for log in task.changelogs)
-        return ReplicaPosition(task, copy.version, behind, copy.fault)
-
-    def _finish(self, copy: _Copy) -> None:
-        """Takes the result of an attempt that has ended. A failure is shown, and tried again a little later."""
-        if copy.running is None or not copy.running[0].done():
-            return
-        future, ends = copy.running
-        copy.running = None
-        try:
-            copy.version = future.result().version
-        except (StreamsError, OSError) as error:
-            copy.fault, copy.retry_at = str(error), self._clock_s() + _RETRY_S
-        else:
-            copy.ends, copy.fault = ends, ""

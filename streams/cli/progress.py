@@ -17,47 +17,6 @@ from streams.cli.output import print_line
 LINE_INTERVAL_S = 2.0
 
 
-class _Bars:
-    """Bars by store and number, which appear with the first one, after any question was answered.
-
-    Args:
-        console: Where to write; default: standard error, so that the result can be piped.
-    """
-
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True)
-        self._lock = threading.Lock()
-        self._live: Progress | None = None
-        self._ids: dict[tuple[str, int], TaskID] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-
-    def _add(self, store: str, number: int, total: int) -> None:
-        if not self._console.is_terminal:
-            return
-        if self._live is None:
-            self._live = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=20),
-                TextColumn("{task.percentage:>3.0f} %"),
-                TextColumn("{task.fields[text]}", markup=False),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                console=self._console,
-            )
-            self._live.start()
-        self._ids[store, number] = self._live.add_task(f"{store} {number}", total=total, text="")
-
-
 @dataclass
 class _Restoring:
     """One store of one task.
@@ -86,12 +45,48 @@ class _Restoring:
         return f", about {remaining * (now - self.started) / done:,.0f} s left"
 
 
-class RestoreProgress(_Bars):
-    """A thread-safe `state.restore.restorer.RestoreListener` that shows the progress."""
+class RestoreProgress:
+    """A thread-safe `state.restore.restorer.RestoreListener`: a bar for each store of a task, once there is something to show.
 
-    def __init__(self, console: Console | None = None) -> None:
-        super().__init__(console)
+    Args:
+        console: Where to write; default: standard error, so that the result can be piped.
+        doing: What is done, for the lines.
+    """
+
+    def __init__(self, console: Console | None = None, doing: str = "restoring") -> None:
+        self._console = console or Console(stderr=True)
+        self._doing = doing
+        self._lock = threading.Lock()
+        self._live: Progress | None = None
+        self._ids: dict[tuple[str, int], TaskID] = {}
         self._stores: dict[tuple[str, int], _Restoring] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _add(self, store: str, number: int, total: int) -> None:
+        if not self._console.is_terminal:
+            return
+        if self._live is None:
+            self._live = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=20),
+                TextColumn("{task.percentage:>3.0f} %"),
+                TextColumn("{task.fields[text]}", markup=False),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=self._console,
+            )
+            self._live.start()
+        self._ids[store, number] = self._live.add_task(f"{store} {number}", total=total, text="")
 
     def on_start(self, store: str, task: int, offsets: int) -> None:
         with self._lock:
@@ -109,32 +104,5 @@ class RestoreProgress(_Bars):
             elif remaining == 0 or now - one.last_line >= LINE_INTERVAL_S:
                 one.last_line = now
                 percent = 100 if one.offsets <= 0 else 100 * done // one.offsets
-                told = f"restoring {store} task {task}: {percent} %, {one.text(now)}{one.left(now, remaining)}"
+                told = f"{self._doing} {store} task {task}: {percent} %, {one.text(now)}{one.left(now, remaining)}"
                 print_line(told, self._console)
-
-
-class RescaleProgress(_Bars):
-    """A `streams.application.rescale.rows.Listener` that shows the progress: a bar or a line for each changelog partition."""
-
-    def __init__(self, console: Console | None = None) -> None:
-        super().__init__(console)
-        self._records: dict[tuple[str, int], int] = {}
-
-    def on_start(self, store: str, partition: int, offsets: int) -> None:
-        self._records[store, partition] = 0
-        self._add(store, partition, offsets)
-
-    def on_batch(self, store: str, partition: int, records: int, offset: int) -> None:
-        self._records[store, partition] += records
-        if self._live is not None:
-            text = f"{self._records[store, partition]:,} records"
-            self._live.update(self._ids[store, partition], completed=offset + 1, text=text)
-
-    def on_end(self, store: str, partition: int) -> None:
-        records = self._records[store, partition]
-        if self._live is not None:
-            bar = self._ids[store, partition]
-            total = self._live.tasks[self._live.task_ids.index(bar)].total or 1
-            self._live.update(bar, total=total, completed=total)
-        elif records:
-            print_line(f"copied {store} {partition}: {records:,} records", self._console)

@@ -17,10 +17,11 @@ from urllib.parse import urlsplit
 
 import typer
 
-from state.errors import KafkaClientError, TopicNotFoundError
+from state.errors import TopicNotFoundError
 from state.kafka.consumers import GroupMember
+from state.restore.place import TaskLogs
 from state.tables.files import make_private
-from streams.application.restore import SERVED_AT_A_TIME, Replica, ReplicaPosition, ReplicaTask
+from streams.application.restore import SERVED_AT_A_TIME, Replica, ReplicaPosition
 from streams.application.stored_tasks import StoredTask, stored_tasks
 from streams.cli.command import OptionGroup, command, option
 from streams.cli.options import ApplicationOptions, AsJson, Target, complete_stores, duration_ms, live
@@ -341,7 +342,7 @@ def _address(text: str, option: str) -> Address:
         raise ConfigError(f"{option}: {error}") from error
 
 
-def replica_tasks(tasks: list[StoredTask], stores: list[str]) -> list[ReplicaTask]:
+def replica_tasks(tasks: list[StoredTask], stores: list[str]) -> list[TaskLogs]:
     """The tasks that have some of these stores, or any that have a changelog and are on disk if none is named."""
     fit = {node.name: node.spec for task in tasks for node in task.stores.values()}
     for name in stores:
@@ -353,7 +354,7 @@ def replica_tasks(tasks: list[StoredTask], stores: list[str]) -> list[ReplicaTas
     for task in tasks:
         specs = [node.spec for node in task.stores.values() if not stores or node.name in stores]
         if followed := tuple(spec for spec in specs if spec.logged and spec.persistent):
-            found.append(ReplicaTask(task.place, followed))
+            found.append(TaskLogs(task.place, followed))
     if not found:
         raise ConfigError("no store of this application is on disk and has a changelog: there is nothing to follow")
     return found
@@ -372,14 +373,11 @@ def _follow(
     while not ended():
         assigned = member.poll(_POLL_S)
         try:
-            positions, wrong = copies.follow(assigned), ""
+            positions = copies.follow(assigned)
+            wrong = copies.trouble and f"the brokers do not answer, trying on: {copies.trouble}"
         except TopicNotFoundError as error:
             # As while a rescale makes the changelogs again, or a reset deletes them. The copies follow them once they exist.
             positions, wrong = [], f"a topic of the application is missing, trying on: {error}"
-        except KafkaClientError as error:
-            if not error.transient:
-                raise
-            positions, wrong = [], f"the brokers do not answer, trying on: {error}"
         if wrong and not trouble:
             typer.echo(wrong, err=True)
         trouble = wrong

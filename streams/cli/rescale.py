@@ -32,7 +32,7 @@ from streams.cli.options import (
     open_checkpoint,
 )
 from streams.cli.output import print_json
-from streams.cli.progress import RescaleProgress
+from streams.cli.progress import RestoreProgress
 from streams.errors import ConfigError
 from streams.lake.commit import write_checkpoint
 from streams.topology.plan import SubTopology
@@ -94,7 +94,11 @@ def rescale(
     check_no_question(as_json, yes or dry_run, "add --dry-run, or --yes to rescale")
     topology, config = application.of(target)
     say = partial(typer.echo, err=as_json)
-    with KafkaAdmin(config.client) as admin, open_checkpoint(config) as files, RescaleProgress() as progress:
+    with (
+        KafkaAdmin(config.client) as admin,
+        open_checkpoint(config) as files,
+        RestoreProgress(doing="copying") as progress,
+    ):
         moved = LiveRescale(config, admin, files, progress)
         to_plan = tasks is None and placement is None
         rescaler, plan = (

@@ -1,65 +1,44 @@
 """The global tables of a worker process: read from Kafka, up to the offsets that were logged with the micro-batch.
 
 Each process has its own copy on disk, in a numbered slot below the sub-topology's state: RocksDB's lock shows which
-slots are free, so a new process takes over the copy of a dead one and reads on from there. Invariant: a task sees exactly
-the records below the logged ends. A copy that has read further, as after a rollback of the checkpoint, is read again from
-the start. (A compacted topic may by then have lost the older value of a key that was written again: such a key is missing
-until the next batch. Kafka Streams guarantees no order between global tables and streams at all.)
-
-A copy that was away for long is read again, too: compaction may have deleted the tombstones of rows that it still has. The time
-next to each position says how old it is, and the rule is that of local stores (`state.restore.plan.LogRange`).
+slots are free, so a new process takes over the copy of a dead one and reads on from there. What is read, and when a copy is
+read again from the start, is decided by `GlobalTables.bring_to`, as for the copies that are served.
 """
 
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import shutil
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
-from state.errors import KafkaClientError, StateCorruptedError, StateLockedError
+from state.columns import RecordColumns
+from state.errors import StateCorruptedError, StateLockedError
 from state.kafka.reader import shared_reader
 from state.kafka.topics import TopicPartition
-from state.restore.plan import LogRange
 from state.stores.task_store import TaskStore, open_task_store
 from state.tables.rocks_common import RocksSettings
 from state.tables.table import MemoryTable
 from streams.microbatch.job import QueryJob
-from streams.runtime.global_tables import GlobalTables, global_store_specs
+from streams.runtime.global_tables import GlobalTables, TopicLogs, global_store_specs
 from streams.runtime.settings import Counters
 from streams.serdes.exactness import always_canonical
 from streams.source.log import now_ms as wall_clock_ms
 from streams.source.offsets import TopicOffsets
-
-log = logging.getLogger(__name__)
 
 MAX_OPEN = 8
 """Most copies that a process has open at a time: it may run several applications one after the other."""
 
 _SETTINGS = RocksSettings(block_cache_bytes=64 * 1024 * 1024, write_buffer_bytes=32 * 1024 * 1024, lock_timeout_s=0)
 
-_AS_OF_EVERY_MS = 60_000
-"""How old the time of a position becomes while its topic has no new records."""
-_UNKNOWN_RETENTION_MS = 60 * 60 * 1000
-"""How long a topic is assumed to keep tombstones if these credentials may not ask: less than nearly all topics."""
-
 _CANONICAL = "canonical keys"
 """Copies of older versions have rows under the bytes of their producers, where no look-up finds them."""
 
 _open: OrderedDict[tuple[int, Path], _Copy] = OrderedDict()
 """The key contains the process id, because a fork copies this dictionary."""
-
-
-class TopicLogs(Protocol):
-    """The part of `state.commit.live.LiveKafka` that a copy needs."""
-
-    def begin_offset(self, partition: TopicPartition) -> int: ...
-    def delete_retention_ms(self, topic: str) -> int: ...
 
 
 def global_stores(job: QueryJob, ends: Mapping[str, TopicOffsets], logs: TopicLogs, now_ms: int) -> Mapping[str, Any]:
@@ -97,7 +76,7 @@ class _Copy:
         self.job = job
         self._store = store
         self._directory = directory
-        self.tables = GlobalTables(list(job.sub.global_tables.values()), store, job.settings)
+        self.tables = GlobalTables(list(job.sub.global_tables.values()), store, job.settings, wall_clock_ms)
 
     @property
     def gone(self) -> bool:
@@ -106,50 +85,28 @@ class _Copy:
 
     def restore_to(self, ends: Mapping[str, TopicOffsets], logs: TopicLogs, now_ms: int) -> None:
         """Reads the missing records, no further than the ends, which the topics had at `now_ms`."""
-        places = {(topic, p): end for topic, of in ends.items() for p, end in enumerate(of.offsets)}
-        if any(self.tables.position(*place) > end for place, end in places.items()):
-            self.tables.reset()
-        behind = {place: end for place, end in places.items() if self.tables.position(*place) < end}
-        begins = {place: logs.begin_offset(place) for place in behind}
-        if any(self._lacks_records(place, LogRange(begins[place], end), logs) for place, end in behind.items()):
-            # Perhaps tombstones of rows that it contains are among them.
-            self.tables.reset()
-            behind = places
-            begins = {place: logs.begin_offset(place) for place in places}
-        for (topic, partition), end in behind.items():
-            start = max(self.tables.position(topic, partition), begins[topic, partition])
-            if start < end:
-                if self.tables.as_of_ms(topic, partition) is None:
-                    # If the process ends while it reads, the next one continues.
-                    self.tables.reached(topic, partition, 0, now_ms)
-                reader = shared_reader(self.job.client, topic, partition, start, bulk=self.job.bulk_io)
-                for columns in reader.read(end):
-                    self.tables.update(columns, now_ms)
-        for place, end in places.items():
-            if place in behind or now_ms - (self.tables.as_of_ms(*place) or 0) > _AS_OF_EVERY_MS:
-                self.tables.reached(*place, end, now_ms)
-
-    def _lacks_records(self, place: TopicPartition, known: LogRange, logs: TopicLogs) -> bool:
-        """Whether records behind the position were deleted before this copy has read them."""
-        at, as_of_ms = self.tables.position(*place), self.tables.as_of_ms(*place)
-        if at == 0 or at < known.begin:
-            return at > 0
-        retention = replace(known, delete_retention_ms=_retention_ms(logs, place[0]))
-        return as_of_ms is None or retention.outlives(at, as_of_ms, wall_clock_ms())
+        places = {(topic, number): end for topic, of in ends.items() for number, end in enumerate(of.offsets)}
+        self.tables.bring_to(places, _SharedLogs(self.job, logs), now_ms)
 
     def close(self) -> None:
         """Releases the slot; its files stay for the next process."""
         self._store.close()
 
 
-def _retention_ms(logs: TopicLogs, topic: str) -> int:
-    try:
-        return logs.delete_retention_ms(topic)
-    except KafkaClientError as error:
-        if error.transient:
-            raise
-        log.info("how long %s keeps tombstones is not known: %s", topic, error)
-        return _UNKNOWN_RETENTION_MS
+class _SharedLogs(NamedTuple):
+    """The topics of global tables, by readers that stay with the process from step to step."""
+
+    job: QueryJob
+    logs: TopicLogs
+
+    def begin_offset(self, partition: TopicPartition) -> int:
+        return self.logs.begin_offset(partition)
+
+    def delete_retention_ms(self, topic: str) -> int:
+        return self.logs.delete_retention_ms(topic)
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
+        return shared_reader(self.job.client, topic, partition, start, bulk=self.job.bulk_io).read(end)
 
 
 def _folder(job: QueryJob, ends: Mapping[str, TopicOffsets]) -> Path:

@@ -8,14 +8,18 @@ copy, so any other effect would happen several times.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from state.columns import RecordColumns
+from state.errors import KafkaClientError
 from state.headers import decode_headers
-from state.stores.position import StorePosition
+from state.kafka.topics import TopicPartition
+from state.restore.plan import LogRange, cannot_continue
+from state.stores.position import StoreOrigin, StorePosition
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import TaskStore
 from streams.errors import TopologyError
@@ -29,6 +33,7 @@ from streams.runtime.keys import canonical_keys, read_key
 from streams.runtime.node import may_be_the_records_fault
 from streams.runtime.settings import Counters, TaskSettings, global_table_settings
 from streams.runtime.typed_stores import typed_store
+from streams.source.log import now_ms as wall_clock_ms
 from streams.topology.graph import GlobalTable
 
 
@@ -82,14 +87,32 @@ class GlobalContext:
 # --- The global tables of an application, as held by one process (Kafka Streams: `GlobalStateManagerImpl`).
 #
 # Each process that runs tasks has one `GlobalTables`, and brings it up to the offsets that the driver logged for the batch
-# before its tasks begin, so that a repeated batch sees at least the same rows. The topic is the changelog: nothing is written
-# to Kafka, hence there are no dead letters either, because each process would send its own. Invariant: rows and positions are
-# applied together, so a reader that stops half-way reads nothing twice.
+# before its tasks begin, so that a repeated batch sees at least the same rows; each process that serves has one, too. The topic
+# is the changelog: nothing is written to Kafka, hence there are no dead letters either, because each process would send its
+# own. Invariants: rows and positions are applied together, so a reader that stops half-way reads nothing twice; after `bring_to`
+# the tables have exactly the records below the ends. Tables that have read further, as after a rollback of the checkpoint, are
+# read again. (A compacted topic may by then have lost the older value of a key that was written again: such a key is missing
+# until the next batch. Kafka Streams guarantees no order between global tables and streams at all.)
 
 POSITIONS = "__positions"
 _TASK = "global"
 _AS_OF = b" as of"
 """Behind a place: the key of its time. No topic's name has a space."""
+_AS_OF_EVERY_MS = 60_000
+"""How old the time of a position becomes while its topic has no new records."""
+_UNKNOWN_RETENTION_MS = 60 * 60 * 1000
+"""How long a topic is assumed to keep tombstones if these credentials may not ask: less than nearly all topics."""
+_LONG_AGO_MS = 1
+
+log = logging.getLogger(__name__)
+
+
+class TopicLogs(Protocol):
+    """Kafka, for reading the topics of global tables."""
+
+    def begin_offset(self, partition: TopicPartition) -> int: ...
+    def delete_retention_ms(self, topic: str) -> int: ...
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
 
 
 def global_store_specs(tables: Sequence[GlobalTable]) -> list[StoreSpec]:
@@ -104,6 +127,7 @@ class GlobalTables:
     Args:
         store: A `TaskStore` with `global_store_specs(tables)`; reused between batches, and possibly lost with the process.
         settings: Policies. A record that cannot be read fails or is skipped; there are no dead letters (as in Kafka Streams).
+        clock_ms: The wall clock, which determines how old the tables are; the time of a batch may have been logged long ago.
 
     Attributes:
         counters: Dropped and skipped records of this process since the last `take_counters`.
@@ -112,7 +136,14 @@ class GlobalTables:
         ConfigError: A policy is `dlq`.
     """
 
-    def __init__(self, tables: Sequence[GlobalTable], store: TaskStore, settings: TaskSettings) -> None:
+    def __init__(
+        self,
+        tables: Sequence[GlobalTable],
+        store: TaskStore,
+        settings: TaskSettings,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self._clock_ms = clock_ms
         self.counters = Counters()
         self._by_topic = {str(table.source.topics[0]): table for table in tables}
         self._store = store
@@ -138,6 +169,44 @@ class GlobalTables:
         # In place, because the error handlers refer to the same object.
         self.counters.clear()
         return taken
+
+    def bring_to(self, ends: Mapping[TopicPartition, int], logs: TopicLogs, now_ms: int) -> bool:
+        """Reads what is missing up to the ends, which the topics had at `now_ms`, and says whether anything was.
+
+        Raises:
+            RecordFailedError: A record cannot be read, or the processor fails, and the policy is `fail`.
+            KafkaClientError: Reading failed; another call continues.
+        """
+        missing = self._missing(ends, logs)
+        for place, one in missing.items():
+            if one.begin < one.end:
+                if self.as_of_ms(*place) is None:
+                    # If the process ends while it reads, the next one continues.
+                    self.reached(*place, 0, now_ms)
+                for columns in logs.read(*place, one.begin, one.end):
+                    self.update(columns, now_ms)
+        for place, end in ends.items():
+            if place in missing or now_ms - (self.as_of_ms(*place) or 0) > _AS_OF_EVERY_MS:
+                self.reached(*place, end, now_ms)
+        return bool(missing)
+
+    def _missing(self, ends: Mapping[TopicPartition, int], logs: TopicLogs) -> dict[TopicPartition, LogRange]:
+        """What remains to be read of each partition. Tables that would not become right by that are emptied first."""
+        missing = {}
+        for place, end in ends.items():
+            at, as_of_ms = self.position(*place), self.as_of_ms(*place)
+            if at == end:
+                continue
+            begin = logs.begin_offset(place)
+            if at > 0:
+                part = LogRange(begin, end, delete_retention_ms=_retention_ms(logs, place[0]))
+                origin = StoreOrigin(_TASK, as_of_ms=_LONG_AGO_MS if as_of_ms is None else as_of_ms)
+                if (why := cannot_continue(origin, at, part, self._clock_ms())) is not None:
+                    log.info("the global tables are read again: %s-%d: %s", *place, why)
+                    self.reset()
+                    return self._missing(ends, logs)
+            missing[place] = LogRange(max(at, begin), end)
+        return missing
 
     def position(self, topic: str, partition: int) -> int:
         positions: Any = self._store.store(POSITIONS)
@@ -281,6 +350,16 @@ class _Processed:
 
     def close(self) -> None:
         self._processor.close()
+
+
+def _retention_ms(logs: TopicLogs, topic: str) -> int:
+    try:
+        return logs.delete_retention_ms(topic)
+    except KafkaClientError as error:
+        if error.transient:
+            raise
+        log.info("how long %s keeps tombstones is not known: %s", topic, error)
+        return _UNKNOWN_RETENTION_MS
 
 
 def _place(topic: str, partition: int) -> bytes:

@@ -11,14 +11,13 @@ from typing import Any
 from state.changelog import commits_topic
 from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition
-from state.restore.place import TaskPlace
-from streams.application.restore import ReplicaTask
+from state.restore.follower import Ends
+from state.restore.place import TaskLogs, TaskPlace
 from streams.application.store_rows import StoreReader, view_of, window_ends
 from streams.errors import NotUpToBoundError, QueryError
 from streams.serdes.base import serde_identity
 from streams.serdes.json_shown import schema_of
 from streams.serve.copies import Copy, GlobalCopy, TaskCopy, View
-from streams.serve.following import Ends
 from streams.serve.position import Commit, Commits, Kept, Position, Step, commits_text, common, newest, step_text
 from streams.serve.reading import Answer, ReadStore
 from streams.topology.plan import SubTopology
@@ -289,7 +288,7 @@ def _fits(copy: Copy, position: Position, commit: Commit, end: int) -> Callable[
     return fits
 
 
-def replica_task(application_id: str, sub: SubTopology, task: int, tasks: int) -> ReplicaTask:
+def replica_task(application_id: str, sub: SubTopology, task: int, tasks: int) -> TaskLogs:
     """A task with all stores that can be copied."""
     place = TaskPlace(application_id, sub.name, task, tasks, sub.topology_hash)
-    return ReplicaTask(place, tuple(node.spec for node in sub.stores.values() if node.spec.logged))
+    return TaskLogs(place, tuple(node.spec for node in sub.stores.values() if node.spec.logged))

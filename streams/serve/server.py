@@ -19,18 +19,20 @@ from typing import Any
 
 from state.changelog import commits_topic, endpoints_topic, ensure_endpoints
 from state.commit.live import LiveKafka
-from state.errors import KafkaClientError, StreamsError
+from state.errors import KafkaClientError, StreamsError, TopicNotFoundError
 from state.kafka.consumers import GroupMember
 from state.kafka.key_hash import partition_for_key
 from state.kafka.placement import FUNCTIONS, Placement
 from state.kafka.topics import TopicPartition
+from state.restore.follower import Follower
+from state.restore.place import TaskLogs
 from state.restore.task_stores import TaskStateManager, WorkerMemory
 from state.restore.verify import check_not_rescaled
 from state.stores.task_store import open_task_store
 from state.tables.files import make_private
 from streams.application.markers import placed_marker
 from streams.application.prepare import task_settings
-from streams.application.restore import SERVED_AT_A_TIME, ReplicaTask
+from streams.application.restore import SERVED_AT_A_TIME
 from streams.application.stored_tasks import stateful_subs, stored_tasks, with_own_topics
 from streams.cluster.records import Outgoing, RecordWriter
 from streams.config import StreamsConfig
@@ -38,7 +40,7 @@ from streams.config.settings import Address
 from streams.errors import ConfigError, StoreNotReadyError
 from streams.runtime.global_tables import GlobalTables, global_store_specs
 from streams.serve.copies import GlobalCopy, TaskCopy
-from streams.serve.following import CopyKafka, Follower
+from streams.serve.copy_kafka import CopyKafka
 from streams.serve.http import HttpThread, check_installed, listening
 from streams.serve.local import LocalStore
 from streams.serve.nodes import BEAT_S, Node, Nodes
@@ -92,8 +94,16 @@ class StoreServer:
             raise ConfigError(f"no store of {app} has a changelog: there is nothing that could be served")
         self._kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         make_private(folder)
-        copies = self._copy, self._tasks, self._global_copy(topology)
-        self._follower = Follower(self._kafka, *copies, parallel, self._check_not_rescaled, self._is_elsewhere)
+        global_copy = self._global_copy(topology)
+        self._follower = Follower(
+            self._kafka,
+            self._copy,
+            self._tasks,
+            global_copy,
+            parallel,
+            self._check_not_rescaled,
+            self._is_elsewhere,
+        )
         self.served = Served(
             topology,
             app,
@@ -101,7 +111,7 @@ class StoreServer:
             tasks,
             lambda: self._follower.copies,
             self._kafka,
-            lambda: self._follower.global_copy,
+            lambda: global_copy,
             self._placement_of,
         )
         name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -192,7 +202,7 @@ class StoreServer:
                 member.close()
         except Exception as error:
             # Raised at the end of the `with` block; until then the process ends its requests.
-            self._error = error
+            self._error = without_topic(error) if isinstance(error, TopicNotFoundError) else error
             self.on_error()
 
     def _check_not_rescaled(self) -> None:
@@ -207,7 +217,7 @@ class StoreServer:
         # One for each changelog: that of the commits topic, which is only read at first, gives way to them.
         kafka = self._reader(len(task.specs))
 
-        def make(of: ReplicaTask) -> TaskStateManager:
+        def make(of: TaskLogs) -> TaskStateManager:
             identity, specs = of.place.identity(), list(of.specs)
             return TaskStateManager(kafka, identity, specs, self._folder, memory=memory, snapshots=config.snapshots)
 
@@ -224,6 +234,14 @@ class StoreServer:
         kafka = self._reader(_GLOBAL_LOGS)
         settings = task_settings(self._config, {})
         return GlobalCopy(kafka, GlobalTables(tables, store, settings), store, now_ms, on_close=kafka.close)
+
+
+def without_topic(error: TopicNotFoundError) -> ConfigError:
+    """The error of a process whose application was reset."""
+    return ConfigError(
+        f"there is no topic {error.topic!r} any more: the application was reset, and has nothing that could be served. Start this "
+        f"command again once the application has run"
+    )
 
 
 class _Alone(GroupMember):

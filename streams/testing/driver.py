@@ -22,13 +22,13 @@ from state.headers import encode_headers
 from state.kafka.key_hash import partition_for_key
 from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition
+from state.restore.place import TaskLogs
 from state.restore.task_stores import TaskStateManager
 from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
 from streams.application.markers import placed_marker
 from streams.application.prepare import begins_live, with_tasks
 from streams.application.rescale.plan import Handling, UsersChoices
-from streams.application.restore import ReplicaTask
 from streams.config import Execution, StreamsConfig
 from streams.errors import ConfigError
 from streams.metrics.application import NodeMetrics, node_metrics
@@ -68,7 +68,7 @@ def served_by_driver(
     tasks = {query.sub.name: query.tasks for query in stateful}
     disks = MemoryDisks()
 
-    def make(task: ReplicaTask) -> TaskStateManager:
+    def make(task: TaskLogs) -> TaskStateManager:
         return disks.stores(kafka, task.place.identity(), list(task.specs), 0)
 
     copies: dict[TopicPartition, TaskCopy] = {}
@@ -84,7 +84,7 @@ def served_by_driver(
 
     tables = list(topology.global_tables.values())
     store = TaskStore(MemoryTable(), global_store_specs(tables), MemoryTable())
-    global_copy = GlobalCopy(kafka, GlobalTables(tables, store, settings), store, lambda: 0)
+    global_copy = GlobalCopy(kafka, GlobalTables(tables, store, settings, lambda: 0), store, lambda: 0)
 
     def global_forward() -> GlobalCopy:
         global_copy.bring_forward()

@@ -24,7 +24,6 @@ from state.stores.task_store import TaskStore
 from streams.application.markers import placed_marker
 from streams.application.rescale.plan import UsersChoices
 from streams.application.rescale.rescale import RescaleContext, Rescaler, SubRescale
-from streams.application.rescale.rows import NobodyListens
 from streams.checkpoint.compare import Markers, SubIdentity
 from streams.errors import RescaleError
 from streams.microbatch.job import QueryJob
@@ -382,7 +381,7 @@ def rescaler_of(
         return FirstBatch(offsets)
 
     admin: Any = kafka
-    context = RescaleContext(admin, kafka, NoFiles(), first_of, choices, NobodyListens())
+    context = RescaleContext(admin, kafka, NoFiles(), first_of, choices, None)
     subs = []
     for query in queries:
         found = kafka.describe_topics([query.commits_topic]).get(query.commits_topic)

@@ -15,11 +15,11 @@ import typer
 
 from state.errors import KafkaClientError, TopicNotFoundError
 from state.restore.directory import StateDirectory
-from state.restore.place import TaskPlace
+from state.restore.place import TaskLogs, TaskPlace
 from state.stores.codec import timestamped
 from state.stores.dump import read_task_store
 from state.stores.task_store import StorePosition, TaskStore, open_task_store
-from streams.application.restore import ReplicaPosition, ReplicaTask
+from streams.application.restore import ReplicaPosition
 from streams.application.stored_tasks import stateful_subs
 from streams.broker.processes import free_ports
 from streams.cli.replica import _follow, _line, metrics_of
@@ -241,7 +241,7 @@ def test_a_folder_that_is_only_needed_meanwhile_goes(tmp_path):
 
 # --- `streams replica` waits while topics are missing or brokers are away, and says so once.
 
-WARM = ReplicaPosition(ReplicaTask(TaskPlace("app", "in", 0, 1, "hash"), ()), version=3, behind=0)
+WARM = ReplicaPosition(TaskLogs(TaskPlace("app", "in", 0, 1, "hash"), ()), version=3, behind=0)
 
 
 class Member:
@@ -256,6 +256,8 @@ class Member:
 
 class Kept:
     """A replica whose looks at Kafka fail, until one does not."""
+
+    trouble = ""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)

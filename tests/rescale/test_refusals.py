@@ -22,7 +22,6 @@ from streams import (
 from streams.application.adopt import Adopter, carry_out, plan_moves
 from streams.application.rescale.plan import UsersChoices, first_batch
 from streams.application.rescale.rescale import RescaleContext, Rescaler, SubRescale
-from streams.application.rescale.rows import NobodyListens
 from streams.application.reset import Wanted, start_positions
 from streams.application.start import Preflight
 from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint
@@ -145,7 +144,7 @@ def rescale(world: World, tasks: int) -> None:
         return first_batch(sub, checkpoint, markers)
 
     _, prepared = world.plan()
-    around = RescaleContext(world.kafka, world.kafka, world.files, first_of, UsersChoices(), NobodyListens())
+    around = RescaleContext(world.kafka, world.kafka, world.files, first_of, UsersChoices(), None)
     Rescaler([SubRescale(APP, prepared.sub, prepared.tasks, tasks, around)]).run()
 
 

@@ -23,7 +23,6 @@ from streams.application.prepare import plan_application
 from streams.application.rescale.plan import UsersChoices, first_batch
 from streams.application.rescale.replan import Replan, replan, states_of, unfinished_replan
 from streams.application.rescale.rescale import RescaleContext, Rescaler
-from streams.application.rescale.rows import NobodyListens
 from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint
 from streams.checkpoint.files import LocalFiles, read_checkpoint
 from streams.cli.rescale import _about, _line, as_dict
@@ -128,7 +127,7 @@ class World:
             check_checkpoint(sub, checkpoint, markers)
             return first_batch(sub, checkpoint, markers)
 
-        context = RescaleContext(kafka, kafka, files, first_of, UsersChoices(), NobodyListens())
+        context = RescaleContext(kafka, kafka, files, first_of, UsersChoices(), None)
         rescaler = plan.rescaler(states_of(plan.before, kafka, kafka), context)
         return Rescaler(rescaler.subs, lambda: plan.accept(config.checkpoint_dir)), plan
 

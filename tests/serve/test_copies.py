@@ -1,6 +1,7 @@
 """A copy that is read while it follows: each view is one commit as a whole, however much is committed meanwhile."""
 
 import os
+import re
 import shutil
 import threading
 from contextlib import closing, suppress
@@ -13,22 +14,22 @@ from state.commit.marker import CommitMarker
 from state.commit.session import FLUSH_EVERY_S
 from state.errors import KafkaClientError, RestoreError, StateError, TopicNotFoundError
 from state.kafka.topics import TopicInfo
-from state.restore.place import TaskPlace
+from state.restore.follower import Follower
+from state.restore.place import TaskLogs, TaskPlace
 from state.restore.snapshots import NO_SNAPSHOTS
 from state.restore.task_stores import TaskStateManager, WorkerMemory
 from state.restore.verify import check_not_rescaled
 from state.stores.dump import state_digest
 from state.tables.native_library import SWITCH_VARIABLE
-from streams.application.restore import ReplicaTask
 from streams.drills.processes import wait_until
-from streams.errors import ConfigError, CursorExpiredError, StoreNotReadyError
+from streams.errors import CursorExpiredError, StoreNotReadyError
 from streams.serve.copies import TaskCopy
-from streams.serve.following import Follower
+from streams.serve.server import without_topic
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, marker_of
 from tests.snapshots.life import Life
 
 COMMITS = (commits_topic(APPLICATION, "orders"), 0)
-TASK = ReplicaTask(TaskPlace(APPLICATION, "orders", 0, 1, "hash"), tuple(SPECS))
+TASK = TaskLogs(TaskPlace(APPLICATION, "orders", 0, 1, "hash"), tuple(SPECS))
 
 
 class Served(Life):
@@ -436,8 +437,9 @@ def test_an_application_whose_topics_are_gone_ends_the_command_and_says_what_to_
         raise TopicNotFoundError(*COMMITS)
 
     life.logs.end_offsets = end_offsets
-    with pytest.raises(ConfigError, match=r"was reset.*Start this command again"):
+    with pytest.raises(TopicNotFoundError) as raised:
         follower.look([COMMITS])
+    assert re.search("was reset.*Start this command again", str(without_topic(raised.value)))
     follower.close()
 
 
@@ -480,9 +482,8 @@ def test_an_application_that_was_rescaled_is_answered_for_with_the_old_rows(life
     follower.close()
 
 
-def test_the_follower_brings_copies_forward_and_lets_go_of_those_that_move(life, monkeypatch):
-    monkeypatch.setattr("streams.serve.following._KEPT_S", 0)
-    follower = Follower(life.logs, lambda place: life.copy, [COMMITS])
+def test_the_follower_brings_copies_forward_and_lets_go_of_those_that_move(life):
+    follower = Follower(life.logs, lambda place: life.copy, [COMMITS], kept_s=0)
     follower.look([COMMITS])
     assert life.copy.wait(lambda view: view.version == 0, 60), (
         "a task that has never committed is empty, and can be read"
@@ -501,12 +502,17 @@ def test_the_follower_brings_copies_forward_and_lets_go_of_those_that_move(life,
     assert not life.copy.ready
 
 
-def test_a_copy_answers_until_another_process_has_one(life, monkeypatch):
+def test_a_copy_answers_until_another_process_has_one(life):
     """After brokers were away, a group has given all tasks to nobody. So it is for a moment while a task moves."""
-    monkeypatch.setattr("streams.serve.following._KEPT_S", 5)
     clock, elsewhere = [100.0], []
-    monkeypatch.setattr("streams.serve.following.time.monotonic", lambda: clock[0])
-    follower = Follower(life.logs, lambda place: life.copy, [COMMITS], elsewhere=lambda place: place in elsewhere)
+    follower = Follower(
+        life.logs,
+        lambda place: life.copy,
+        [COMMITS],
+        elsewhere=lambda place: place in elsewhere,
+        kept_s=5,
+        clock_s=lambda: clock[0],
+    )
     life.step()
     follower.look([COMMITS])
     assert life.copy.wait(lambda view: view.version == 1, 60)

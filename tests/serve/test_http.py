@@ -223,7 +223,7 @@ def test_a_copy_that_is_not_here_or_not_restored_yet_is_a_503():
         copies.update(there)
         assert client.get(path).status_code == 200
         for copy in there.values():
-            copy._hide()
+            copy.hide()
         assert client.get("/v1/health").json()["waiting"]
         assert client.get(path).status_code == 503
 

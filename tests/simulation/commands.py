@@ -21,7 +21,6 @@ from streams.application.prepare import Application as Planned
 from streams.application.prepare import plan_application
 from streams.application.rescale.cluster import LiveRescale, Rescaler
 from streams.application.rescale.plan import UsersChoices
-from streams.application.rescale.rows import NobodyListens
 from streams.application.reset import Wanted, start_positions
 from streams.checkpoint.files import query_id_of
 from streams.source.pauses import WHOLE, LeftLive, pause_record
@@ -148,7 +147,7 @@ def _is_moved(application: Application, random: Random, name: str, made: Callabl
 def _rescaler(application: Application, tasks: int) -> Rescaler:
     setup, kafka = application.setup, application.cluster.kafka
     made: Any = SimulatedRescale
-    found: Rescaler = made(application.settings, kafka, application.files, NobodyListens()).rescaler(
+    found: Rescaler = made(application.settings, kafka, application.files, None).rescaler(
         setup.topology, tasks, UsersChoices(frozenset(setup.topology.stores) & {"numbers"})
     )
     return found
@@ -158,9 +157,7 @@ def _to_plan(application: Application) -> Rescaler:
     setup, kafka = application.setup, application.cluster.kafka
     made: Any = SimulatedRescale
     given = UsersChoices(frozenset(setup.topology.stores) & {"numbers"})
-    found: Rescaler = made(application.settings, kafka, application.files, NobodyListens()).to_plan(
-        setup.topology, given
-    )[0]
+    found: Rescaler = made(application.settings, kafka, application.files, None).to_plan(setup.topology, given)[0]
     # There is no description of the plan here: the topics that exist tell it.
     return Rescaler(found.subs)
 

@@ -7,14 +7,14 @@ import pytest
 
 from state.changelog import commits_topic
 from state.errors import KafkaClientError, RestoreError
-from state.restore.place import TaskPlace
+from state.restore.place import TaskLogs, TaskPlace
 from state.restore.plan import Action
 from state.restore.restorer import RestoreEndedError, UnlessOver
 from state.restore.snapshots import NO_SNAPSHOTS
 from state.stores.dump import read_task_store
 from state.tables.open_tables import open_table
 from state.tables.rocks_common import RocksSettings
-from streams.application.restore import Replica, ReplicaTask
+from streams.application.restore import Replica
 from tests.restore.logs import APPLICATION, SPECS, commit, marker_of
 from tests.snapshots.life import Life
 
@@ -32,7 +32,7 @@ class Followed(Life):
         self.replica = self.new_replica()
 
     def new_replica(self, specs=SPECS, **options):
-        task = ReplicaTask(TaskPlace(APPLICATION, "orders", 0, 1, "hash"), tuple(specs))
+        task = TaskLogs(TaskPlace(APPLICATION, "orders", 0, 1, "hash"), tuple(specs))
         return Replica(self.logs, [task], self.replica_dir, **options)
 
     def stores(self, host=None, memory=None, **options):
@@ -71,6 +71,17 @@ def test_a_replica_follows_each_commit_and_says_how_far_behind_it_is(life):
     assert position.behind > 0
     assert position.warm, "a copy is of use while its task goes on committing"
     assert life.follow().version == 4
+
+
+def test_a_copy_of_a_task_that_never_rests_is_warm(life):
+    """At every look there is a commit that the copy has not."""
+    deadline = time.monotonic() + WAIT_S
+    life.step()
+    while not (position := life.replica.follow([COMMITS])[0]).warm:
+        assert time.monotonic() < deadline
+        life.step()
+        time.sleep(0.05)
+    assert position.behind > 0
 
 
 def test_a_task_takes_the_copy_on_its_host_over_and_reads_the_tail(life, caplog):
@@ -198,9 +209,9 @@ def test_a_replica_holds_nothing_that_is_not_committed(life):
     with life.stores().open() as store:
         store.store("plain").put(b"sure", b"uncommitted", 9)
         commit(store, life.logs, 2, life.now_ms)
-    (position,) = life.replica.follow([COMMITS])
-    assert position.behind > 0
-    assert life.follow().version == 1
+    for _ in range(3):
+        position = life.follow()
+    assert (position.version, position.behind) == (1, 0)
     with read_task_store(next(life.replica_dir.glob("*/*/*")), SPECS) as store:
         assert store.store("plain").get(b"sure") == b"v1"
 

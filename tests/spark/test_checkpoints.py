@@ -26,7 +26,6 @@ from streams.application.instances import seen_as_running
 from streams.application.prepare import plan_application
 from streams.application.rescale.cluster import LiveRescale
 from streams.application.rescale.plan import UsersChoices
-from streams.application.rescale.rows import NobodyListens
 from streams.application.start import Preflight
 from streams.checkpoint.files import CheckpointFiles, LocalFiles
 from streams.errors import AlreadyRunningError, TopologyMismatchError
@@ -478,7 +477,7 @@ def build(source: str, windows: str, updates: str) -> Topology:
 def rescale(harness: Harness, topology: Topology, tasks: int) -> None:
     config = harness.config()
     with KafkaAdmin({"bootstrap.servers": harness.servers}) as admin:
-        live = LiveRescale(config, admin, LocalFiles(config.checkpoint_dir), NobodyListens())
+        live = LiveRescale(config, admin, LocalFiles(config.checkpoint_dir), None)
         live.rescaler(topology, tasks, UsersChoices()).run()
 
 

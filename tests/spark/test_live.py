@@ -22,7 +22,6 @@ from streams.application.pausing import Pausing
 from streams.application.prepare import plan_application
 from streams.application.rescale.cluster import LiveRescale
 from streams.application.rescale.plan import UsersChoices
-from streams.application.rescale.rows import NobodyListens
 from streams.application.status import SubStatus, application_status
 from streams.checkpoint.files import LocalFiles
 from streams.cli.options import live
@@ -344,7 +343,7 @@ def test_what_cannot_run_live_is_named_before_anything_is_written_and_can_after_
     with pytest.raises(ConfigError, match=r"makes keys in front of .* `streams rescale TARGET` adds it"):
         app.start(harness.spark).await_termination()
     with KafkaAdmin(config.client) as admin:
-        moved = LiveRescale(config, admin, LocalFiles(config.checkpoint_dir), NobodyListens())
+        moved = LiveRescale(config, admin, LocalFiles(config.checkpoint_dir), None)
         rescaler, plan = moved.to_plan(topology, UsersChoices())
         rescaler.run()
         assert len(plan.added) == 1
@@ -448,7 +447,7 @@ def test_a_key_that_turns_up_elsewhere_is_named_and_a_rescale_brings_the_applica
     (event,) = [one for one in left if one.kind is LEFT_LIVE]
     assert event.fields["command"] == f"streams rescale TARGET -a {config.application_id}"
     with KafkaAdmin(config.client) as admin:
-        moved = LiveRescale(config, admin, LocalFiles(config.checkpoint_dir), NobodyListens())
+        moved = LiveRescale(config, admin, LocalFiles(config.checkpoint_dir), None)
         rescaler, plan = moved.to_plan(topology, UsersChoices())
         rescaler.run()
         moved.forget_left_live()

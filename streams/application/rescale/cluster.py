@@ -11,13 +11,13 @@ from state.errors import CheckpointMismatchError
 from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
 from state.kafka.placement import Placement
 from state.restore.directory import StateDirectory
+from state.restore.restorer import RestoreListener
 from streams.application.markers import MarkerAccess
 from streams.application.pausing import Pausing
 from streams.application.prepare import PreparedSub, plan_application
 from streams.application.rescale.plan import UsersChoices, first_batch
 from streams.application.rescale.replan import Replan, replan, states_of, unfinished_replan
 from streams.application.rescale.rescale import RescaleContext, Rescaler, SubRescale, opened
-from streams.application.rescale.rows import Listener
 from streams.application.start import check_may_continue
 from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint, check_topic
 from streams.checkpoint.files import CheckpointFiles, read_checkpoint
@@ -36,7 +36,7 @@ class LiveRescale:
     config: StreamsConfig
     admin: KafkaAdmin
     files: CheckpointFiles
-    listener: Listener
+    listener: RestoreListener | None
 
     def rescaler(
         self, topology: Topology, tasks: int | None, choices: UsersChoices, placement: Placement | None = None

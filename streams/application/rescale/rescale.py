@@ -24,6 +24,7 @@ from state.errors import CheckpointMismatchError, FencedError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition, TopicSpec
+from state.restore.restorer import RestoreListener
 from state.stores.spec import StoreSpec
 from streams.application.markers import MarkerAccess, still_running
 from streams.application.rescale.plan import (
@@ -41,11 +42,10 @@ from streams.application.rescale.plan import (
 )
 from streams.application.rescale.rows import (
     USERS_PROCESSORS,
-    Listener,
     LogCopy,
     Strays,
     check_strays,
-    records_of,
+    records_with_progress,
     row_keys,
     stage_partition,
 )
@@ -79,7 +79,7 @@ class RescaleContext:
     files: CheckpointFiles
     first_of: FirstOf
     choices: UsersChoices
-    listener: Listener
+    listener: RestoreListener | None
     replication: int = -1
 
 
@@ -405,13 +405,10 @@ class SubRescale:
         return {partition: end for (_, partition), end in copy.ends().items()}
 
     def _fill_partition(self, copy: LogCopy, staging: str, partition: int, name: str) -> None:
-        kafka, listener, place = self._context.kafka, self._context.listener, (staging, partition)
+        kafka, place = self._context.kafka, (staging, partition)
         end = kafka.end_offsets([place])[place]
-        listener.on_start(name, partition, end)
-        for columns in records_of(kafka, *place, end):
+        for columns in records_with_progress(kafka, *place, end, name, self._context.listener):
             copy.add(columns, np.full(len(columns), partition, np.int32))
-            listener.on_batch(name, partition, len(columns), int(columns.offsets[-1]))
-        listener.on_end(name, partition)
 
     def _is_filled(self, topic: str) -> bool:
         assert self.notes is not None

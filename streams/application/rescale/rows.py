@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from state.commit.protocols import KafkaAccess, Producer
 from state.kafka.partitioner import partition_for_keys
 from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition
+from state.restore.restorer import RestoreListener
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.spec import StoreKind, StoreSpec
 from streams.errors import RescaleError
@@ -279,20 +280,22 @@ def _routed_by(sub: SubTopology, owners: list[ProcessorNode]) -> set[str]:
     return {serde_identity(entry.key_serde) for entry in sub.entries if entry.node in above and not entry.by_partition}
 
 
-class Listener(Protocol):
-    """Follows the progress of a copy."""
-
-    def on_start(self, store: str, partition: int, offsets: int) -> None: ...
-    def on_batch(self, store: str, partition: int, records: int, offset: int) -> None: ...
-    def on_end(self, store: str, partition: int) -> None: ...
-
-
-class NobodyListens:
-    """A listener that does nothing."""
-
-    def on_start(self, store: str, partition: int, offsets: int) -> None: ...
-    def on_batch(self, store: str, partition: int, records: int, offset: int) -> None: ...
-    def on_end(self, store: str, partition: int) -> None: ...
+def records_with_progress(
+    kafka: KafkaAccess, topic: str, partition: int, end: int, store: str, listener: RestoreListener | None
+) -> Iterator[RecordColumns]:
+    """The committed records of a partition up to an offset; the listener hears of each run once it was used."""
+    begin = kafka.begin_offset((topic, partition))
+    left = end - begin
+    if listener is not None:
+        listener.on_start(store, partition, left)
+    for columns in kafka.read(topic, partition, begin, end):
+        yield columns
+        if listener is not None:
+            left = end - columns.last_offset - 1
+            listener.on_batch(store, partition, len(columns), columns.keys.nbytes + columns.values.nbytes, left)
+    if listener is not None and left:
+        # Behind the last record there are only control records.
+        listener.on_batch(store, partition, 0, 0, 0)
 
 
 @dataclass
@@ -371,7 +374,7 @@ def stage_partition(
     placements: tuple[Placement, Placement],
     marker: CommitMarker | None,
     strays: Strays,
-    listener: Listener,
+    listener: RestoreListener | None,
 ) -> None:
     """Copies the rows of a store of one task, and notes the rows that are in the task of what their producer wrote.
 
@@ -383,8 +386,7 @@ def stage_partition(
     """
     (task, tasks), (old, new) = task_of, placements
     end = _end_of(copy.kafka, topic, task, spec, marker)
-    listener.on_start(spec.name, task, end)
-    for columns in records_of(copy.kafka, topic, task, end):
+    for columns in records_with_progress(copy.kafka, topic, task, end, spec.name, listener):
         if marker is None:
             raise RescaleError(
                 f"the changelog {topic}-{task} has records, but task {task} has no commit that shows which step they belong to. "
@@ -398,8 +400,6 @@ def stage_partition(
         else:
             _check_place(keys, alive, spec, task, partition_for_keys(keys, tasks, old))
         copy.add(alive, partition_for_keys(keys, copy.partitions, new))
-        listener.on_batch(spec.name, task, len(columns), int(columns.offsets[-1]))
-    listener.on_end(spec.name, task)
 
 
 def _alive(columns: RecordColumns, spec: StoreSpec, before_ms: int) -> RecordColumns:

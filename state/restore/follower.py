@@ -1,0 +1,493 @@
+"""One follower of logs: `Follower` lets threads bring the copies of a process to their tasks' last commits, and keeps them there.
+
+A copy is an ordinary local state in a folder of its own. Each commit of its task brings it forward as a restore would
+(`state.restore.restorer`), so it never holds anything that is not committed. Standbys and copies that are served have the rules of
+this file in common: which commits are new, what is read for them, when a log was made again or an application was rescaled, and
+when a failure is tried again. Kafka Streams: `StoreChangelogReader`.
+
+Example: a copy has read its commits partition to offset 40, and the partition ends at 44: the markers in [40, 44) are read, say of
+commits 7 and 8, and the changelogs up to the ends that the marker of commit 8 names. A partition that ends at 12 instead was made
+again: the copy starts from its beginning, and is empty if it has no marker. A copy that is given marker 7 as soon as it is
+committed (`hear`) asks Kafka nothing, as long as it holds commit 6 of the same query.
+
+Invariants: one thread at a time brings a copy forward; a copy that fails keeps what it has, says why, and is tried again; a commit
+that does not continue the present one is not taken from what was heard.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext, suppress
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+from state.changelog import changelog_topic
+from state.commit.marker import CommitMarker, end_behind, read_last_marker
+from state.errors import KafkaClientError, RestoreError, StateCorruptedError
+from state.kafka.topics import TopicPartition
+from state.restore.place import TaskLogs
+from state.restore.task_stores import StoreSource, TaskStateManager
+from state.restore.verify import check_marker, check_not_rescaled
+from state.stores.task_store import TaskStore
+
+Clock = Callable[[], float]
+"""Seconds, of a clock that nobody sets."""
+MakeStores = Callable[[TaskLogs], TaskStateManager]
+"""Makes what opens the stores of a task."""
+
+LOOK_S = 0.2
+"""How often the ends of the logs are asked for: so old are answers of an idle application."""
+KEPT_S = 10.0
+"""After brokers were away, all of a group lose their tasks, and get them back when they have joined again."""
+_RETRY_S = 2.0
+_GLOBAL: TopicPartition = ("", 0)
+"""In the place of a task's partition: the copy of the global tables."""
+_VISIBLE_S = 10.0
+"""How long the changes of a commit may stay invisible after its marker: until the control records are written."""
+_LOOK_AGAIN_S = 0.005
+_MOST_HEARD = 256
+"""The most markers that wait to be followed; without the first of more, the copy asks for all."""
+
+
+class Followed(ABC):
+    """What is brought forward.
+
+    Args:
+        what: What is copied, for people.
+        clock_s: Measures ages.
+
+    Attributes:
+        fault: Why it could not be brought forward the last time; empty: it could.
+        read_to: Where the commits partition of a task ended when its copy was last brought forward.
+        looked: Where it ended at the last look, and when that was asked for.
+    """
+
+    def __init__(self, what: str, clock_s: Clock = time.monotonic) -> None:
+        self.what = what
+        self.clock_s = clock_s
+        self.fault = ""
+        self.read_to = 0
+        self.looked = 0, 0.0
+
+    @property
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether it holds a commit, or that there is none."""
+
+    @abstractmethod
+    def bring_forward(self) -> bool:
+        """Brings it to the last commit, and says whether there was a new one; called by one thread at a time."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes it; what is on disk stays."""
+
+    def known_until(self, asked_s: float) -> None:  # noqa: B027
+        """Notes that at this time no further commit existed."""
+
+
+class FollowedTask(Followed):
+    """The stores of one task. As it is, a standby: its database is open only while it is brought forward, so others can copy it.
+
+    Args:
+        source: Kafka; used by one thread at a time.
+        task: The task and its stores.
+        make: Makes what opens the stores.
+    """
+
+    keeps_open = False
+    """Whether the database stays open."""
+
+    def __init__(self, source: StoreSource, task: TaskLogs, make: MakeStores, clock_s: Clock = time.monotonic) -> None:
+        super().__init__(str(task.place), clock_s)
+        self.task = task
+        self.marker: CommitMarker | None = None
+        self._source = source
+        self._make = make
+        self._ready = False
+        self._closed = False
+        self._following = threading.Lock()
+        self._heard: deque[tuple[int, bytes]] = deque(maxlen=_MOST_HEARD)
+        self._open = ExitStack()
+        self._stores: tuple[TaskStateManager, TaskStore] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it holds a commit, or that there is none."""
+        return self._ready
+
+    def took(self, markers: Sequence[CommitMarker], stores: TaskStore, heard: bool) -> None:
+        """Called with the stores at the last of these markers; none: the task has never committed."""
+
+    def hide(self) -> None:
+        """From now on, what it holds is of no use until it was brought forward."""
+        self._ready = False
+
+    def hear(self, offset: int, marker: bytes) -> None:
+        """Notes a marker that is new on the commits partition, for `follow`; any thread may call it."""
+        self._heard.append((offset, marker))
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether markers wait to be followed."""
+        return bool(self._heard)
+
+    def follow(self) -> None:
+        """Brings the copy to the last marker that it has heard of. If all of them follow by one, nothing is asked for.
+
+        Raises:
+            RestoreError, KafkaClientError: As `bring_forward`.
+        """
+        with self._following:
+            if self._closed:
+                return
+            heard = [self._heard.popleft() for _ in range(len(self._heard))]
+            new = [(offset, CommitMarker.from_bytes(value)) for offset, value in heard if offset >= self.read_to]
+            if not new:
+                return
+            continues = self._continue(marker for _, marker in new)
+            if continues:
+                self._take([marker for _, marker in new], heard=True)
+                self.read_to = end_behind(new[-1][0])
+                end, asked_s = self.looked
+                self.known_until(asked_s if self.read_to >= end else 0.0)
+        if not continues:
+            self.bring_forward()
+
+    def _continue(self, markers: Iterable[CommitMarker]) -> bool:
+        """Whether markers are the commits after the present one, without a gap, of the same query."""
+        before = self.marker if self.ready else None
+        for marker in markers:
+            if before is None or (marker.query_id, marker.version) != (before.query_id, before.version + 1):
+                return False
+            before = marker
+        return True
+
+    def bring_forward(self, end: int | None = None, asked_s: float = 0.0) -> bool:
+        """Brings the copy to the last commit, and says whether there was a new one.
+
+        Args:
+            end: Where the commits partition ends; None: that is asked for.
+            asked_s: When that was so.
+
+        Raises:
+            RestoreError: The changelogs do not give what the marker promises, or the application has changed.
+            KafkaClientError: Reading failed; another call continues.
+        """
+        place = self.task.commits
+        with self._following:
+            if self._closed:
+                return False
+            if end is None or end < self.read_to:
+                # An end from before may be lower than what another look has led to meanwhile.
+                asked_s = self.clock_s()
+                end = self._source.end_offsets([place])[place]
+            if end < self.read_to:
+                self._begin_again()
+            markers = self.markers(end)
+            if markers or not self.ready:
+                self._take(markers, heard=False)
+            self.read_to = end
+            self.known_until(asked_s)
+        return bool(markers)
+
+    def misses(self, end: int, read_before: int) -> bool:
+        """Whether the commits partition may have a commit that the copy has not, and will not hear of: since before the last look.
+
+        Args:
+            end: Where the partition ends now.
+            read_before: How far the copy had read it when that was asked for.
+        """
+        return not self.ready or end < read_before or self.read_to < self.looked[0]
+
+    def markers(self, end: int) -> list[CommitMarker]:
+        """The markers since the last call, in order; at first the last one."""
+        if not self.read_to:
+            last = read_last_marker(self._source, self.task.commits, end=end)
+            return [] if last is None else [last.marker]
+        return self.markers_from(self.read_to, end)
+
+    def markers_from(self, start: int, end: int) -> list[CommitMarker]:
+        """The markers in a range of the commits partition."""
+        columns = self._source.read(*self.task.commits, min(start, end), end)
+        return [CommitMarker.from_bytes(value) for one in columns for value in one.values.to_pylist()]
+
+    def _take(self, markers: Sequence[CommitMarker], heard: bool) -> None:
+        last = markers[-1] if markers else None
+        if last is not None:
+            check_marker(self.task.place, last)
+            if not heard:
+                self._await_visible(last)
+        manager, stores = self._opened()
+        try:
+            manager.restore_to(stores, last, fresh=heard)
+            self.took(markers, stores, heard)
+        except BaseException as error:
+            self._failed(stores, error)
+            raise
+        self._ready, self.marker = True, last
+        if not self.keeps_open:
+            self._shut()
+
+    def _opened(self) -> tuple[TaskStateManager, TaskStore]:
+        if self._stores is None:
+            manager = self._make(self.task)
+            self._stores = manager, self._open.enter_context(manager.open())
+        return self._stores
+
+    def _failed(self, stores: TaskStore, error: BaseException) -> None:
+        if isinstance(error, StateCorruptedError) or not self.keeps_open:
+            self._shut(error)
+        else:
+            stores.discard()
+
+    def _shut(self, error: BaseException | None = None) -> None:
+        """Closes the database; if the error says that it is damaged, its files are deleted."""
+        self._stores = None
+        opened, self._open = self._open, ExitStack()
+        with suppress(BaseException) if error is not None else nullcontext(), opened:
+            if error is not None:
+                raise error
+
+    def close(self) -> None:
+        """Closes the copy, which stays on disk."""
+        with self._following:
+            self._closed = True
+            self._shut()
+
+    def _await_visible(self, marker: CommitMarker) -> None:
+        """Waits for the control records of a commit: the marker's may be written before those of the changelogs."""
+        names = {changelog_topic(self.task.place.application_id, name): name for name in marker.changelog_ends}
+        ends = {log: marker.changelog_ends[names[log[0]]] for log in self.task.changelogs if log[0] in names}
+        deadline = self.clock_s() + _VISIBLE_S
+        while ends and self.clock_s() < deadline:
+            found = self._source.end_offsets(list(ends))
+            if all(found[place] >= end for place, end in ends.items()):
+                return
+            time.sleep(_LOOK_AGAIN_S)
+
+    def _begin_again(self) -> None:
+        """Begins again, because the commits topic was made again: the rows so far are those of an application that was reset.
+
+        After a rescale they are not wrong, but old, and are shown on: whoever reads them may have no other copy.
+        """
+        check_not_rescaled(self._source, self.task.place)
+        self.hide()
+        self.read_to, self.marker = 0, None
+
+
+class Ends(Protocol):
+    """Where logs end."""
+
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+
+
+class GroupMembership(Protocol):
+    """Who shares the tasks with other processes: `state.kafka.consumers.GroupMember`."""
+
+    def poll(self, timeout_s: float) -> Collection[TopicPartition]: ...
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None: ...
+
+
+_Copy = TypeVar("_Copy", bound=FollowedTask)
+
+
+class Follower(Generic[_Copy]):
+    """The copies of this process, and what brings them forward.
+
+    Args:
+        kafka: Asked for the ends of the logs.
+        make: Makes the copy of a task, by its partition of a commits topic.
+        known: All tasks.
+        global_copy: The copy of the global tables, which every process has for itself; None: there are none.
+        parallel: How many copies are brought forward at a time, and how many are restored.
+        check: Raises a `RestoreError` if the application is being rescaled, or was.
+        elsewhere: Says whether another process has a copy of a task that can be read. Before, none is given up.
+        kept_s: How long a copy stays at least that the group has given to nobody or to somebody else.
+        clock_s: Measures how long a failure was ago.
+
+    Attributes:
+        copies: The copies, by their tasks' partitions of the commits topics; replaced when tasks move, never changed.
+        ends: Where the logs ended at the last look.
+        trouble: Why commits could not be followed the last time; empty: they were.
+    """
+
+    def __init__(
+        self,
+        kafka: Ends,
+        make: Callable[[TopicPartition], _Copy],
+        known: Collection[TopicPartition],
+        global_copy: Followed | None = None,
+        parallel: int = 4,
+        check: Callable[[], None] = lambda: None,
+        elsewhere: Callable[[TopicPartition], bool] = lambda place: True,
+        kept_s: float = KEPT_S,
+        clock_s: Clock = time.monotonic,
+    ) -> None:
+        self._kafka = kafka
+        self._make = make
+        self._known = frozenset(known)
+        self._check = check
+        self._elsewhere = elsewhere
+        self._kept_s = kept_s
+        self._clock_s = clock_s
+        self.global_copy = global_copy
+        self.copies: Mapping[TopicPartition, _Copy] = {}
+        self.ends: Mapping[TopicPartition, int] = {}
+        self.trouble = ""
+        self._lock = threading.Lock()
+        self._closing = False
+        self._busy: set[TopicPartition] = set()
+        self._missing: dict[TopicPartition, float] = {}
+        """Tasks of copies that are not this process's any more, and since when."""
+        self._retry_at: dict[TopicPartition, float] = {}
+        self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="copies")
+        # Restores take minutes. Copies that can be read are not to grow old meanwhile.
+        self._restores = ThreadPoolExecutor(parallel, thread_name_prefix="restores")
+
+    def run(self, member: GroupMembership, ended: threading.Event) -> None:
+        """Follows until the event is set; the member calls `hear`.
+
+        Raises:
+            KafkaClientError: As `look`.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="looks") as pool:
+            look, due_s = pool.submit(self.look, ()), 0.0
+            while not ended.is_set():
+                assigned = member.poll(LOOK_S)
+                if look.done() and time.monotonic() >= due_s:
+                    look.result()
+                    member.commit(self.offsets())
+                    look, due_s = pool.submit(self.look, assigned), time.monotonic() + LOOK_S
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        """Where each commits partition ended when its copy was last brought forward: what the group shows as its progress."""
+        return {place: copy.read_to for place, copy in self.copies.items()}
+
+    def hear(self, place: TopicPartition, offset: int, marker: bytes) -> None:
+        """Lets a copy follow a marker that is new on its commits partition. Does not wait."""
+        if (copy := self.copies.get(place)) is not None:
+            copy.hear(offset, marker)
+            self._begin(place, copy, copy.follow)
+
+    def look(self, assigned: Collection[TopicPartition]) -> None:
+        """Asks where the logs end, and begins to bring forward what has not heard of its commits. Does not wait for that.
+
+        A rescale makes the topics again, and the group shares them out once more. The copies remain what they are meanwhile, and
+        answer, until this process is started again: nobody else could have better ones before.
+
+        Raises:
+            TopicNotFoundError: A topic of the application is missing.
+            KafkaClientError: The brokers refuse this process for good.
+        """
+        try:
+            if set(assigned) != set(self.copies):
+                self._check()
+            self._take(assigned)
+            self._forward()
+            self.trouble = ""
+        except RestoreError as error:
+            self.trouble = str(error)
+        except KafkaClientError as error:
+            if not error.transient:
+                raise
+            self.trouble = str(error)
+            return
+        if self.global_copy is not None:
+            self._begin(_GLOBAL, self.global_copy, self.global_copy.bring_forward)
+
+    def _forward(self) -> None:
+        read_before, asked_s = self.offsets(), self._clock_s()
+        self.ends = self._asked_ends()
+        idle = []
+        for place, copy in self.copies.items():
+            if copy.misses(self.ends[place], read_before[place]):
+                copy.looked = self.ends[place], asked_s
+                self._begin(place, copy, partial(copy.bring_forward, *copy.looked))
+            else:
+                idle.append(place)
+        if idle:
+            # The log of a rescaled application may end at the same place, and say nothing of these rows.
+            self._check()
+        for place in idle:
+            copy = self.copies[place]
+            copy.looked = self.ends[place], asked_s
+            if copy.read_to >= self.ends[place]:
+                copy.known_until(asked_s)
+
+    def _asked_ends(self) -> Mapping[TopicPartition, int]:
+        logs = sorted({log for place in self.copies for log in self.logs_of(place)})
+        try:
+            return self._kafka.end_offsets(logs) if logs else {}
+        except KafkaClientError as error:
+            if not error.transient:
+                self._check()
+            raise
+
+    def logs_of(self, place: TopicPartition) -> Sequence[TopicPartition]:
+        """The logs of a task whose ends are asked for."""
+        return [place]
+
+    def _take(self, assigned: Collection[TopicPartition]) -> None:
+        """Takes the tasks of this process."""
+        mine = {place for place in assigned if place in self._known}
+        now_s = self._clock_s()
+        self._missing = {place: self._missing.get(place, now_s) for place in self.copies if place not in mine}
+        mine |= {place for place, since_s in self._missing.items() if not self._may_go(place, now_s - since_s)}
+        if mine != set(self.copies):
+            gone = [copy for place, copy in self.copies.items() if place not in mine]
+            self.copies = {place: self.copies.get(place) or self._make(place) for place in mine}
+            for copy in gone:
+                # Which waits for its restore.
+                self._restores.submit(copy.close)
+
+    def _may_go(self, place: TopicPartition, missing_s: float) -> bool:
+        """Whether a copy can be given up. One that cannot be read is of use to nobody."""
+        return not self.copies[place].ready or (missing_s >= self._kept_s and self._elsewhere(place))
+
+    def _begin(self, place: TopicPartition, copy: Followed, forward: Callable[[], object]) -> None:
+        """Lets a thread bring a copy forward, unless one does that, or it has just failed."""
+        with self._lock:
+            if place not in self._busy and self._clock_s() >= self._retry_at.get(place, 0.0):
+                self._submit(place, copy, forward)
+
+    def _submit(self, place: TopicPartition, copy: Followed, forward: Callable[[], object]) -> None:
+        """Called with the lock."""
+        if not self._closing:
+            self._busy.add(place)
+            pool = self._pool if copy.ready else self._restores
+            pool.submit(self._catch_up, place, copy, forward)
+
+    def _catch_up(self, place: TopicPartition, copy: Followed, forward: Callable[[], object]) -> None:
+        """Brings a copy forward, and again if it has heard of further commits meanwhile.
+
+        The other copies come first: a task that commits faster than its copy can follow would keep the thread for ever.
+        """
+        failed = False
+        try:
+            forward()
+            copy.fault = ""
+        except Exception as error:
+            # Whatever it is: the copy keeps what it has, says why it cannot follow, and is tried again.
+            failed, copy.fault = True, str(error) or repr(error)
+            self._retry_at[place] = self._clock_s() + _RETRY_S
+        with self._lock:
+            self._busy.discard(place)
+            if not failed and isinstance(copy, FollowedTask) and copy.has_heard:
+                self._submit(place, copy, copy.follow)
+
+    def close(self) -> None:
+        """Ends what runs, and closes the copies, which stay on disk."""
+        with self._lock:
+            self._closing = True
+        self._pool.shutdown(wait=True)
+        self._restores.shutdown(wait=True)
+        for copy in self.copies.values():
+            copy.close()
+        if self.global_copy is not None:
+            self.global_copy.close()
