@@ -10,6 +10,7 @@ and the accumulator stays as it was. The kernels that compute the same on whole 
 from __future__ import annotations
 
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from streams.errors import RecordError, TopologyError
 from streams.migration_hints import AnswersUnknownNames
-from streams.model.expressions import Col, Expression, col, lit, when
+from streams.model.expressions import Col, Expression, ValueFields, col, lit, when
 from streams.model.ownership import UNCHANGING
 from streams.model.record import pick
 from streams.wording import described
@@ -61,10 +62,7 @@ class Aggregate(ABC):
     def __post_init__(self) -> None:
         if isinstance(self.field, Col):  # the same as its path, also in names and hashes
             object.__setattr__(self, "field", self.field.path)
-        if isinstance(self.field, Expression):
-            return
-        if not isinstance(self.field, str) or not all(self.field.split(".")):
-            raise TopologyError(f"{self.text}: a field is a name, or names joined by single dots.")
+        _check_field(self, self.field)
 
     @property
     def text(self) -> str:
@@ -132,6 +130,13 @@ class Aggregate(ABC):
                 f"accumulator in place, it must return it"
             )
         return after
+
+
+def _check_field(aggregate: Aggregate, field: object) -> None:
+    if isinstance(field, Expression):
+        return
+    if not isinstance(field, str) or not all(field.split(".")):
+        raise TopologyError(f"{aggregate.text}: a field is a name, or names joined by single dots.")
 
 
 @dataclass(frozen=True)
@@ -287,16 +292,10 @@ def _overflow(aggregate: Aggregate, earlier: Any, later: Any) -> RecordError:
     )
 
 
-class _Extreme(_Optional):
-    """The smallest or largest value of a field: of numbers, of texts, or of times.
-
-    A time's accumulator is `{"datetime": "2026-01-31T12:00:00+00:00"}`, with the name of its class and the ISO text, which is the
-    result.
-    """
+class _Ordering(_Optional):
+    """An aggregate that compares numbers, texts, or times of a field."""
 
     takes_only = (Real, str, date, time), "orders numbers (int, float), texts, or times (datetime, date, time)"
-    choose: ClassVar[Callable[..., Any]]
-    """Python's `min` or `max`, which take the first of equal values."""
 
     def checked(self, value: Any) -> Any:
         """A finite number, a text, or a time. Raises `RecordError` for any other value."""
@@ -312,6 +311,23 @@ class _Extreme(_Optional):
             raise _refused(self, value)
         return number
 
+    def _of_two_kinds(self, earlier: Any, later: Any) -> RecordError:
+        return RecordError(
+            f"{self.text} cannot order {described(_shown(later))} and {described(_shown(earlier))}, which it has of earlier "
+            f"records: the field needs values of one kind"
+        )
+
+
+class _Extreme(_Ordering):
+    """The smallest or largest value of a field: of numbers, of texts, or of times.
+
+    A time's accumulator is `{"datetime": "2026-01-31T12:00:00+00:00"}`, with the name of its class and the ISO text, which is the
+    result.
+    """
+
+    choose: ClassVar[Callable[..., Any]]
+    """Python's `min` or `max`, which take the first of equal values."""
+
     def both(self, earlier: Any, later: Any) -> Any:
         """The better one. Raises `RecordError` if they are of two kinds, such as a number and a text."""
         try:
@@ -319,10 +335,7 @@ class _Extreme(_Optional):
                 return self.choose(earlier, later)
             return self.choose(earlier, later, key=_ordered)
         except TypeError:
-            raise RecordError(
-                f"{self.text} cannot order {described(_shown(later))} and {described(_shown(earlier))}, which it has of earlier "
-                f"records: the field needs values of one kind"
-            ) from None
+            raise self._of_two_kinds(earlier, later) from None
 
     def result(self, accumulator: Any) -> Any:
         """The number or the text; of a time its ISO text."""
@@ -392,9 +405,13 @@ class Chosen(_Optional):
 
     def checked(self, value: Any) -> Any:
         """The value. Raises `RecordError` for NaN and infinity."""
-        if isinstance(value, float) and not math.isfinite(value):
-            raise _refused(self, value)
-        return value
+        return _finite(self, value)
+
+
+def _finite(aggregate: Aggregate, value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _refused(aggregate, value)
+    return value
 
 
 @dataclass(frozen=True)
@@ -413,6 +430,155 @@ class Last(Chosen):
     def both(self, earlier: Any, later: Any) -> Any:
         """The later one."""
         return later
+
+
+@dataclass(frozen=True)
+class Ranked(_Ordering):
+    """What the record has that comes first by a field, in an order. The accumulator is `[by, value]`.
+
+    A record whose `field` is null takes no part, and the rest of it is not read. The value may be null.
+
+    Attributes:
+        field: What records are compared by.
+        value: What is kept of the first one: a field, an expression, or several as `fields("auction", "price")`.
+    """
+
+    value: Field | ValueFields
+    better: ClassVar[Callable[[Any, Any], bool]]
+    """Whether a record's `field`, the first argument, comes before that of the best one so far."""
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.value, Col):
+            object.__setattr__(self, "value", self.value.path)
+        if not isinstance(self.value, ValueFields):
+            _check_field(self, self.value)
+        elif self.value.everything:
+            raise TopologyError(f"{self.text} keeps the fields that it names, so that only these are read: no '*'.")
+
+    @property
+    def kind(self) -> str:
+        """Its name in `agg`."""
+        return self.name
+
+    @property
+    def text(self) -> str:
+        """The aggregate as a program writes it."""
+        return f"agg.{self.name}({self.value!r}, by={self.field!r})"
+
+    @property
+    def identity(self) -> str:
+        """Name, value and order."""
+        return f"{self.name}({self.value}, by={self.field})"
+
+    @property
+    def parts(self) -> tuple[tuple[str, Expression], ...]:
+        """The names and expressions of what is kept; of a single value the name is empty."""
+        if isinstance(self.value, ValueFields):
+            return self.value.computed
+        return (("", col(self.value) if isinstance(self.value, str) else self.value),)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Those of the order and of what is kept."""
+        return tuple(dict.fromkeys([*super().paths, *(path for _, one in self.parts for path in one.paths)]))
+
+    def value_in(self, value: Any) -> list[Any] | None:
+        """What the record is compared by, and what is kept of it; None: it takes no part. Raises `RecordError`."""
+        by = super().value_in(value)
+        if by is None:
+            return None
+        return [by, self.joined([self.kept(one(value)) for _, one in self.parts])]
+
+    def kept(self, value: Any) -> Any:
+        """A part of the value. Raises `RecordError` for NaN and infinity."""
+        return _finite(self, value)
+
+    def joined(self, parts: Sequence[Any]) -> Any:
+        """The value of its parts."""
+        if isinstance(self.value, ValueFields):
+            return dict(zip((name for name, _ in self.parts), parts, strict=True))
+        return parts[0]
+
+    def both(self, earlier: Any, later: Any) -> Any:
+        """The better one. Raises `RecordError` if they are of two kinds, such as a number and a text."""
+        try:
+            return later if self.better(_ordered(later[0]), _ordered(earlier[0])) else earlier
+        except TypeError:
+            raise self._of_two_kinds(earlier[0], later[0]) from None
+
+    def result(self, accumulator: Any) -> Any:
+        """What is kept; None of no records."""
+        return None if accumulator is None else accumulator[1]
+
+
+@dataclass(frozen=True)
+class MaxBy(Ranked):
+    """What the record with the largest `field` has; of equal ones the first."""
+
+    name = "max_by"
+    better = staticmethod(operator.gt)
+
+
+@dataclass(frozen=True)
+class MinBy(Ranked):
+    """What the record with the smallest `field` has; of equal ones the first."""
+
+    name = "min_by"
+    better = staticmethod(operator.lt)
+
+
+@dataclass(frozen=True)
+class LastBy(Ranked):
+    """What the record with the largest `field` has; of equal ones the last."""
+
+    name = "last_by"
+    better = staticmethod(operator.ge)
+
+
+@dataclass(frozen=True)
+class Collect(_BuiltIn):
+    """The last n values that are not null, in order of processing."""
+
+    last: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if type(self.last) is not int or self.last < 1:
+            raise TopologyError(
+                f"{self.text}: last= is how many values to keep, at least one. The list is one row of the store."
+            )
+
+    @property
+    def text(self) -> str:
+        """The aggregate as a program writes it."""
+        return f"agg.collect({self.field!r}, last={self.last!r})"
+
+    @property
+    def identity(self) -> str:
+        """Name, field and number."""
+        return f"collect({self.field}, last={self.last})"
+
+    def checked(self, value: Any) -> Any:
+        """The value. Raises `RecordError` for NaN and infinity."""
+        return _finite(self, value)
+
+    def initial(self) -> list[Any]:
+        """No values."""
+        return []
+
+    def add(self, accumulator: list[Any], value: Any) -> list[Any]:
+        """One more at the end."""
+        return [*accumulator, value][-self.last :]
+
+    def merge(self, earlier: list[Any], later: list[Any]) -> list[Any]:
+        """The last ones of both."""
+        return [*earlier, *later][-self.last :]
+
+
+KEEPS_VALUES: Final = (Chosen, Ranked, Collect)
+"""The built-in aggregates that keep values as they are, in their JSON form."""
 
 
 def _read_where(field: Field, where: Expression | None) -> Field:
@@ -473,10 +639,36 @@ class AggregateFunctions(AnswersUnknownNames):
         """The field's last value that is not null, in order of processing."""
         return Last(_read_where(field, where))
 
+    @staticmethod
+    def max_by(value: Field | ValueFields, by: Field, *, where: Expression | None = None) -> Aggregate:
+        """What the record with the largest number, text or time in the field `by` has; of equal ones the first.
+
+        `value` is a field, an expression, or several fields: `agg.max_by(fields("auction", "price"), by="price")`. A record whose
+        `by` is null takes no part; the value may be null. The arguments are in the order of PySpark's and SQL's `max_by`.
+        """
+        return MaxBy(_read_where(by, where), value)
+
+    @staticmethod
+    def min_by(value: Field | ValueFields, by: Field, *, where: Expression | None = None) -> Aggregate:
+        """What the record with the smallest number, text or time in the field `by` has; of equal ones the first. See `max_by`."""
+        return MinBy(_read_where(by, where), value)
+
+    @staticmethod
+    def last_by(value: Field | ValueFields, by: Field, *, where: Expression | None = None) -> Aggregate:
+        """What the latest record by a time, number or text in the field `by` has; of equal ones the last. See `max_by`."""
+        return LastBy(_read_where(by, where), value)
+
+    @staticmethod
+    def collect(field: Field, *, last: int, where: Expression | None = None) -> Aggregate:
+        """The field's last values that are not null, as a list in order of processing, at most `last` of them."""
+        return Collect(_read_where(field, where), last)
+
 
 agg = AggregateFunctions
 
-BUILT_IN: Final[frozenset[type[Aggregate]]] = frozenset({Count, Sum, Min, Max, Mean, First, Last})
+BUILT_IN: Final[frozenset[type[Aggregate]]] = frozenset(
+    {Count, Sum, Min, Max, Mean, First, Last, MaxBy, MinBy, LastBy, Collect}
+)
 """The classes of `agg` themselves; one that is derived from them may compute anything."""
 
 

@@ -37,6 +37,7 @@ from streams import (
     UuidSerde,
     agg,
     col,
+    fields,
     when,
 )
 from streams.errors import RecordError
@@ -481,6 +482,38 @@ def test_where_leaves_records_out_of_one_aggregate() -> None:
         assert driver.create_output_topic("out").read_values_to_list()[-1] == {
             "n": 4, "paid": 2, "known": 1, "sum": 4, "half": 2.0, "last": "a text, which no sum takes",
         }  # fmt: skip
+
+
+def test_what_the_best_record_has_and_the_last_values() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().aggregate(
+        largest=agg.max_by(fields("bidder", twice=col("price") * 2), by="price"),
+        smallest=agg.min_by("bidder", by="price"),
+        latest=agg.last_by(col("price") + 1, by="at"),
+        dear=agg.max_by("bidder", "price", where=col("price") > 100),
+        recent=agg.collect("price", last=2),
+    ).to_stream().to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in")
+        for bidder, price, at in [("a", 5, "10:00"), ("b", 9, "12:00"), ("c", 9, "12:00"), ("d", 2, "11:00")]:
+            topic.pipe_input("k", {"bidder": bidder, "price": price, "at": at})
+        topic.pipe_input("k", {"bidder": "e"})
+        topic.pipe_input("k", {"price": 2, "at": "09:00"})
+        assert driver.create_output_topic("out").read_values_to_list()[-1] == {
+            "largest": {"bidder": "b", "twice": 18}, "smallest": "d", "latest": 10, "dear": None, "recent": [2, 2],
+        }  # fmt: skip
+
+
+def test_orders_and_lists_that_cannot_be() -> None:
+    with pytest.raises(TopologyError, match=r"names, so that only these are read: no '\*'"):
+        agg.max_by(fields("*"), by="price")
+    with pytest.raises(TopologyError, match=r"agg\.collect\('x', last=0\): last= is how many values to keep"):
+        agg.collect("x", last=0)
+    with pytest.raises(RecordError, match=r"agg\.max_by\('x', by='y'\) orders numbers .*, not True"):
+        agg.max_by("x", by="y").value_in({"x": 1, "y": True})
+    aggregate = agg.min_by("x", by="y")
+    with pytest.raises(RecordError, match=r"agg\.min_by\('x', by='y'\) cannot order 'a' and 1"):
+        aggregate.updated([1, "first"], aggregate.value_in({"x": 1, "y": "a"}))
 
 
 def test_where_is_an_expression_and_part_of_the_identity() -> None:

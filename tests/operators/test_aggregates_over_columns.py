@@ -21,6 +21,7 @@ from streams import (
     Windowed,
     agg,
     col,
+    fields,
 )
 from streams.errors import RecordError
 from streams.operators.aggregate import accumulators
@@ -59,6 +60,12 @@ def many(windows, retention=None):
     def build(stream):
         wanted = {f"{kind}_{field[0]}": getattr(agg, kind)(field) for kind in KINDS for field in ("x", "o.z")}
         wanted |= {"n": agg.count(), "twice": agg.sum(col("x") * 2)}
+        wanted |= {
+            "best": agg.max_by(fields("y", x=col("x")), by="x"),
+            "least": agg.min_by("o", by=col("x") * 2),
+            "latest": agg.last_by(col("x") // 2, by="o.z", where=col("x") > 0),
+            "recent": agg.collect("x", last=3),
+        }
         how = Materialized(name="s", retention=retention)
         grouped(stream, windows).aggregate(**wanted, materialized=how).to_stream().to("out")
 

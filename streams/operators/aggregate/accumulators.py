@@ -16,7 +16,20 @@ import pyarrow as pa
 
 from state.columns import FEW_CELLS, FEW_ROWS, BinaryColumn, binary_column, rows_where
 from state.numba_kernels import kernel
-from streams.model.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
+from streams.model.aggregates import (
+    Aggregate,
+    Collect,
+    Count,
+    First,
+    Last,
+    LastBy,
+    Max,
+    MaxBy,
+    Mean,
+    Min,
+    MinBy,
+    Sum,
+)
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell, cells
 from streams.operators.aggregate.functions import FieldAggregates
 from streams.operators.columnar import JsonValues, OneByOne
@@ -289,7 +302,8 @@ class FieldAccumulators:
         self._parts: list[Accumulators] = []
         for index, aggregate in enumerate(fields.aggregates.values()):
             known = before if fields.bare else [accumulators[index] for accumulators in before]
-            self._parts.append(_CLASSES[type(aggregate)](columns[index], list(known), slots))
+            part = partial(_Lists, aggregate) if type(aggregate) is Collect else _CLASSES[type(aggregate)]
+            self._parts.append(part(columns[index], list(known), slots))
 
     def apply(self, rows: Int64s, slots: Int64s) -> None:
         for part in self._parts:
@@ -479,6 +493,63 @@ class _Chosen(Accumulators):
         return value_cells(self.take(slots))
 
 
+class _Ranked(Accumulators):
+    """What the records have that come first by a number."""
+
+    def __init__(self, mode: int, column: FieldColumn, before: list[Any], slots: int) -> None:
+        starts = [None if one is None else one[0] for one in before]
+        if not comparisons_fit(column, starts):
+            raise OneByOne
+        self._mode, self._column, self._before = mode, column, before
+        self._numbers = Numbers.of(starts, None, slots)
+        # As in `_Chosen`.
+        self._choices = np.full(slots, _NONE, np.int64)
+        self._choices[: len(before)] = [_NONE if value is None else ~slot for slot, value in enumerate(before)]
+
+    def apply(self, rows: Int64s, slots: Int64s) -> None:
+        column = self._column
+        _rank(self._mode, column.kinds, column.ints, column.floats, rows, slots, *self._numbers, self._choices)
+
+    def take(self, slots: Int64s) -> list[Any]:
+        return [
+            None if choice == _NONE else self._before[~choice] if choice < 0 else cell(self._column, choice)
+            for choice in self._choices[slots].tolist()
+        ]
+
+    def results(self, slots: Int64s) -> Cells:
+        return value_cells([None if one is None else one[1] for one in self.take(slots)])
+
+    def stored(self, slots: Int64s) -> list[Part]:
+        return [value_cells(self.take(slots))]
+
+
+class _Lists(Accumulators):
+    """The last values, in lists of Python's."""
+
+    def __init__(self, aggregate: Aggregate, column: FieldColumn, before: list[Any], slots: int) -> None:
+        self._aggregate, self._column = aggregate, column
+        self._lists = before + [aggregate.initial() for _ in range(slots - len(before))]
+
+    def apply(self, rows: Int64s, slots: Int64s) -> None:
+        for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
+            before = self._lists[slot]
+            if row < 0:
+                self._lists[slot] = self._aggregate.merge(before, self._lists[~row])
+            elif self._column.kinds[row] != ABSENT:
+                self._lists[slot] = self._aggregate.add(before, cell(self._column, row))
+
+    def take(self, slots: Int64s) -> list[Any]:
+        return [self._lists[slot] for slot in slots.tolist()]
+
+    def results(self, slots: Int64s) -> Cells:
+        return value_cells(self.take(slots))
+
+
+LESS: Final = 0
+GREATER: Final = 1
+GREATER_OR_EQUAL: Final = 2
+"""When a record is better than the best one so far."""
+
 _CLASSES: Final[dict[type[Aggregate], Any]] = {
     Count: _Counts,
     Sum: partial(_Numbers, SUM),
@@ -487,6 +558,9 @@ _CLASSES: Final[dict[type[Aggregate], Any]] = {
     Mean: _Means,
     First: partial(_Chosen, True),
     Last: partial(_Chosen, False),
+    MinBy: partial(_Ranked, LESS),
+    MaxBy: partial(_Ranked, GREATER),
+    LastBy: partial(_Ranked, GREATER_OR_EQUAL),
 }
 
 
@@ -543,6 +617,41 @@ def _choose(first: bool, kinds: Any, rows: Any, slots: Any, choices: Any) -> Non
             choice = _NONE
         if choice != _NONE and (not first or choices[slot] == _NONE):
             choices[slot] = choice
+
+
+@kernel
+def _rank(
+    mode: int,
+    kinds: Any,
+    ints: Any,
+    floats: Any,
+    rows: Any,
+    slots: Any,
+    acc_kinds: Any,
+    acc_ints: Any,
+    acc_floats: Any,
+    choices: Any,
+) -> None:  # pragma: no cover - compiled
+    for i in range(len(rows)):
+        row, slot = rows[i], slots[i]
+        if row >= 0:
+            kind, whole, fraction, choice = kinds[row], ints[row], floats[row], row
+        else:
+            kind, whole, fraction, choice = acc_kinds[~row], acc_ints[~row], acc_floats[~row], choices[~row]
+        if kind not in (INT, FLOAT):
+            continue
+        best = acc_kinds[slot]
+        better = best == ABSENT
+        if not better:
+            if kind == INT and best == INT:
+                less, more = whole < acc_ints[slot], whole > acc_ints[slot]
+            else:
+                number = float(whole) if kind == INT else fraction
+                start = float(acc_ints[slot]) if best == INT else acc_floats[slot]
+                less, more = number < start, number > start
+            better = less if mode == 0 else more if mode == 1 else not less
+        if better:
+            acc_kinds[slot], acc_ints[slot], acc_floats[slot], choices[slot] = kind, whole, fraction, choice
 
 
 # --- Aggregates over columns: many records of many groups at once, with exactly the results of record-by-record processing.
@@ -637,6 +746,15 @@ def _max(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -
     return _folded(MAX, column, rows, groups, before)[0].to_list() if comparisons_fit(column, before) else None
 
 
+def _ranked(mode: int, column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
+    try:
+        best = _Ranked(mode, column, before, len(before))
+    except OneByOne:
+        return None
+    best.apply(rows, groups)
+    return best.take(np.arange(len(before)))
+
+
 Kernel: TypeAlias = "Callable[[FieldColumn, Int64s, Int64s, list[Any]], list[Any] | None]"
 """`accumulate` for one class; None where 64-bit integers and doubles would differ from Python's numbers."""
 
@@ -648,6 +766,9 @@ _KERNELS: Final[dict[type[Aggregate], Kernel]] = {
     Mean: _mean,
     First: _first,
     Last: _last,
+    MinBy: partial(_ranked, LESS),
+    MaxBy: partial(_ranked, GREATER),
+    LastBy: partial(_ranked, GREATER_OR_EQUAL),
 }
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from state.columns import BinaryColumn, column_of, rows_where, valid_rows
 from streams.errors import RecordError, StreamsError
-from streams.model.aggregates import BUILT_IN, Aggregate, Chosen
+from streams.model.aggregates import BUILT_IN, Aggregate, Chosen, Collect, Ranked
 from streams.model.expressions import Expression
 from streams.model.record import NO_TIME, HeldRecord, Record
 from streams.model.windows import TimeWindows
@@ -26,11 +26,13 @@ from streams.operators.aggregate.aggregates import (
     WindowPairs,
 )
 from streams.operators.aggregate.column_rows import (
+    ABSENT,
     TEXT,
     Assigned,
     FieldColumn,
     FieldValues,
     Groups,
+    RankedColumn,
     assign,
     cell,
     group,
@@ -70,7 +72,12 @@ def columns_of(
             needed &= ~values.without_fields
         errors: dict[int, Exception] = {}
         column = _column(aggregate, values, frame, needed, errors)
-        found.append(column if column is None else _checked(aggregate, column, needed, errors))
+        if column is not None:
+            keeps = isinstance(aggregate, Chosen | Collect)
+            column = _checked(aggregate, aggregate.checked, keeps, column, needed, errors)
+            if isinstance(aggregate, Ranked):
+                column = _ranked(aggregate, column, frame, needed, errors)
+        found.append(column)
         needed[list(errors)] = False
         failed.update(errors)
     return found
@@ -84,20 +91,42 @@ def _column(
     return None if aggregate.field is None else values.fields[aggregate.field]
 
 
-def _checked(aggregate: Aggregate, column: FieldColumn, needed: Bools, errors: dict[int, Exception]) -> FieldColumn:
+def _ranked(
+    aggregate: Ranked, by: FieldColumn, frame: Frame, needed: Bools, errors: dict[int, Exception]
+) -> FieldColumn:
+    """The column with what the aggregate keeps of the rows that take part."""
+    values, ranked = [], needed & (by.kinds != ABSENT)
+    ranked[list(errors)] = False
+    for _, part in aggregate.parts:
+        wrong: dict[int, Exception] = {}
+        column = computed(part, frame, ranked, wrong)
+        values.append(_checked(aggregate, aggregate.kept, True, column, ranked, wrong))
+        ranked[list(wrong)] = False
+        errors.update(wrong)
+    return RankedColumn(by.kinds, by.ints, by.floats, by.texts, values, aggregate.joined)
+
+
+def _checked(
+    aggregate: Aggregate,
+    check: Callable[[Any], Any],
+    takes_text: bool,
+    column: FieldColumn,
+    needed: Bools,
+    errors: dict[int, Exception],
+) -> FieldColumn:
     """The column without the values that the aggregate cannot take, such as texts in a sum, or need not take."""
     if type(aggregate).checked is Aggregate.checked:
         return column
-    # Every aggregate takes finite numbers, and `first` and `last` take all that came as text.
+    # Every aggregate takes finite numbers, and what keeps values takes all that came as text.
     suspicious = ~np.isfinite(column.floats)
-    if not isinstance(aggregate, Chosen):
+    if not takes_text:
         suspicious |= column.kinds == TEXT
     if not suspicious.any():
         return column
     left_out = suspicious & ~needed
     for row in rows_where(suspicious & needed).tolist():
         try:
-            aggregate.checked(cell(column, row))
+            check(cell(column, row))
         except RecordError as error:
             errors[row] = error
             left_out[row] = True

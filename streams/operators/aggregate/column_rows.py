@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -68,7 +68,29 @@ class FieldColumn:
         return cls(kinds, ints, floats, texts)
 
 
+@dataclass(frozen=True, slots=True)
+class RankedColumn(FieldColumn):
+    """What records are compared by, and what `agg.max_by` and its like keep of them.
+
+    Attributes:
+        values: The parts of what is kept, which are read of the records that are chosen alone.
+        joined_value: Makes the value of its parts.
+    """
+
+    values: Sequence[FieldColumn]
+    joined_value: Callable[[Sequence[Any]], Any]
+
+    def pair(self, row: int) -> list[Any] | None:
+        """The order and the value of a row; None: it takes no part."""
+        by = _plain_cell(self, row)
+        return None if by is None else [by, self.joined_value([cell(part, row) for part in self.values])]
+
+
 def cell(column: FieldColumn, row: int) -> Any:
+    return column.pair(row) if isinstance(column, RankedColumn) else _plain_cell(column, row)
+
+
+def _plain_cell(column: FieldColumn, row: int) -> Any:
     kind = column.kinds[row]
     if kind == INT:
         return int(column.ints[row])
@@ -82,7 +104,7 @@ def cell(column: FieldColumn, row: int) -> Any:
 def cells(column: FieldColumn, rows: Int64s) -> list[Any]:
     """`cell` of each of some rows."""
     kinds = column.kinds[rows].tolist()
-    if TEXT in kinds:
+    if TEXT in kinds or isinstance(column, RankedColumn):
         return [cell(column, row) for row in rows.tolist()]
     numbers = zip(kinds, column.ints[rows].tolist(), column.floats[rows].tolist(), strict=True)
     return [whole if kind == INT else number if kind == FLOAT else None for kind, whole, number in numbers]

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streams.errors import RecordError
-from streams.model.aggregates import Aggregate, Chosen, Count, Max, Mean, Min, results
+from streams.model.aggregates import KEEPS_VALUES, Aggregate, Count, Max, Mean, Min, results
 from streams.model.ownership import UNCHANGING, may_share, only_reads, snapshot
 from streams.serdes.json_text import dumps, loads
 from streams.users_code import line_of, users_function
@@ -169,7 +169,7 @@ class FieldAggregates:
     @cached_property
     def _keeping_values(self) -> tuple[tuple[Aggregate, bool], ...]:
         """The aggregates, and whether each keeps values of the field as they are."""
-        return tuple((one, isinstance(one, Chosen)) for one in self.aggregates.values())
+        return tuple((one, isinstance(one, KEEPS_VALUES)) for one in self.aggregates.values())
 
     def add_picked(self, key: Any, picked: Sequence[Any], accumulator: Any) -> Any:
         """The accumulator after one more value, given by the aggregates' fields in their order."""
