@@ -25,6 +25,11 @@ def key_value(fn: Function, what: str) -> Callable[[Any, Any], Any]:
     return _with_key(fn, what, "value")
 
 
+def with_row(key: Function) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """Makes `fn(key, value)`, which gives the group's key and the row as it is, of what gives the group's key."""
+    return _adapter(key, lambda old, value: (key(old, value), value))
+
+
 def predicate(fn: Function) -> Callable[[Any, Any], Any]:
     """Makes `fn(key, value)` of `fn(value)`, `fn(key, value)` or an expression, which is not true where it is null."""
     if isinstance(fn, Expression):

@@ -48,6 +48,7 @@ from streams.model.typing import (
     ValueMapper,
 )
 from streams.model.windows import EmitStrategy, GroupingWindows, SessionWindows, SlidingWindows, Windows
+from streams.operators.aggregate.functions import RowAggregates
 from streams.serdes.base import Serde
 from streams.serdes.internal import ChangeSerde
 from streams.serdes.json import JsonSerde, is_plain_json
@@ -622,25 +623,78 @@ class KGroupedTable(Facade, Generic[K, V]):
         materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
 
+    @overload
     def aggregate(
+        self, *, named: Stored = None, materialized: Stored = None, **built_in: Aggregate
+    ) -> KTable[K, dict[str, Any]]: ...
+
+    def aggregate(  # type: ignore[misc]  # no built-in aggregate can have the name of an argument
         self,
-        initializer: Initializer[R],
-        adder: Aggregator[V, R] | KeyAggregator[K, V, R],
-        subtractor: Aggregator[V, R] | KeyAggregator[K, V, R],
+        initializer: Initializer[R] | None = None,
+        adder: Aggregator[V, R] | KeyAggregator[K, V, R] | None = None,
+        subtractor: Aggregator[V, R] | KeyAggregator[K, V, R] | None = None,
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
-    ) -> KTable[K, R]:
-        """Aggregates the values of each group.
+        **built_in: Aggregate,
+    ) -> KTable[K, Any]:
+        """Aggregates the values of each group, with your own functions or with built-in aggregates.
+
+        For example:
+
+            rows.aggregate(lambda: 0, lambda value, total: total + value, lambda value, total: total - value)
+            rows.aggregate(n=agg.count(), total=agg.sum("price"), mean=agg.mean("price"))
 
         `initializer()` returns the aggregate of an empty group; `adder(value, aggregate)` or `adder(key, value, aggregate)` returns
-        the aggregate with the value added, None deletes the group; `subtractor` is the inverse of the adder.
+        the aggregate with the value added, None deletes the group; `subtractor` is the inverse of the adder. Built-in aggregates
+        are count, sum and mean, with `where=`, and your own `Aggregate` classes that have `remove`; a group that loses its last
+        row stays, with a count of 0 and null for the others.
         """
+        given = sum(function is not None for function in (initializer, adder, subtractor))
+        if given not in (0, 3) or bool(given) == bool(built_in):
+            raise TopologyError(
+                "aggregate of a grouped table takes either an initializer, an adder and a subtractor, or built-in aggregates by "
+                "name: aggregate(n=agg.count(), mean=agg.mean('price'))."
+            )
+        if initializer is None or adder is None or subtractor is None:
+            return self._of_rows("aggregate", built_in, named, materialized)
         initial = functions.initializer(initializer)
         add, subtract = functions.aggregator(adder), functions.aggregator(subtractor)
         value_serde = self._graph.serde_of_values(aggregate_type(initializer, adder, subtractor))
         return self._table(
             "aggregate", NodeKind.KTABLE_AGGREGATE, initial, add, subtract, value_serde, named, materialized
         )
+
+    def sum(self, field: Field, named: Stored = None, materialized: Stored = None) -> KTable[K, dict[str, Any]]:
+        """Adds up a field or an expression over the rows; short for `aggregate(sum=agg.sum(field))`."""
+        return self._of_rows("sum", {"sum": agg.sum(field)}, named, materialized)
+
+    def mean(self, field: Field, named: Stored = None, materialized: Stored = None) -> KTable[K, dict[str, Any]]:
+        """Averages a field or an expression over the rows; short for `aggregate(mean=agg.mean(field))`."""
+        return self._of_rows("mean", {"mean": agg.mean(field)}, named, materialized)
+
+    def _of_rows(
+        self, method: str, aggregates: dict[str, Aggregate], named: object, materialized: object
+    ) -> KTable[K, dict[str, Any]]:
+        """The accumulators in a store, and behind it the table of their results, with a store if it is to have one."""
+        what = of_fields(aggregates)
+        what.check_values(self._port.node, self._grouped.value_serde or self._port.value_serde)
+        for one in aggregates.values():
+            if not one.takes_back:
+                raise TopologyError(
+                    f"{one.text} cannot aggregate the rows of a grouped table, which change and leave: it cannot take a value "
+                    f"back. Those that can are agg.count, agg.sum and agg.mean; the rows with the largest or smallest values are in "
+                    f".top(1, by=...); a class of your own needs remove(accumulator, value)."
+                )
+        assert what.fields is not None, "they are fields"
+        rows = RowAggregates(what.fields)
+        name, how = named_option(method, Materialized, named, materialized)
+        store = how.name and f"{how.name}-accumulators"
+        inner = replace(how, name=store, key_serde=None, value_serde=None)
+        stored = self._table(
+            method, NodeKind.KTABLE_AGGREGATE, rows.initial, rows.add, rows.remove, JsonSerde(), None, inner
+        )
+        shown: KTable[K, dict[str, Any]] = stored.map_values(rows.result, name, how if how.name else None)
+        return shown
 
     def top(
         self,

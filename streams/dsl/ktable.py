@@ -33,6 +33,7 @@ from streams.dsl.nodes.tables import TableNode, add_filter, add_map_values, add_
 from streams.dsl.options import Grouped, GroupedKeywords, Materialized, Named, NameLike, Option, Stored
 from streams.dsl.suppressed import Suppressed, add_suppress
 from streams.errors import TopologyError
+from streams.model.expressions import Expression, ValueFields
 from streams.model.typing import (
     K2,
     KO,
@@ -213,6 +214,15 @@ class KTable(LakeMixin, Generic[K, V]):
     @overload
     def group_by(
         self,
+        selector: Expression | ValueFields,
+        grouped: Grouped[Any, V] | NameLike = None,
+        named: NameLike | Grouped[Any, V] = None,
+        **option: Unpack[GroupedKeywords[Any, V]],
+    ) -> KGroupedTable[Any, V]: ...
+
+    @overload
+    def group_by(
+        self,
         selector: KeyValueMapper[K, V, tuple[K2 | None, V2 | None] | None],
         grouped: Grouped[K2, V2] | NameLike = None,
         named: NameLike | Grouped[K2, V2] = None,
@@ -237,16 +247,22 @@ class KTable(LakeMixin, Generic[K, V]):
     ) -> KGroupedTable[Any, Any]:
         """Groups the rows by a new key: `selector(key, value)` returns the group's key and the value to aggregate.
 
+        An expression or `fields(...)` is the key, and the value to aggregate is the whole row: `table.group_by(col("category"))`.
+
         A row for which the selector returns None, or a group key or value of None, belongs to no group. The
         table stores its rows from here on, because a row that changes must first be removed from its previous group. `grouped`
         has serdes and name of the repartition topic, `named` is the name of the operator that computes the key.
         """
         name, how = named_option("group_by", Grouped, named, grouped, option)
-        fn = functions.key_value(selector, "group selector")
+        row_stays = isinstance(selector, Expression | ValueFields)
+        check_fields(selector, self._port.node, self._port.value_serde)
+        of_key = functions.key_value(selector, "group selector")
+        fn = functions.with_row(of_key) if row_stays else of_key
         self._node.send_old_values(True)
         spec = OperatorSpec(NodeKind.KTABLE_SELECT, partial(TableGroupBy, fn, self._node.versioned), one_by_one=True)
-        types = pair_types(result_type(selector, self._port.key_serde, self._port.value_serde))
-        port = self._graph.stateless(spec, self._port, name, new_key=True, new_value=True, types=types)
+        kind = result_type(selector, self._port.key_serde, self._port.value_serde)
+        types = (kind, None) if row_stays else pair_types(kind)
+        port = self._graph.stateless(spec, self._port, name, new_key=True, new_value=not row_stays, types=types)
         return KGroupedTable(self._graph, port, how)
 
     # Joins --------------------------------------------------------------------------------------------------------------

@@ -115,6 +115,18 @@ class Aggregate(ABC):
     def merge(self, earlier: Any, later: Any) -> Any:
         """The accumulator of two consecutive sequences of records, as of two sessions that are merged."""
 
+    def remove(self, accumulator: Any, value: Any) -> Any:
+        """The accumulator without a value that was added before; only grouped tables, whose rows change and leave, need it.
+
+        Built-in ones that have it: count, sum and mean.
+        """
+        raise NotImplementedError(f"{self.text} cannot take a value back")
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether the aggregate has `remove`."""
+        return type(self).remove is not Aggregate.remove
+
     def result(self, accumulator: Any) -> Any:
         """The value to emit for an accumulator; by default the accumulator itself."""
         return accumulator
@@ -196,6 +208,10 @@ class Count(_BuiltIn):
         """One more."""
         return accumulator + 1
 
+    def remove(self, accumulator: int, value: Any) -> int:
+        """One less."""
+        return accumulator - 1
+
     def merge(self, earlier: int, later: int) -> int:
         """Both."""
         return earlier + later
@@ -273,6 +289,10 @@ class Sum(_OfNumbers, _Optional):
     def both(self, earlier: Any, later: Any) -> Any:
         """Their sum. Raises `RecordError` if that is not a finite float."""
         return _sum(self, earlier, later)
+
+    def remove(self, accumulator: Any, value: Any) -> Any:
+        """The sum without a number. Raises `RecordError` if that is not a finite float."""
+        return _sum(self, accumulator, -value)
 
 
 def _sum(aggregate: Aggregate, earlier: Any, later: Any) -> Any:
@@ -379,6 +399,11 @@ class Mean(_OfNumbers):
     def add(self, accumulator: list[Any], value: Any) -> list[Any]:
         """One more number. Raises `RecordError` if the sum or the mean is not a finite float."""
         return self._both(accumulator[0], value, accumulator[1] + 1)
+
+    def remove(self, accumulator: list[Any], value: Any) -> list[Any]:
+        """One number less; without any, nothing of the sum is left. Raises `RecordError` as `add`."""
+        count = accumulator[1] - 1
+        return self._both(accumulator[0], -value, count) if count else self.initial()
 
     def merge(self, earlier: list[Any], later: list[Any]) -> list[Any]:
         """Both sums, both counts. Raises `RecordError` if the sum or the mean is not a finite float."""

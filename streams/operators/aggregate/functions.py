@@ -203,6 +203,40 @@ class FieldAggregates:
         return [dict(zip(self.aggregates, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
+@dataclass(frozen=True)
+class RowAggregates:
+    """Aggregates of the rows of a group of a table, which change and leave, as functions of `TableAggregate`.
+
+    What is stored is the number of rows and the accumulators. Of a group without rows, the accumulators are the initial ones, so
+    that no rounding of floats is left.
+    """
+
+    fields: FieldAggregates
+
+    def initial(self) -> list[Any]:
+        """No rows."""
+        return [0, self.fields.initial()]
+
+    def add(self, key: Any, value: Any, stored: list[Any]) -> list[Any]:
+        """One more row. Raises `RecordError`."""
+        return [stored[0] + 1, self.fields.add(key, value, stored[1])]
+
+    def remove(self, key: Any, value: Any, stored: list[Any]) -> list[Any]:
+        """One row less; one that an aggregate refuses was never added."""
+        try:
+            picked = self.fields.picked(value)
+        except RecordError:
+            return stored
+        if stored[0] <= 1:
+            return self.initial()
+        parts = zip(self.fields.aggregates.values(), stored[1], picked, strict=True)
+        return [stored[0] - 1, [one.remove(old, part) if one.takes(part) else old for one, old, part in parts]]
+
+    def result(self, stored: list[Any]) -> Any:
+        """The table's value."""
+        return self.fields.result(stored[1])
+
+
 def _results(aggregate: Aggregate, accumulators: Sequence[Any]) -> Sequence[Any]:
     """`Aggregate.result` of many accumulators, none None. For exact classes: one derived from them may have another result."""
     kind = type(aggregate)
