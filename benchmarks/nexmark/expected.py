@@ -19,7 +19,7 @@ class Expected:
     """The rows of a query.
 
     Attributes:
-        sql: They themselves, over `person`, `auction` and `bid`, whose `at` is the event time in ms.
+        sql: They themselves, over `person`, `auction` and `bid`, whose `ms` is the event time.
         found: The same columns of the output, whose rows have `key` (as text), `start` and `end` of a window, and `value` (JSON).
         is_table: Whether only the last value of each key counts.
         windowed: How a key ends: with `8` bytes, the start of a window, or with `16`, the end and the start of a session.
@@ -71,7 +71,7 @@ EXPECTED: Final[Mapping[str, Expected]] = {
     "q5": Expected(
         """
         WITH counts AS (
-            SELECT at // 2000 * 2000 - hop * 2000 AS start, auction, count(*) AS num
+            SELECT ms // 2000 * 2000 - hop * 2000 AS start, auction, count(*) AS num
             FROM bid, range(5) hops(hop) GROUP BY ALL
         ), most AS (SELECT start, max(num) AS num FROM counts GROUP BY start)
         SELECT start::VARCHAR AS start, num, list_sort(list(auction)) AS auctions
@@ -83,25 +83,25 @@ EXPECTED: Final[Mapping[str, Expected]] = {
     "q6": Expected(
         """
         WITH won AS (
-            SELECT a.seller, a.id, arg_max(b."dateTime", (b.price, -b.n)) AS at, max(b.price) AS price FROM auction a
+            SELECT a.seller, a.id, arg_max(b."dateTime", (b.price, -b.n)) AS won, max(b.price) AS price FROM auction a
             JOIN bid b ON a.id = b.auction AND b."dateTime" BETWEEN a."dateTime" AND a.expires GROUP BY ALL
         )
         SELECT seller::VARCHAR AS seller, sum(price)::DOUBLE / count(*) AS mean FROM (
-            SELECT *, row_number() OVER (PARTITION BY seller ORDER BY at DESC, id DESC) AS place FROM won
+            SELECT *, row_number() OVER (PARTITION BY seller ORDER BY won DESC, id DESC) AS place FROM won
         ) WHERE place <= 10 GROUP BY seller
         """,
         {"seller": "key", **_number("mean")},
         is_table=True,
     ),
     "q7": Expected(
-        "SELECT at // 10000 * 10000 AS start, max(price) AS price FROM bid GROUP BY start",
+        "SELECT ms // 10000 * 10000 AS start, max(price) AS price FROM bid GROUP BY start",
         {"start": "start", "price": "(value->'best'->>'price')::BIGINT"},
         is_table=True,
         windowed=8,
     ),
     "q8": Expected(
-        "SELECT DISTINCT p.id::VARCHAR AS id, p.at // 10000 * 10000 AS start, p.name FROM person p "
-        "JOIN auction a ON a.seller = p.id AND a.at // 10000 = p.at // 10000",
+        "SELECT DISTINCT p.id::VARCHAR AS id, p.ms // 10000 * 10000 AS start, p.name FROM person p "
+        "JOIN auction a ON a.seller = p.id AND a.ms // 10000 = p.ms // 10000",
         {"id": "key", "start": "start", **_text("name")},
         is_table=True,
         windowed=8,
@@ -114,11 +114,11 @@ EXPECTED: Final[Mapping[str, Expected]] = {
     "q11": Expected(
         """
         WITH marked AS (
-            SELECT bidder, at, (at - lag(at) OVER (PARTITION BY bidder ORDER BY at, n) > 10000)::INT AS new, n FROM bid
+            SELECT bidder, ms, (ms - lag(ms) OVER (PARTITION BY bidder ORDER BY ms, n) > 10000)::INT AS new, n FROM bid
         ), numbered AS (
-            SELECT *, sum(coalesce(new, 0)) OVER (PARTITION BY bidder ORDER BY at, n) AS session FROM marked
+            SELECT *, sum(coalesce(new, 0)) OVER (PARTITION BY bidder ORDER BY ms, n) AS session FROM marked
         )
-        SELECT bidder::VARCHAR AS bidder, min(at) AS start, max(at) AS "end", count(*) AS bids
+        SELECT bidder::VARCHAR AS bidder, min(ms) AS start, max(ms) AS "end", count(*) AS bids
         FROM numbered GROUP BY bidder, session
         """,
         {"bidder": "key", "start": "start", "end": '"end"', **_whole("bids")},
@@ -234,7 +234,7 @@ def _load(database: duckdb.DuckDBPyConnection, events: int) -> None:
         for kind, made in block(first, min(BLOCK, events - first)).items():
             database.register("made", made)
             verb = f"INSERT INTO {kind}" if first else f"CREATE TABLE {kind} AS"
-            database.execute(f'{verb} SELECT *, epoch_ms("dateTime"::TIMESTAMP) AS at FROM made')
+            database.execute(f'{verb} SELECT *, epoch_ms("dateTime"::TIMESTAMP) AS ms FROM made')
 
 
 def _take_in(database: duckdb.DuckDBPyConnection, expected: Expected, output: Rows) -> int:

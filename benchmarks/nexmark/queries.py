@@ -8,6 +8,8 @@ from typing import Any
 
 from streams import (
     Consumed,
+    Grouped,
+    Int64Serde,
     JoinWindows,
     KStream,
     KTable,
@@ -61,8 +63,8 @@ def q3(builder: StreamsBuilder, topics: Mapping[str, str]) -> KTable[Any, Any]:
     """Who sells in category 10, in three states."""
     events = builder.stream(topics["events"])
     persons = events.filter(col("event_type") == 0).map_values(col("person"))
-    sellers = persons.filter(col("state").isin(["OR", "ID", "CA"])).select_key(col("id").cast(int)).to_table()
-    auctions = _auctions(events).filter(col("category") == 10).select_key(col("id").cast(int)).to_table()
+    sellers = persons.filter(col("state").isin(["OR", "ID", "CA"])).select_key(col("id").cast(int)).to_table("sellers")
+    auctions = _auctions(events).filter(col("category") == 10).select_key(col("id").cast(int)).to_table("auctions")
     what = fields(id=col("left.id"), name=col("right.name"), city=col("right.city"), state=col("right.state"))
     return auctions.join(sellers, what, foreign_key=col("seller").cast(int))
 
@@ -93,8 +95,10 @@ def q5(builder: StreamsBuilder, topics: Mapping[str, str]) -> KTable[Any, Any]:
     """The auctions with the most bids in ten seconds, every two seconds."""
     bids = _bids(builder, topics).group_by(col("auction").cast(int))
     counts = bids.windowed_by(TEN_SECONDS.advance_by(timedelta(seconds=2))).count().to_stream()
-    by_window = counts.map(lambda key, n: (key.window.start, {"auction": key.key, "num": n})).group_by_key()
-    return by_window.aggregate(lambda: {"num": 0, "auctions": []}, _hottest)
+    by_window = counts.map(lambda key, n: (key.window.start, {"auction": key.key, "num": n}))
+    return by_window.group_by_key(Grouped(key_serde=Int64Serde())).aggregate(
+        lambda: {"num": 0, "auctions": []}, _hottest
+    )
 
 
 def _hottest(value: dict[str, int], best: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from benchmarks.nexmark.workloads import NEXMARK
 from benchmarks.workloads.base import Workload
 from benchmarks.workloads.counts import Counts
 from benchmarks.workloads.devices import DevicesWorkload
@@ -41,5 +42,6 @@ WORKLOADS: Mapping[str, Workload] = {
         HighestBid(),
         BidderSessions(),
         Enrich(),
+        *NEXMARK,
     )
 }
