@@ -210,7 +210,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
         Source: Kafka Streams' `KStreamImpl.selectKey`.
         """
-        expression = selector if isinstance(selector, Expression) else None
+        expression = selector if isinstance(selector, Expression | ValueFields) else None
         spec = SelectKeySpec(functions.key_value(selector, "key selector"), expression)
         return self._add("select_key", spec, named, new_key=True, types=(self._result_type(selector), None))
 

@@ -723,6 +723,11 @@ class ValueFields:
     everything: bool
     computed: Computed
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The distinct paths of the fields that the expressions read."""
+        return tuple(dict.fromkeys(path for _, expression in self.computed for path in expression.paths))
+
     @overload
     def __call__(self, value: Any, /) -> dict[str, Any]: ...
 

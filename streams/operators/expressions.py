@@ -576,6 +576,29 @@ def computed(expression: Expression, frame: Frame, rows: Bools, failed: dict[int
     return _with_values(column, _one_by_one(expression, frame, found.unsure & rows, failed))
 
 
+def objects_of(columns: Mapping[str, FieldColumn], null: Bools) -> FieldColumn:
+    """An object of each row's fields; null where it is null."""
+    parts: list[Any] = []
+    for name, column in columns.items():
+        parts += [pa.scalar((b"," if parts else b"{") + dumps(name) + b":"), _json_of(column)]
+    texts = pc.binary_join_element_wise(*parts, pa.scalar(b"}"), pa.scalar(b""))
+    texts = pc.if_else(pa.array(null), pa.scalar(None, pa.binary()), texts)
+    nothing = np.zeros(len(null), np.int64)
+    return FieldColumn(np.where(null, np.uint8(ABSENT), np.uint8(TEXT)), nothing, nothing.astype(np.float64), texts)
+
+
+def _json_of(column: FieldColumn) -> pa.BinaryArray:
+    """Each cell as JSON."""
+    found = pa.array([b"null"] * len(column.kinds), pa.binary())
+    if column.texts is not None:
+        found = pc.if_else(pa.array(column.kinds == TEXT), column.texts, found)
+    if (is_int := column.kinds == INT).any():
+        found = pc.if_else(pa.array(is_int), pa.array(column.ints).cast(pa.string()).cast(pa.binary()), found)
+    if (is_float := column.kinds == FLOAT).any():
+        found = pc.if_else(pa.array(is_float), pa.array(map(dumps, column.floats.tolist()), pa.binary()), found)
+    return found
+
+
 def true_rows(expression: Expression, frame: Frame, rows: Bools, failed: dict[int, Exception]) -> Bools:
     """Where an expression is true; arguments as for `computed`."""
     found = _vector(expression, frame)

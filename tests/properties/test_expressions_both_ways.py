@@ -86,6 +86,9 @@ def plain(grouped: KGroupedStream) -> None:
         sum=agg.sum(col("a") + col("b").otherwise(0)),
         mean=agg.mean("a"),
         positive=agg.count(where=col("a") > 0),
+        best=agg.max_by(fields("t", half=col("b") / 2), by="a"),
+        latest=agg.last_by("t", by=col("a") - col("b")),
+        recent=agg.collect("t", last=2),
         of_warm=agg.sum("b", where=col("t") == "warm"),
         materialized=Materialized("plain"),
     ).to_stream().to("out")
@@ -135,6 +138,11 @@ def rekeyed_twice(stream: KStream) -> KStream:
     )
 
 
+def rekeyed_by_fields(stream: KStream) -> KStream:
+    keyed = stream.filter(col("a").is_not_null()).select_key(fields("t", "o", b=col("a") * 2, c=col("b") > 1))
+    return keyed.map_values(fields("*", a=col("a") // 2))
+
+
 DEAD_LETTERS = {"deserialization": "dlq", "processing": "dlq", "dead_letter_topic": "dead"}
 HEADS: list[Callable[[KStream], KStream]] = [
     a_filter,
@@ -144,6 +152,7 @@ HEADS: list[Callable[[KStream], KStream]] = [
     renamed,
     rekeyed,
     rekeyed_twice,
+    rekeyed_by_fields,
     unwrapped,
     unwrapped_twice,
     unwrapped_from_fields,

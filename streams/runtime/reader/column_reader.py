@@ -16,7 +16,7 @@ from state.columns import codes_in, dictionary_of, number_column
 from state.kafka.placement import Placement
 from streams.model.expressions import ValueFields
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
-from streams.operators.expressions import Bools, Frame, computed, first_bytes, true_rows
+from streams.operators.expressions import Bools, Frame, computed, first_bytes, objects_of, true_rows
 from streams.runtime.handlers import Stage
 from streams.runtime.reader.task_inputs import Piece, tasks_of, written_keys
 from streams.runtime.rows import NULL, SCALAR
@@ -154,7 +154,11 @@ def _kept(does: Keeps, above: Columns, failed: dict[int, Exception]) -> Columns:
 
 
 def _keyed(does: Keys, above: Columns, failed: dict[int, Exception]) -> Columns:
-    keys = computed(does.key, above.frame(), above.rows, failed)
+    if isinstance(does.key, ValueFields):
+        made = _computed(does.key, above, failed)
+        keys = objects_of(made, above.null_values)
+    else:
+        keys = computed(does.key, above.frame(), above.rows, failed)
     return replace(above, rows=without(above.rows, failed), keys=keys)
 
 
@@ -172,7 +176,15 @@ def _unwrapped(does: Unwraps, step: ColumnStep, above: Columns, failed: dict[int
 
 
 def _mapped(does: ValueFields, step: ColumnStep, above: Columns, failed: dict[int, Exception]) -> Columns:
-    rows = above.rows & ~above.null_values  # a null value stays null
+    made = _computed(does, above, failed)
+    moved = {behind: above.fields[before] for behind, before in step.moved if before in above.fields}
+    kept = without(above.rows, failed)
+    return Columns({**moved, **made}, above.null_values, np.zeros(len(kept), np.bool_), kept, above.keys)
+
+
+def _computed(does: ValueFields, above: Columns, failed: dict[int, Exception]) -> dict[str, FieldColumn]:
+    """The fields of each value that is not null; a null value stays null."""
+    rows = above.rows & ~above.null_values
     if above.without_fields.any():
         rows = _fail_without_fields(does, above.without_fields, rows, failed)
     frame = above.frame()
@@ -182,9 +194,7 @@ def _mapped(does: ValueFields, step: ColumnStep, above: Columns, failed: dict[in
         made[name] = _null_where(above.null_values, computed(expression, frame, rows, errors))
         rows = without(rows, errors)
         failed.update(errors)
-    moved = {behind: above.fields[before] for behind, before in step.moved if before in above.fields}
-    kept = without(above.rows, failed)
-    return Columns({**moved, **made}, above.null_values, np.zeros(len(kept), np.bool_), kept, above.keys)
+    return made
 
 
 def _fail_without_fields(does: ValueFields, without: Bools, rows: Bools, failed: dict[int, Exception]) -> Bools:

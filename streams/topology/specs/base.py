@@ -45,10 +45,10 @@ class Keys:
     """New keys for columns.
 
     Attributes:
-        key: The expression that computes them.
+        key: The expression that computes them, or the objects of several.
     """
 
-    key: Expression
+    key: Expression | ValueFields
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,13 +92,13 @@ class SelectKeySpec(NodeSpec):
 
     Attributes:
         selector: `(key, value) -> key`.
-        expression: The expression that the selector computes; None: a function.
+        expression: The expression or the fields that the selector computes; None: a function.
     """
 
     one_result = True
     kind = NodeKind.KSTREAM_KEY_SELECT
     selector: Callable[[Any, Any], Any]
-    expression: Expression | None
+    expression: Expression | ValueFields | None
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         return SelectKey(self.selector)
@@ -107,7 +107,12 @@ class SelectKeySpec(NodeSpec):
     def on_columns(self) -> ColumnFunction | str:
         """The expression, if there is one."""
         if self.expression is None:
-            return "calls a function, which takes whole values: write it as an expression, such as col('user')"
+            return (
+                "calls a function, which takes whole values: write it as an expression, such as col('user') or "
+                "fields('user', 'city')"
+            )
+        if isinstance(self.expression, ValueFields) and self.expression.everything:
+            return "makes keys of all fields: name those that it needs, such as fields('user', 'city')"
         return Keys(self.expression)
 
 
