@@ -50,6 +50,20 @@ _WINNING = """
 """
 _EURO = "price * 0.908::DOUBLE"
 
+_CLASSES = {
+    "total": "true",
+    "rank1": "price < 10000",
+    "rank2": "price >= 10000 AND price < 1000000",
+    "rank3": "price >= 1000000",
+}
+_COUNTED = {"bids": "*", "bidders": "DISTINCT bidder", "auctions": "DISTINCT auction"}
+_STATISTICS = ", ".join(
+    f"count({counted}) FILTER ({where}) AS {kind}_{what}"
+    for what, counted in _COUNTED.items()
+    for kind, where in _CLASSES.items()
+)
+_NAMES = [f"{kind}_{what}" for what in _COUNTED for kind in _CLASSES]
+
 EXPECTED: Final[Mapping[str, Expected]] = {
     "q0": Expected('SELECT auction, bidder, price, channel, url, "dateTime", extra FROM bid', _BID),
     "q1": Expected(
@@ -149,6 +163,21 @@ EXPECTED: Final[Mapping[str, Expected]] = {
             **_text("dateTime", "extra", "bidTimeType"),
             **_whole("c_counts"),
         },
+    ),
+    "q15": Expected(
+        f'SELECT "dateTime"[:10] AS day, {_STATISTICS} FROM bid GROUP BY day',
+        {"day": "key", **_whole(*_NAMES)},
+        is_table=True,
+    ),
+    "q16": Expected(
+        f'SELECT channel, "dateTime"[:10] AS day, max("dateTime"[12:16]) AS minute, {_STATISTICS} FROM bid GROUP BY ALL',
+        {
+            "channel": "key::JSON->>'channel'",
+            "day": "key::JSON->>'day'",
+            **_text("minute"),
+            **_whole(*_NAMES),
+        },
+        is_table=True,
     ),
     "q17": Expected(
         """

@@ -178,6 +178,27 @@ _CLASSES = {
 }
 
 
+_STATISTICS = {
+    "total_bids": agg.count(),
+    **{f"{name}_bids": agg.count(where=one) for name, one in _CLASSES.items()},
+    "total_bidders": agg.count_distinct("bidder"),
+    **{f"{name}_bidders": agg.count_distinct("bidder", where=one) for name, one in _CLASSES.items()},
+    "total_auctions": agg.count_distinct("auction"),
+    **{f"{name}_auctions": agg.count_distinct("auction", where=one) for name, one in _CLASSES.items()},
+}
+
+
+def q15(builder: StreamsBuilder, topics: Mapping[str, str]) -> KTable[Any, Any]:
+    """Bids, bidders and auctions of each day, in classes of prices."""
+    return _bids(builder, topics).group_by(col("dateTime")[0:10]).aggregate(**_STATISTICS)
+
+
+def q16(builder: StreamsBuilder, topics: Mapping[str, str]) -> KTable[Any, Any]:
+    """The same of each channel and day, and the last minute."""
+    by_channel = _bids(builder, topics).group_by(fields("channel", day=col("dateTime")[0:10]))
+    return by_channel.aggregate(minute=agg.max(col("dateTime")[11:16]), **_STATISTICS)
+
+
 def q17(builder: StreamsBuilder, topics: Mapping[str, str]) -> KTable[Any, Any]:
     """Figures of each auction and day."""
     day = col("dateTime")[0:10]
@@ -238,5 +259,5 @@ def q22(builder: StreamsBuilder, topics: Mapping[str, str]) -> Events:
 
 QUERIES: Mapping[str, Query] = {
     one.__name__: one
-    for one in (q0, q1, q2, q3, q4, q5, q6, q7, q8, q9, q10, q11, q12, q13, q14, q17, q18, q19, q20, q21, q22)
+    for one in (q0, q1, q2, q3, q4, q5, q6, q7, q8, q9, q10, q11, q12, q13, q14, q15, q16, q17, q18, q19, q20, q21, q22)
 }

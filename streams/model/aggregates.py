@@ -469,7 +469,7 @@ class Ranked(_Ordering):
     """
 
     value: Field | ValueFields
-    better: ClassVar[Callable[[Any, Any], bool]]
+    better: ClassVar[Callable[..., bool]]
     """Whether a record's `field`, the first argument, comes before that of the best one so far."""
     name: ClassVar[str]
 
@@ -602,7 +602,36 @@ class Collect(_BuiltIn):
         return [*earlier, *later][-self.last :]
 
 
-KEEPS_VALUES: Final = (Chosen, Ranked, Collect)
+@dataclass(frozen=True)
+class CountDistinct(_BuiltIn):
+    """Number of distinct values that are not null; each is a row of its own in a store (`DistinctAggregate`).
+
+    Equal numbers are one value, also an integer and a float; otherwise values are equal if their JSON is.
+    """
+
+    @property
+    def kind(self) -> str:
+        """Its name in `agg`."""
+        return "count_distinct"
+
+    def checked(self, value: Any) -> Any:
+        """The value. Raises `RecordError` for NaN and infinity."""
+        return _finite(self, value)
+
+    def initial(self) -> int:
+        """None so far."""
+        return 0
+
+    def add(self, accumulator: int, value: Any) -> int:
+        """One more, of a value that has not been there."""
+        return accumulator + 1
+
+    def merge(self, earlier: int, later: int) -> int:
+        """Never called: counts do not say which values they have in common, so sessions are refused."""
+        raise NotImplementedError(self.text)
+
+
+KEEPS_VALUES: Final = (Chosen, Ranked, Collect, CountDistinct)
 """The built-in aggregates that keep values as they are, in their JSON form."""
 
 
@@ -633,6 +662,15 @@ class AggregateFunctions(AnswersUnknownNames):
         if where is not None:
             return Count(_read_where(lit(1) if field is None else field, where))
         return Count(field)
+
+    @staticmethod
+    def count_distinct(field: Field, *, where: Expression | None = None) -> Aggregate:
+        """Number of the field's distinct values that are not null, exact; over all time, not in windows.
+
+        Each value of each key is a row in a store of its own, which is never deleted: group by the day, too, if days are to be
+        counted: `group_by(fields("channel", day=col("at")[0:10]))`.
+        """
+        return CountDistinct(_read_where(field, where))
 
     @staticmethod
     def sum(field: Field, *, where: Expression | None = None) -> Aggregate:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from streams.operators.stateless import ToRows as ToRows
     from streams.operators.table.suppress import Suppress as Suppress
     from streams.operators.table.suppress import rows_as_emitted as rows_as_emitted
+    from streams.operators.table.table_aggregate import DistinctAggregate as DistinctAggregate
     from streams.operators.table.table_aggregate import TableAggregate as TableAggregate
     from streams.operators.table.table_aggregate import TableGroupBy as TableGroupBy
     from streams.operators.table.table_aggregate import TableTop as TableTop
@@ -80,7 +81,7 @@ NAMES: Final = {
     "retry": "RetryRoute Retrying",
     "stateless": "Branch Filter FlatMap FlatMapValues Map MapValues PassThrough Peek SelectKey ToRows",
     "table.suppress": "Suppress rows_as_emitted",
-    "table.table_aggregate": "TableAggregate TableGroupBy TableTop",
+    "table.table_aggregate": "DistinctAggregate TableAggregate TableGroupBy TableTop",
     "table.table_steps": "ExpiringTable TableFilter TableMapValues TableSource TableToStream TableTransformValues",
 }
 """The names above, by the modules of `streams.operators` that have them."""

@@ -302,7 +302,7 @@ class FieldAccumulators:
         self._parts: list[Accumulators] = []
         for index, aggregate in enumerate(fields.aggregates.values()):
             known = before if fields.bare else [accumulators[index] for accumulators in before]
-            part = partial(_Lists, aggregate) if type(aggregate) is Collect else _CLASSES[type(aggregate)]
+            part: Any = partial(_Lists, aggregate) if type(aggregate) is Collect else _CLASSES[type(aggregate)]
             self._parts.append(part(columns[index], list(known), slots))
 
     def apply(self, rows: Int64s, slots: Int64s) -> None:
