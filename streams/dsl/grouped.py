@@ -718,8 +718,8 @@ class KGroupedTable(Facade, Generic[K, V]):
             if not one.takes_back:
                 raise TopologyError(
                     f"{one.text} cannot aggregate the rows of a grouped table, which change and leave: it cannot take a value "
-                    f"back. Those that can are agg.count, agg.sum and agg.mean; the rows with the largest or smallest values are "
-                    f"in .top(1, by=...); a class of your own needs remove(accumulator, value)."
+                    f"back. agg.count, agg.sum and agg.mean can; the rows with the largest or smallest values are in "
+                    f".top(1, by=...); a class of your own needs remove(accumulator, value)."
                 )
         assert what.fields is not None, "they are fields"
         rows = RowAggregates(what.fields)

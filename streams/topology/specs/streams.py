@@ -112,7 +112,7 @@ class SelectKeySpec(NodeSpec):
                 "fields('user', 'city')"
             )
         if isinstance(self.expression, ValueFields) and self.expression.everything:
-            return "makes keys of all fields: name those that it needs, such as fields('user', 'city')"
+            return "makes keys of all fields: name the fields that it needs, such as fields('user', 'city')"
         return Keys(self.expression)
 
 

@@ -9,6 +9,7 @@ from streams import (
     Expression,
     JoinWindows,
     JsonSerde,
+    KGroupedTable,
     KStream,
     KTable,
     StreamsBuilder,
@@ -47,6 +48,17 @@ assert_type(readings.select_key(col("sensor")), KStream[Any, Reading])
 assert_type(readings.group_by(col("sensor")).count(), KTable[Any, int])
 assert_type(readings.group_by_key().mean(col("degrees") * 1.8), KTable[str, dict[str, Any]])
 assert_type(readings.group_by_key().aggregate(n=agg.count(), f=agg.max(warm)), KTable[str, dict[str, Any]])
+best = agg.max_by(fields("sensor", "degrees"), by=col("degrees"))
+lasts = {
+    "last": agg.last_by("sensor", by="at"),
+    "some": agg.collect("degrees", last=3),
+    "n": agg.count_distinct("sensor"),
+}
+assert_type(readings.group_by(fields("sensor")).aggregate(best=best, **lasts), KTable[Any, dict[str, Any]])
+by_sensor = readings.to_table().group_by(col("sensor"))
+assert_type(by_sensor, KGroupedTable[Any, Reading])
+assert_type(by_sensor.mean("degrees"), KTable[Any, dict[str, Any]])
+assert_type(by_sensor.aggregate(n=agg.count(), sum=agg.sum("degrees")), KTable[Any, dict[str, Any]])
 windows = JoinWindows.of_time_difference_with_no_grace(1)
 joined = readings.join(readings, fields(left="*", right=["degrees"], sum=col("left.degrees")), windows)
 assert_type(joined, KStream[str, dict[str, Any]])
