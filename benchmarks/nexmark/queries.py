@@ -178,7 +178,8 @@ _CLASSES = {
 }
 
 
-_STATISTICS = {
+_RANKS: dict[str, Any] = {name: agg.count(where=one) for name, one in _CLASSES.items()}
+_STATISTICS: dict[str, Any] = {
     "total_bids": agg.count(),
     **{f"{name}_bids": agg.count(where=one) for name, one in _CLASSES.items()},
     "total_bidders": agg.count_distinct("bidder"),
@@ -207,7 +208,7 @@ def q17(builder: StreamsBuilder, topics: Mapping[str, str]) -> KTable[Any, Any]:
         .group_by(fields("auction", day=day))
         .aggregate(
             total=agg.count(),
-            **{name: agg.count(where=one) for name, one in _CLASSES.items()},
+            **_RANKS,
             least=agg.min("price"),
             most=agg.max("price"),
             mean=agg.mean("price"),
