@@ -49,12 +49,10 @@ assert_type(readings.group_by(col("sensor")).count(), KTable[Any, int])
 assert_type(readings.group_by_key().mean(col("degrees") * 1.8), KTable[str, dict[str, Any]])
 assert_type(readings.group_by_key().aggregate(n=agg.count(), f=agg.max(warm)), KTable[str, dict[str, Any]])
 best = agg.max_by(fields("sensor", "degrees"), by=col("degrees"))
-lasts = {
-    "last": agg.last_by("sensor", by="at"),
-    "some": agg.collect("degrees", last=3),
-    "n": agg.count_distinct("sensor"),
-}
-assert_type(readings.group_by(fields("sensor")).aggregate(best=best, **lasts), KTable[Any, dict[str, Any]])
+some, users = agg.collect("degrees", last=3), agg.count_distinct("sensor", where=warm)
+latest = agg.last_by("sensor", by="at")
+by_fields = readings.group_by(fields("sensor"))
+assert_type(by_fields.aggregate(best=best, some=some, n=users, latest=latest), KTable[dict[str, Any], dict[str, Any]])
 by_sensor = readings.to_table().group_by(col("sensor"))
 assert_type(by_sensor, KGroupedTable[Any, Reading])
 assert_type(by_sensor.mean("degrees"), KTable[Any, dict[str, Any]])
