@@ -85,7 +85,8 @@ class Loaded:
         self.cluster.create(self._inputs.values(), self.workload.partitions)
         with shown(f"loading {self.workload.name}", self.workload.sizes[self.options.size]) as advance:
             batches = self._noting_time(self.workload.batches(self.options.size))
-            self._counts = load(self.cluster.client, self._inputs, self.workload.partitions, batches, advance)
+            counts = load(self.cluster.client, self._inputs, self.workload.partitions, batches, advance)
+        self._counts = {role: count for role, count in counts.items() if role not in self.workload.looked_up}
         return sum(self._counts.values())
 
     def delete(self) -> None:

@@ -31,7 +31,7 @@ class Nexmark(Workload):
         self.name = f"nexmark-suite-{query}"
         self.title = f"Nexmark {query}: {(QUERIES[query].__doc__ or '').rstrip('.').lower()}"
         if query == "q13":
-            self.inputs = ("events", "side")
+            self.inputs, self.looked_up = ("events", "side"), ("side",)
 
     def batches(self, size: str) -> Iterator[Batch]:
         if "side" in self.inputs:

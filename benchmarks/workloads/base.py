@@ -80,6 +80,7 @@ class Workload(ABC):
         name: Its name on the command line.
         title: What is computed, in a few words.
         inputs: The roles of the input topics.
+        looked_up: The roles of the input topics of global tables, for which no offsets are committed.
         outputs: The roles of the output topics.
         partitions: Of each input and output topic.
         procedure: How it is run and measured: `drain`, `restore`, `latency` or `recovery`.
@@ -92,6 +93,7 @@ class Workload(ABC):
     name: str
     title: str
     inputs: Sequence[str] = ("events",)
+    looked_up: Sequence[str] = ()
     outputs: Sequence[str] = ("out",)
     partitions: int = PARTITIONS
     procedure: str = "drain"
