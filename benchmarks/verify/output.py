@@ -56,7 +56,7 @@ def _to_the_end(consumer: Consumer, place: str) -> Iterator[Message]:
         for message in messages:
             error = message.error()
             if error is None:
-                if not message.key().startswith(CLOSING):
+                if not (message.key() or b"").startswith(CLOSING):
                     yield message
             elif error.code() == KafkaError._PARTITION_EOF:
                 return
