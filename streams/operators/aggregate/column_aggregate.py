@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from copy import deepcopy
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
@@ -14,16 +14,19 @@ import numpy.typing as npt
 
 from state.columns import BinaryColumn, column_of, rows_where, valid_rows
 from streams.errors import RecordError, StreamsError
-from streams.model.aggregates import BUILT_IN, Aggregate, Chosen
+from streams.model.aggregates import Aggregate, Chosen
 from streams.model.expressions import Expression
-from streams.model.record import NO_TIME, HeldRecord, Record
+from streams.model.record import HeldRecord
 from streams.model.windows import TimeWindows
-from streams.operators.aggregate.accumulators import accumulate, accumulators_of
+from streams.operators.aggregate.accumulators import accumulators_of
 from streams.operators.aggregate.aggregates import (
+    Fold,
     FoldedAggregate,
+    RecordsOfOperator,
     StreamAggregate,
     WindowAggregate,
     WindowPairs,
+    without_windows,
 )
 from streams.operators.aggregate.column_rows import (
     TEXT,
@@ -46,10 +49,9 @@ from streams.operators.columnar import (
     each_value,
 )
 from streams.operators.expressions import Bools, Frame, computed
-from streams.operators.operator import OperatorContext, compute_all
+from streams.operators.operator import OperatorContext, compute_all, part_of
 from streams.operators.pending import put_rows
 from streams.operators.stores.codec import Codec, timestamps_of
-from streams.operators.stores.key_value import CachedRow
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.table.table_materializer import numbered
 from streams.users_code import is_of_state
@@ -279,9 +281,9 @@ class PickedFields:
         failing[list(self.errors)] = True
         return failing
 
-    def records(self) -> ColumnarBatch:
-        """The rows to aggregate. The value of one with an error is the error."""
-        rows, columns = rows_where(self.taken), self.columns
+    def records(self, rows: Int64s) -> ColumnarBatch:
+        """Some of the rows to aggregate. The value of one with an error is the error."""
+        columns = self.columns
         read = ([None if column is None else cell(column, row) for column in columns] for row in rows.tolist())
         values = [self.errors.get(row) or value for row, value in zip(rows.tolist(), read, strict=True)]
         return self._batch.take(rows).with_values(values)
@@ -341,23 +343,44 @@ class ColumnAggregate(FoldedAggregate):
             super().process_batch(batch)
 
     def _process_fields(self, rows: FieldRows, taken: Bools) -> None:
-        batch = rows.batch
-        failed: dict[int, Exception] = {}
-        columns = columns_of(self.fields.aggregates.values(), rows.values, taken, failed)
-        taken[list(failed)] = False
-        at = rows_where(taken)
-        pairs = self._assigned(batch.timestamps[at])
-        self.ctx.drop_many(pairs.late, "late")
-        at = at[pairs.rows]
-        groups = group(batch.keys.codes[at], pairs.starts)
-        if not self._fold_at_once(rows, columns, at, groups):
-            self._fold_what_can_be(rows, columns, at, groups, failed)
-        for row, error in sorted(failed.items()):
+        picked, batch = PickedFields(self.fields, rows, taken), rows.batch
+        at = rows_where(taken & ~picked.failing)
+        assigned = self._assigned(batch.timestamps[at])
+        folding = Folding(self.fields, self.store.codec, self._stored, self.size_ms, self.send_old)
+        try:
+            of_pairs = at[assigned.rows]
+            groups = group(batch.keys.codes[of_pairs], assigned.starts)
+            self._folded = folding.fold(rows, picked.columns, of_pairs, groups)
+        except Exception as error:
+            if not concerns_records(error):
+                raise
+            self._add_in_turn(picked, picked.records(at), assigned)
+        else:
+            self.ctx.drop_many(len(assigned.late), "late")
+            self.begin(batch, WindowPairs(assigned, {}))
+        for row, error in sorted(picked.errors.items()):
             self.ctx.refuse(batch, row, error)
 
+    def _add_in_turn(self, picked: PickedFields, records: ColumnarBatch, assigned: Assigned) -> None:
+        """Adds one record after the other. They are halved until those are found whose groups cannot be read."""
+        keys, values = records.keys.take(assigned.rows), [records.values[row] for row in assigned.rows.tolist()]
+        pairs, calls = WindowPairs(assigned, {"late": assigned.late}), (repeat(picked.functions), keys.each(), values)
+        try:
+            fold = Fold([RecordsOfOperator(self, records, pairs, calls)])
+        except Exception as error:
+            if not concerns_records(error):
+                raise
+            if len(records) == 1:
+                self.ctx.refuse(records, 0, error)
+                return
+            for half in np.array_split(np.arange(len(records)), 2):
+                self._add_in_turn(picked, part_of(records, half), assigned.part(int(half[0]), int(half[-1]) + 1))
+        else:
+            fold.run()
+
     def _assigned(self, timestamps: Int64s) -> Assigned:
-        """The windows of records; moves stream time."""
-        return Assigned(np.arange(len(timestamps)), np.full(len(timestamps), -1, np.int64), 0, NO_TIME)
+        """The windows of records."""
+        return without_windows(np.arange(len(timestamps)))
 
     def _emit_updates(self) -> None:
         folded, self._folded = self._folded, None
@@ -366,124 +389,10 @@ class ColumnAggregate(FoldedAggregate):
             self.ctx.forward_batch(folded.results)
         super()._emit_updates()
 
-    def _fold_at_once(self, rows: FieldRows, columns: list[FieldColumn | None], at: Any, groups: Groups) -> bool:
-        """Fold all groups if nothing but arrays is needed for that; returns whether that was possible."""
-        if not all(type(aggregate) in BUILT_IN for aggregate in self.fields.aggregates.values()):
-            return False
-        folding = Folding(self.fields, self.store.codec, self._stored, self.size_ms, self.send_old)
-        try:
-            self._folded = folding.fold(rows, columns, at, groups)
-        except Exception as error:
-            if not concerns_records(error):
-                raise
-            return False
-        return True
-
     def _stored(self, keys: BinaryColumn, starts: Any) -> BinaryColumn:
         if isinstance(self.store, TypedTimestampedWindowStore):
             return self.store.fetch_columns(keys, starts)
         return self.store.stored_column(keys.to_pylist())
-
-    def _fold_what_can_be(
-        self, rows: FieldRows, columns: list[FieldColumn | None], at: Any, groups: Groups, failed: dict[int, Exception]
-    ) -> None:
-        """Update the groups, without the records that are in one that cannot be read, or that an aggregate fails for."""
-        keys = [rows.data[code] for code in groups.codes.tolist()]
-        entries = self._readable(list(zip(keys, groups.starts.tolist(), strict=True)))
-        for number, entry in enumerate(entries):
-            if isinstance(entry, Exception):
-                failed.update(dict.fromkeys(at[groups.of_rows == number].tolist(), entry))
-        known = [entry if isinstance(entry, CachedRow) else None for entry in entries]
-        before = [self._accumulators(entry) for entry in known]
-        done = ~np.isin(at, list(failed))
-        try:
-            after = self._added(columns, at[done], groups.of_rows[done], before)
-        except Exception as error:
-            if not concerns_records(error):
-                raise
-            after = self._added_in_turn(columns, at, groups.of_rows, before, failed)
-            done = ~np.isin(at, list(failed))
-        self._keep(rows.batch, at[done], groups.of_rows[done], known, after)
-
-    def _readable(self, places: list[tuple[bytes, int]]) -> list[CachedRow | Exception]:
-        """The rows of the store; instead of one that cannot be read, the error. They are halved until these are found."""
-        try:
-            return list(self.store.entries(places))
-        except Exception as error:
-            if not concerns_records(error):
-                raise
-            if len(places) == 1:
-                return [error]
-            middle = len(places) // 2
-            return self._readable(places[:middle]) + self._readable(places[middle:])
-
-    def _added(
-        self, columns: list[FieldColumn | None], at: Int64s, groups: Int64s, before: list[list[Any]]
-    ) -> list[list[Any]]:
-        """The accumulators of all groups with the rows added to them, one pass for each aggregate."""
-        after = []
-        for index, aggregate in enumerate(self.fields.aggregates.values()):
-            old = [accumulators[index] for accumulators in before]
-            after.append(accumulate(aggregate, columns[index], at, groups, old))
-        return [list(accumulators) for accumulators in zip(*after, strict=True)]
-
-    def _added_in_turn(
-        self,
-        columns: list[FieldColumn | None],
-        at: Int64s,
-        groups: Int64s,
-        before: list[list[Any]],
-        failed: dict[int, Exception],
-    ) -> list[list[Any]]:
-        """The same, one record after the other: one that an aggregate fails for is added to no group."""
-        after = list(before)
-        groups_of: dict[int, list[int]] = {}
-        for row, number in zip(at.tolist(), groups.tolist(), strict=True):
-            groups_of.setdefault(row, []).append(number)
-        for row, numbers in groups_of.items():
-            if row in failed:
-                continue
-            read = [None if column is None else cell(column, row) for column in columns]
-            try:
-                updated = [self._with_record(after[number], read) for number in numbers]
-            except Exception as error:
-                if not concerns_records(error):
-                    raise
-                failed[row] = error
-            else:
-                for number, accumulators in zip(numbers, updated, strict=True):
-                    after[number] = accumulators
-        return after
-
-    def _with_record(self, accumulators: list[Any], read: list[Any]) -> list[Any]:
-        parts = zip(self.fields.aggregates.values(), accumulators, read, strict=True)
-        # Copied, because a user's `add` may change its accumulator in place, and another aggregate may fail behind it.
-        return [one.updated(old if type(one) in BUILT_IN else deepcopy(old), value) for one, old, value in parts]
-
-    def _keep(
-        self,
-        batch: ColumnarBatch,
-        at: Int64s,
-        groups: Int64s,
-        entries: list[CachedRow | None],
-        after: list[list[Any]],
-    ) -> None:
-        """Leave the groups of these rows pending with their new accumulators, in the order of their first rows."""
-        timestamps = np.array([NO_TIME if entry is None else entry.timestamp for entry in entries], np.int64)
-        np.maximum.at(timestamps, groups, batch.timestamps[at])
-        places = np.arange(len(at))
-        firsts, lasts = (np.full(len(entries), -1, np.int64) for _ in range(2))
-        firsts[groups[::-1]], lasts[groups] = places[::-1], places  # the last assignment to an index wins
-        there = rows_where(lasts >= 0)
-        for number in there[np.argsort(firsts[there])].tolist():
-            entry, row, accumulators = entries[number], int(at[lasts[number]]), after[number]
-            assert entry is not None, "its rows have failed otherwise"
-            entry.set(accumulators[0] if self.fields.bare else accumulators, int(timestamps[number]))
-            self.keep(batch.keys[row], batch.headers_of(row), entry)
-
-    def _accumulators(self, entry: CachedRow | None) -> list[Any]:
-        stored = self.fields.initial() if entry is None or entry.value is None else entry.value
-        return [stored] if self.fields.bare else stored
 
 
 class StreamColumnAggregate(ColumnAggregate, StreamAggregate):
@@ -526,11 +435,6 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
         self._picked: dict[int, list[Any]] = {}
         self._wrong: dict[int, Exception] = {}
 
-    def rows(self, record: Record) -> list[CachedRow]:
-        if record.key is not None:
-            self.fields.picked(record.value)
-        return super().rows(record)
-
     def pairs(self, batch: ColumnarBatch) -> WindowPairs:
         self._picked, self._wrong = {}, {}
         keyed = rows_where(batch.keys.codes != NULL_KEY)
@@ -542,10 +446,11 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
         rows = np.setdiff1d(np.arange(len(batch)), list(self._wrong))
         pairs = super().pairs(batch.take(rows) if self._wrong else batch)
         dropped = {reason: rows[those] for reason, those in pairs.dropped.items()}
-        return pairs._replace(rows=rows[pairs.rows], dropped=dropped)
+        return WindowPairs(pairs.assigned._replace(rows=rows[pairs.rows]), dropped)
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
-        for row, error in self._wrong.items():
+        wrong, self._wrong = self._wrong, {}
+        for row, error in wrong.items():
             self.ctx.refuse(batch, row, error)
         super().begin(batch, pairs)
 
@@ -553,7 +458,11 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
         picked = [self._picked[row] for row in pairs.rows.tolist()]
         return repeat(self._of_picked), batch.keys.take(pairs.rows), picked
 
+    def skip(self, batch: ColumnarBatch) -> None:
+        """A value whose fields cannot be read moves no time."""
+        with suppress(Exception):
+            self.fields.picked(batch.values[0])
+            super().skip(batch)
+
     def _assigned(self, timestamps: Int64s) -> Assigned:
-        assigned = assign(timestamps, self.windows, self._time.now)
-        self._time.observe(assigned.stream_time)
-        return assigned
+        return assign(timestamps, self.windows, self._time.now)

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn, binary_column
+from state.columns import BinaryColumn, binary_column, rows_where
 from state.headers import decode_headers
 from state.numba_kernels import kernel
 from streams.model.record import NO_TIME, HeldRecord, Record, ValueAndTimestamp, Window, Windowed
-from streams.operators.aggregate.accumulators import FieldAccumulators
+from streams.operators.aggregate.accumulators import FieldAccumulators, in_arrays
 from streams.operators.aggregate.aggregates import W, WindowedAggregation
 from streams.operators.aggregate.column_aggregate import (
     FieldRows,
@@ -681,7 +681,7 @@ class KeyedAggregation(WindowedAggregation[W]):
         except Exception as error:
             if not concerns_records(error):
                 raise
-            self.call(picked.records(), [picked.functions])
+            self.call(picked.records(rows_where(taken)), [picked.functions])
             return
         self.observe(int(times[taken][-1]))
         self._folded, placed, at = folded, folded.placed, folded.placed.updated
@@ -703,7 +703,7 @@ class KeyedAggregation(WindowedAggregation[W]):
             raise OneByOne
         before = [self.read(cell) for cell in stored.cells]
         count = len(before) + made_by_row * len(keyed.order.rows)
-        accumulators = FieldAccumulators(self.fields, picked.columns, before, count)
+        accumulators = FieldAccumulators(self.fields, picked.columns, before, count, in_arrays)
 
         def apply(_: Int64s, sources: Int64s, windows: Int64s) -> None:
             others = sources != ~windows
