@@ -213,16 +213,27 @@ def assign_any(timestamps: Int64s, windows: Windows, stream_time: int) -> Assign
     pairs, late = list[tuple[int, int]](), list[int]()
     for row, timestamp in enumerate(timestamps.tolist()):
         stream_time = max(stream_time, timestamp)
-        for start in windows.starts(timestamp):
-            end = windows.end_of(start)
-            if not (start <= timestamp < end and end - start <= windows.size_ms):
-                raise TopologyError(_contradiction(windows, start, end, timestamp))
-            if end > stream_time - windows.grace_ms:
-                pairs.append((row, start))
-            else:
-                late.append(row)
+        open_starts, closed = _open_starts(timestamp, windows, stream_time - windows.grace_ms)
+        pairs += zip(repeat(row), open_starts, strict=False)
+        late += [row] * closed
     rows, starts = np.array(pairs, np.int64).reshape(-1, 2).T
     return Assigned(rows, starts, np.array(late, np.int64), stream_time)
+
+
+def _open_starts(timestamp: int, windows: Windows, close_time: int) -> tuple[list[int], int]:
+    """The starts of the windows of a time that are still open, and the number of the others.
+
+    Raises:
+        TopologyError: A user's class of windows contradicts itself, so that rows would be lost.
+    """
+    starts, size_ms, found = list(windows.starts(timestamp)), windows.size_ms, list[int]()
+    for start in starts:
+        end = windows.end_of(start)
+        if not (start <= timestamp < end and end - start <= size_ms):
+            raise TopologyError(_contradiction(windows, start, end, timestamp))
+        if end > close_time:
+            found.append(start)
+    return found, len(starts) - len(found)
 
 
 def _contradiction(windows: Windows, start: int, end: int, timestamp: int) -> str:
@@ -289,10 +300,34 @@ class FoldedAggregate(Operator):
         pairs = self.pairs(batch)
         return RecordsOfOperator(self, batch, pairs, self.calls(batch, pairs))
 
+    def process(self, record: Record) -> None:
+        """The same for a single record, which costs a tenth of a batch of one: others that use the store see each update."""
+        # Of a record that fails in one window, no window keeps anything.
+        rows = self.rows(record)
+        values: Iterable[Any] = repeat(record.value)
+        if len(rows) > 1 and self._parts_values:
+            values = map(snapshot, values)
+        for row, updated in [
+            (row, self._updated(row, value, record)) for row, value in zip(rows, values, strict=False)
+        ]:
+            self._set(row, *updated, record)
+
     @property
     def _parts_values(self) -> bool:
         """Whether several windows of a record must not have one object as its value."""
         return not self.functions.reads or self.ctx.results_change
+
+    def _updated(self, row: CachedRow, value: Any, record: Record) -> tuple[Any, int]:
+        """Value and timestamp of a row after one more record. The timestamp is the largest of the records."""
+        functions, before = self.functions, row.value
+        original = functions.original() if before is None else None
+        aggregate = snapshot(original) if before is None else before
+        after = functions.added(record.key, value, aggregate)
+        if after is None and functions.may_change(aggregate):
+            before_call = original if before is None else self.read_again(row.cell)
+            functions.explain_nothing(functions.aggregator, aggregate, before_call, self.store.codec)
+        seen = None if after is None else self.store.codec.seen(after)
+        return seen, record.timestamp if before is None else max(record.timestamp, row.timestamp)
 
     def read_again(self, cell: bytes | None) -> Any:
         """An aggregate as it was before the call of a function.
@@ -308,8 +343,12 @@ class FoldedAggregate(Operator):
         return self.store.codec.read_value(cell)
 
     @abstractmethod
+    def rows(self, record: Record) -> list[CachedRow]:
+        """The rows of the store to which a record is added, in their order; drops it for windows that are closed."""
+
+    @abstractmethod
     def pairs(self, batch: ColumnarBatch) -> WindowPairs:
-        """Each record of a batch with its windows; changes nothing."""
+        """`rows` for all records of a batch, each with its windows; changes nothing."""
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
         """Drop the other records."""
@@ -328,6 +367,13 @@ class FoldedAggregate(Operator):
 
     def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, CachedRow]], failed: Collection[int]) -> None:
         """Called after all records of a batch are aggregated."""
+
+    def _set(self, row: CachedRow, value: Any, timestamp: int, record: Record) -> None:
+        row.set(value, timestamp)
+        if self.caching:
+            self.keep(record.key, record.headers, row)
+        else:
+            self._emit(record.key, record.headers, row)
 
     def results(self, batch: ColumnarBatch, rows: Int64s, starts: Int64s, updates: Sequence[Update]) -> ColumnarBatch:
         """Updates as results of the records in these rows."""
@@ -385,6 +431,16 @@ class WindowAggregate(FoldedAggregate, WindowedAggregation[Windows]):
 
     store: TypedTimestampedWindowStore
 
+    def rows(self, record: Record) -> list[CachedRow]:
+        if record.key is None:
+            self.ctx.drop(record, "null_key")
+            return []
+        close_time, key = self._time.observe(record.timestamp) - self.windows.grace_ms, self.store.codec.key(record.key)
+        starts, late = _open_starts(record.timestamp, self.windows, close_time)
+        for _ in range(late):
+            self.ctx.drop(record, "late")
+        return [self.store.entry(key, start) for start in starts]
+
     def pairs(self, batch: ColumnarBatch) -> WindowPairs:
         return window_pairs(batch, self.windows, self._time.now)
 
@@ -393,10 +449,6 @@ class WindowAggregate(FoldedAggregate, WindowedAggregation[Windows]):
         super().begin(batch, pairs)
         self._time.observe(pairs.assigned.stream_time)
 
-    def skip(self, batch: ColumnarBatch) -> None:
-        if batch.keys.codes[0] != NULL_KEY:
-            self._group[batch.node(0)].observe(int(batch.timestamps[0]))
-
     def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:
         self.store.pending[(row.key, row.start)] = (key, headers, row)
 
@@ -404,6 +456,8 @@ class WindowAggregate(FoldedAggregate, WindowedAggregation[Windows]):
         self._emit_updates()
 
     def _keys(self, keys: KeyColumn, starts: Int64s) -> WindowedKeys:
+        if type(self.windows) is TimeWindows:
+            return WindowedKeys(keys, starts, starts + self.windows.size_ms)
         ends = np.fromiter(map(self.windows.end_of, starts.tolist()), np.int64, len(starts))
         return WindowedKeys(keys, starts, ends)
 
@@ -446,6 +500,18 @@ class WindowAggregateOnClose(WindowAggregate):
         """Open the stores and restore stream time."""
         super().init(ctx)
         self._unwritten: dict[tuple[bytes, int], CachedRow] = {}
+
+    def process(self, record: Record) -> None:
+        """Then emits the windows that the record closes."""
+        super().process(record)
+        if record.key is not None:
+            self._emit_closed(record.timestamp, record.headers)
+
+    def _set(self, row: CachedRow, value: Any, timestamp: int, record: Record) -> None:
+        assert self.open_windows is not None, "results come on close"
+        if row.value is None:
+            self.open_windows.add(row.key, row.start, self.windows.end_of(row.start), record.timestamp)
+        super()._set(row, value, timestamp, record)
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
         """Drop late records and those without a key, and move stream time."""
@@ -518,6 +584,12 @@ class StreamAggregate(FoldedAggregate):
         self.functions = functions
         self.caching = caching
         self.send_old = send_old
+
+    def rows(self, record: Record) -> list[CachedRow]:
+        if record.key is None or record.value is None:
+            self.ctx.drop(record, "null_key" if record.key is None else "null_value")
+            return []
+        return [self.store.entry(record.key)]
 
     def pairs(self, batch: ColumnarBatch) -> WindowPairs:
         return pairs_without_windows(batch)

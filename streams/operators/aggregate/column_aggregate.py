@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
@@ -16,7 +15,7 @@ from state.columns import BinaryColumn, column_of, rows_where, valid_rows
 from streams.errors import RecordError, StreamsError
 from streams.model.aggregates import Aggregate, Chosen
 from streams.model.expressions import Expression
-from streams.model.record import HeldRecord
+from streams.model.record import HeldRecord, Record
 from streams.model.windows import TimeWindows
 from streams.operators.aggregate.accumulators import accumulators_of
 from streams.operators.aggregate.aggregates import (
@@ -33,7 +32,6 @@ from streams.operators.aggregate.column_rows import (
     Assigned,
     FieldColumn,
     FieldValues,
-    Groups,
     assign,
     cell,
     group,
@@ -50,8 +48,9 @@ from streams.operators.columnar import (
 )
 from streams.operators.expressions import Bools, Frame, computed
 from streams.operators.operator import OperatorContext, compute_all, part_of
-from streams.operators.pending import put_rows
+from streams.operators.pending import WrittenRows
 from streams.operators.stores.codec import Codec, timestamps_of
+from streams.operators.stores.key_value import CachedRow
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.table.table_materializer import numbered
 from streams.users_code import is_of_state
@@ -115,88 +114,10 @@ def _error_without_fields(aggregate: Aggregate) -> Exception | None:
     return None
 
 
-# --- The groups of a step, folded with built-in aggregates: from the stored rows to those to write and the updates to forward.
-#
-# Nothing is decoded or encoded row by row, except the accumulators of the stored rows.
-
 Int64s = npt.NDArray[np.int64]
 
 
-class FoldedGroups(NamedTuple):
-    """The groups after a step, in order of time, then of their first rows.
-
-    Attributes:
-        keys: binary[G], the keys' bytes.
-        starts: int64[G], the windows' starts, ms; -1 without windows.
-        values: binary[G], the local values.
-        timestamps: int64[G], ms.
-        results: The updates to forward.
-    """
-
-    keys: BinaryColumn
-    starts: Int64s
-    values: BinaryColumn
-    timestamps: Int64s
-    results: ColumnarBatch
-
-
-class Folding(NamedTuple):
-    """What folds groups.
-
-    Attributes:
-        fields: The aggregates; all are built in.
-        codec: That of the store.
-        stored: Local values of groups (keys' bytes, starts of windows), null where there is none.
-        size_ms: The size of the windows; None: no windows.
-        send_old: Whether updates have the old value.
-    """
-
-    fields: FieldAggregates
-    codec: Codec
-    stored: Callable[[BinaryColumn, Int64s], BinaryColumn]
-    size_ms: int | None
-    send_old: bool
-
-    def fold(self, rows: FieldRows, columns: Sequence[FieldColumn | None], at: Int64s, groups: Groups) -> FoldedGroups:
-        """Fold the rows of a step; changes nothing.
-
-        Raises:
-            Exception: They cannot be folded at once.
-        """
-        batch, keys = rows.batch, column_of(rows.data, groups.codes)
-        stored = self.stored(keys, groups.starts)
-        known = valid_rows(stored)
-        # Slots with known accumulators come first.
-        slots = np.empty(len(known), np.int64)
-        slots[np.argsort(~known, kind="stable")] = np.arange(len(known))
-        there = stored.drop_null() if stored.null_count else stored
-        before = self.codec.old_values(there)
-        accumulators = accumulators_of(self.fields, columns, before, len(known), len(at))
-        accumulators.apply(at, slots[groups.of_rows])
-        accumulators.check()
-        timestamps = np.full(len(known), -1, np.int64)
-        timestamps[known] = timestamps_of(there)
-        np.maximum.at(timestamps, groups.of_rows, batch.timestamps[at])
-        order = np.argsort(timestamps, kind="stable")
-        last_rows = np.zeros(len(known), np.int64)
-        last_rows[groups.of_rows] = at  # the last assignment to an index wins
-        old = None
-        if self.send_old:
-            old = [self.fields.result(before[slot]) if slot < len(before) else None for slot in slots[order].tolist()]
-        changes = Changes(accumulators.values(slots[order]), old)
-        keys, timestamps = column_of(rows.data, groups.codes[order]), timestamps[order]
-        values = self.codec.timestamped_column(keys, accumulators.written(slots[order], self.codec), timestamps)
-        last = last_rows[order]
-        inner, starts = batch.keys.take(last), groups.starts[order]
-        named = inner if self.size_ms is None else WindowedKeys(inner, starts, starts + self.size_ms)
-        headers = None if batch.headers is None else [batch.headers[row] for row in last.tolist()]
-        numbers = np.arange(len(order))
-        held = HeldRows(lambda row: _held(keys, results, row), numbers)
-        results = ColumnarBatch(named, changes, timestamps, numbers, headers, held=held)
-        return FoldedGroups(keys, starts, values, timestamps, results)
-
-
-def _held(keys: BinaryColumn, results: ColumnarBatch, row: int) -> HeldRecord:
+def _name_result(keys: BinaryColumn, results: ColumnarBatch, row: int) -> HeldRecord:
     """What errors name for a result, which no single record caused: its key, and its window if it has one."""
     named = results.keys[row]
     window = named.window if isinstance(results.keys, WindowedKeys) else None
@@ -315,6 +236,13 @@ def rows_of_fields(
 # emitted one, as in Kafka Streams' `count`.
 
 
+class _FoldedGroups(NamedTuple):
+    """The groups of a step and the updates to forward, both in order of time, then of their first rows."""
+
+    rows: WrittenRows
+    results: ColumnarBatch
+
+
 class ColumnAggregate(FoldedAggregate):
     """Aggregates fields of JSON values.
 
@@ -323,8 +251,6 @@ class ColumnAggregate(FoldedAggregate):
 
     fields: FieldAggregates
     takes_null_values: ClassVar[bool] = True
-    size_ms: int | None = None
-    """The size of the windows, ms; None: no windows."""
 
     @property
     def changes_in_place(self) -> bool:
@@ -333,7 +259,7 @@ class ColumnAggregate(FoldedAggregate):
 
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
-        self._folded: FoldedGroups | None = None
+        self._folded: _FoldedGroups | None = None
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Aggregate the records of the group, or the fields of those of the operator."""
@@ -346,11 +272,8 @@ class ColumnAggregate(FoldedAggregate):
         picked, batch = PickedFields(self.fields, rows, taken), rows.batch
         at = rows_where(taken & ~picked.failing)
         assigned = self._assigned(batch.timestamps[at])
-        folding = Folding(self.fields, self.store.codec, self._stored, self.size_ms, self.send_old)
         try:
-            of_pairs = at[assigned.rows]
-            groups = group(batch.keys.codes[of_pairs], assigned.starts)
-            self._folded = folding.fold(rows, picked.columns, of_pairs, groups)
+            self._folded = self._fold(rows, picked.columns, at[assigned.rows], assigned.starts)
         except Exception as error:
             if not concerns_records(error):
                 raise
@@ -368,7 +291,7 @@ class ColumnAggregate(FoldedAggregate):
         try:
             fold = Fold([RecordsOfOperator(self, records, pairs, calls)])
         except Exception as error:
-            if not concerns_records(error):
+            if not len(records) or not concerns_records(error):
                 raise
             if len(records) == 1:
                 self.ctx.refuse(records, 0, error)
@@ -385,9 +308,55 @@ class ColumnAggregate(FoldedAggregate):
     def _emit_updates(self) -> None:
         folded, self._folded = self._folded, None
         if folded is not None:
-            put_rows(self.store, folded.keys, folded.starts, folded.values, folded.timestamps)
+            folded.rows.put(self.store)
             self.ctx.forward_batch(folded.results)
         super()._emit_updates()
+
+    def _fold(
+        self, rows: FieldRows, columns: Sequence[FieldColumn | None], at: Int64s, window_starts: Int64s
+    ) -> _FoldedGroups:
+        """Adds rows to the groups of their keys and windows; changes nothing.
+
+        Nothing is decoded or encoded row by row, except the accumulators of the stored rows.
+
+        Raises:
+            Exception: They cannot be added at once.
+        """
+        batch, codec = rows.batch, self.store.codec
+        groups = group(batch.keys.codes[at], window_starts)
+        stored = self._stored(column_of(rows.data, groups.codes), groups.starts)
+        known = valid_rows(stored)
+        # Slots with known accumulators come first.
+        slots = np.empty(len(known), np.int64)
+        slots[np.argsort(~known, kind="stable")] = np.arange(len(known))
+        there = stored.drop_null() if stored.null_count else stored
+        before = codec.old_values(there)
+        accumulators = accumulators_of(self.fields, columns, before, len(known), len(at))
+        accumulators.apply(at, slots[groups.of_rows])
+        accumulators.check()
+        timestamps = np.full(len(known), -1, np.int64)
+        timestamps[known] = timestamps_of(there)
+        np.maximum.at(timestamps, groups.of_rows, batch.timestamps[at])
+        order = np.argsort(timestamps, kind="stable")
+        last_rows = np.zeros(len(known), np.int64)
+        last_rows[groups.of_rows] = at  # the last assignment to an index wins
+        old = None
+        if self.send_old:
+            old = [self.fields.result(before[slot]) if slot < len(before) else None for slot in slots[order].tolist()]
+        changes = Changes(accumulators.values(slots[order]), old)
+        keys, starts, timestamps = column_of(rows.data, groups.codes[order]), groups.starts[order], timestamps[order]
+        cells = accumulators.written(slots[order], codec)
+        written = WrittenRows(keys, starts, codec.timestamped_column(keys, cells, timestamps), timestamps, cells)
+        return _FoldedGroups(written, self._results(batch, last_rows[order], written, changes))
+
+    def _results(self, batch: ColumnarBatch, last: Int64s, written: WrittenRows, changes: Changes) -> ColumnarBatch:
+        """The updates of groups, in order; `last` has the last row of each."""
+        keys = self._keys(batch.keys.take(last), written.starts)
+        headers = None if batch.headers is None else [batch.headers[row] for row in last.tolist()]
+        numbers = np.arange(len(last))
+        held = HeldRows(lambda row: _name_result(written.keys, results, row), numbers)
+        results = ColumnarBatch(keys, changes, written.timestamps, numbers, headers, held=held)
+        return results
 
     def _stored(self, keys: BinaryColumn, starts: Any) -> BinaryColumn:
         if isinstance(self.store, TypedTimestampedWindowStore):
@@ -430,10 +399,14 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
     ) -> None:
         super().__init__(store, windows, fields.functions, None, caching, send_old)
         self.fields = fields
-        self.size_ms = windows.size_ms
         self._of_picked = AggregationFunctions(fields.add_picked, fields.initial, built_in=True)
         self._picked: dict[int, list[Any]] = {}
         self._wrong: dict[int, Exception] = {}
+
+    def rows(self, record: Record) -> list[CachedRow]:
+        if record.key is not None:
+            self.fields.picked(record.value)
+        return super().rows(record)
 
     def pairs(self, batch: ColumnarBatch) -> WindowPairs:
         self._picked, self._wrong = {}, {}
@@ -457,12 +430,6 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
     def calls(self, batch: ColumnarBatch, pairs: WindowPairs) -> tuple[Iterable[Any], ...]:
         picked = [self._picked[row] for row in pairs.rows.tolist()]
         return repeat(self._of_picked), batch.keys.take(pairs.rows), picked
-
-    def skip(self, batch: ColumnarBatch) -> None:
-        """A value whose fields cannot be read moves no time."""
-        with suppress(Exception):
-            self.fields.picked(batch.values[0])
-            super().skip(batch)
 
     def _assigned(self, timestamps: Int64s) -> Assigned:
         return assign(timestamps, self.windows, self._time.now)

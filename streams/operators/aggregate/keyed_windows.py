@@ -376,7 +376,7 @@ class _Calls:
                 operator.ctx.refuse(batch, row, error)
                 self._late[row], self._found_until[key_of[row]] = 0, row + 1
                 continue
-            self._keep(operator, row, record.key, updates)
+            self._keep_updates(operator, row, record.key, updates)
             for (new, old), one in zip(shown, updates, strict=False):
                 self._results.append(_Result(row, record.key, self._windows.bounds[one.window], new, old, one.time))
             if operator.closes_windows(record.timestamp, bool(operations)):
@@ -425,7 +425,9 @@ class _Calls:
         start, end = self._windows.bounds[number]
         return end, start
 
-    def _keep(self, operator: KeyedAggregation[Any], row: int, key: Any, updates: Sequence[WindowUpdate]) -> None:
+    def _keep_updates(
+        self, operator: KeyedAggregation[Any], row: int, key: Any, updates: Sequence[WindowUpdate]
+    ) -> None:
         """Takes over what a record does. What is not forwarded at once waits for the window to close, or for the step's end."""
         windows, open_windows = self._windows, operator.open_windows
         for window, value, cell, old, time in updates:
@@ -734,7 +736,7 @@ class KeyedAggregation(WindowedAggregation[W]):
     def _emit(self, held: Sequence[tuple[bytes, HeldUpdate]]) -> None:
         """Forwards updates, with the bytes of their keys; one that fails does not affect the others."""
         try:
-            results = self._held(held)
+            results = self._update_batch(held)
         except Exception:
             for one in held:
                 self.ctx.attempt(partial(self._emit_one, one), _named(*one))
@@ -742,9 +744,9 @@ class KeyedAggregation(WindowedAggregation[W]):
             self.ctx.forward_batch(results)
 
     def _emit_one(self, one: tuple[bytes, HeldUpdate]) -> None:
-        self.ctx.forward_batch(self._held([one]))
+        self.ctx.forward_batch(self._update_batch([one]))
 
-    def _held(self, held: Sequence[tuple[bytes, HeldUpdate]]) -> ColumnarBatch:
+    def _update_batch(self, held: Sequence[tuple[bytes, HeldUpdate]]) -> ColumnarBatch:
         keys, windows, olds, news, times, headers = zip(*(one for _, one in held), strict=True)
         viewed = self.functions.viewed
         return ColumnarBatch(
