@@ -281,7 +281,7 @@ class FoldedAggregate(Operator):
     def init(self, ctx: OperatorContext) -> None:
         """Open the store."""
         super().init(ctx)
-        self._group: Sequence[Self] = [self]
+        self._group: Sequence[FoldedAggregate] = [self]
         self.store = ctx.store(self.store_name)
         if self.caching:
             self.store.use_cache(self.ctx.private_rows)

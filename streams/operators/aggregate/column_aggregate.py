@@ -281,8 +281,8 @@ class ColumnAggregate(FoldedAggregate):
         else:
             self.ctx.drop_many(len(assigned.late), "late")
             self.begin(batch, WindowPairs(assigned, {}))
-        for row, error in sorted(picked.errors.items()):
-            self.ctx.refuse(batch, row, error)
+        for row in sorted(picked.errors):
+            self.ctx.refuse(batch, row, picked.errors[row])
 
     def _add_in_turn(self, picked: PickedFields, records: ColumnarBatch, assigned: Assigned) -> None:
         """Adds one record after the other. They are halved until those are found whose groups cannot be read."""
