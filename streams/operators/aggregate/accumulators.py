@@ -280,7 +280,7 @@ class FieldAccumulators:
         columns: What each of them reads.
         before: The stored form of the accumulators of the first slots.
         slots: The number of slots.
-        make: What makes the accumulators of each aggregate: `in_arrays`, or one of those that never merge.
+        make: Makes the accumulators of each aggregate, such as `in_arrays`.
 
     Raises:
         OneByOne: `in_arrays` raises it.

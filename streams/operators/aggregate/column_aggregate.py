@@ -184,7 +184,6 @@ class PickedFields:
     """
 
     def __init__(self, fields: FieldAggregates, rows: FieldRows, taken: Bools) -> None:
-        self.taken = taken
         self.errors: dict[int, Exception] = {}
         """Row -> its error, where a value has no fields, or an expression fails."""
         self.columns = columns_of(fields.aggregates.values(), rows.values, taken, self.errors)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from state.columns import rows_where
 from state.numba_kernels import kernel
 from streams.model.windows import TimeWindows
 from streams.operators.columnar import ValueColumn
@@ -155,21 +156,37 @@ class RowsByKey(NamedTuple):
 
 def by_key(codes: npt.NDArray[np.int32], taken: npt.NDArray[np.bool_], keys: int) -> RowsByKey:
     """The order of the rows by key."""
-    counts = np.bincount(codes[taken], minlength=keys)
-    ends = np.cumsum(counts)
-    rows = np.empty(int(ends[-1]) if keys else 0, np.int64)
-    _place(codes, taken, ends - counts, rows)
-    present = np.flatnonzero(counts)
-    return RowsByKey(rows, present, np.append(0, ends[present]))
+    rows, starts = grouped(codes, rows_where(taken), keys)
+    present = np.flatnonzero(np.diff(starts))
+    return RowsByKey(rows, present, np.append(0, starts[present + 1]))
 
 
 @kernel
-def _place(codes: Any, taken: Any, places: Any, rows: Any) -> None:  # pragma: no cover - compiled
-    for row in range(len(codes)):
-        if taken[row]:
-            code = codes[row]
-            rows[places[code]] = row
-            places[code] += 1
+def grouped(groups: Any, rows: Int64s, count: int) -> tuple[Int64s, Int64s]:
+    """Rows sorted by group, stable, and where each group begins."""
+    starts = np.zeros(count + 1, np.int64)
+    for row in rows:
+        starts[groups[row] + 1] += 1
+    for group in range(count):
+        starts[group + 1] += starts[group]
+    at = starts.copy()
+    found = np.empty(len(rows), np.int64)
+    for row in rows:
+        found[at[groups[row]]] = row
+        at[groups[row]] += 1
+    return found, starts
+
+
+@kernel
+def first_from(times: Int64s, low: int, high: int, time: int) -> int:
+    """The first index of times[low:high], which rise, with a time of at least `time`; `high` if there is none."""
+    while low < high:
+        middle = (low + high) // 2
+        if times[middle] < time:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 # --- Groups rows by (key code, window start) with a hash table; groups are numbered in order of their first row.

@@ -12,8 +12,9 @@ import pyarrow as pa
 from state.numba_kernels import kernel
 from streams.model.ownership import lending
 from streams.model.record import MAX_TIME, CombinedKey
+from streams.operators.aggregate.column_rows import first_from, grouped
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, values_at
-from streams.operators.join.pairs import StoreKeys, first_from, grouped, store_keys
+from streams.operators.join.pairs import StoreKeys, store_keys
 from streams.operators.operator import Operator, OperatorContext, drop_rows
 from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import StreamTime

@@ -140,8 +140,7 @@ def find(
                     break
                 places[part, row, 0], places[part, row, 1] = cells[side, 0] + _1, cells[side, 1] - _1
                 length = places[part, row, 1] - places[part, row, 0]
-                size += length
-                written += 1 if length else 0
+                size, written = size + length, written + (1 if length else 0)
                 continue
             name = parts[part, NAME]
             size += text_bounds[name + 1] - text_bounds[name]

@@ -23,6 +23,7 @@ from state.sorting import is_identity
 from streams.errors import RecordError
 from streams.model.record import MAX_TIME, NO_TIME
 from streams.model.windows import JoinWindows
+from streams.operators.aggregate.column_rows import first_from, grouped
 from streams.operators.columnar import (
     NULL_KEY,
     ColumnarBatch,
@@ -53,22 +54,6 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 
 @kernel
-def grouped(groups: Int64s, rows: Int64s, count: int) -> tuple[Int64s, Int64s]:
-    """Sort rows by group, stable."""
-    starts = np.zeros(count + 1, np.int64)
-    for row in rows:
-        starts[groups[row] + 1] += 1
-    for group in range(count):
-        starts[group + 1] += starts[group]
-    at = starts.copy()
-    found = np.empty(len(rows), np.int64)
-    for row in rows:
-        found[at[groups[row]]] = row
-        at[groups[row]] += 1
-    return found, starts
-
-
-@kernel
 def ranges(rows: Int64s, starts: Int64s, lower: Int64s, upper: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """The times that the records of each group look at, as ranges that do not touch."""
     groups, lows, highs = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
@@ -85,18 +70,6 @@ def ranges(rows: Int64s, starts: Int64s, lower: Int64s, upper: Int64s) -> tuple[
             groups[count], lows[count], highs[count] = group, low, high
             count += 1
     return groups[:count], lows[:count], highs[:count]
-
-
-@kernel
-def first_from(times: Int64s, low: int, high: int, time: int) -> int:
-    """The first index of times[low:high], which rise, with a time of at least `time`; `high` if there is none."""
-    while low < high:
-        middle = (low + high) // 2
-        if times[middle] < time:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @kernel

@@ -122,7 +122,7 @@ class PairStep(StoredStep):
             dropped = ~self.is_open
             dropped[results.without_key] = False
             self.drop(dropped)
-        # Results of both sides go on in one order, as the left side's; each side counts its own.
+        # Both sides forward in one order, as the left side; each side counts its own.
         forward_in_one([one.ctx for one in self.sides], results.batch, nodes[results.places // 2])
         for one in results.refused:
             one.meets_policy_of(self.sides[nodes[one.at]].ctx)
@@ -183,18 +183,7 @@ class PairStep(StoredStep):
 
     def _waiting(self, pairs: Pairs, buffer: OuterJoinBuffer) -> WaitingStep:
         may_be_alone, met = self.may_be_alone(pairs)
-        step = JoinStep(
-            self.join,
-            self.codecs,
-            self.records,
-            self.time,
-            may_be_alone & self.stored,
-            self.triggers,
-            met,
-            self.column,
-            self._objects,
-            self.alone,
-        )
+        step = JoinStep(self.join, self, may_be_alone & self.stored, self.triggers, met, self._objects)
         return (
             CompatWaitingStep(step, buffer)
             if isinstance(buffer, CompatOuterJoinBuffer)
