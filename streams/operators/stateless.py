@@ -60,23 +60,30 @@ class PassThrough(Operator):
         self.ctx.forward_batch(batch)
 
 
+class FunctionOperator(Operator):
+    """Base of the operators that call one function of the user for each record.
+
+    Args:
+        fn: The function.
+    """
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn = fn
+
+    @property
+    def leaves_values(self) -> bool:
+        return only_reads(self.fn)
+
+
 # --- `peek` and `foreach` (Kafka Streams: `KStreamPeek`).
 
 
-class Peek(Operator):
+class Peek(FunctionOperator):
     """Calls a function for each record and forwards the record unchanged; `foreach` is a peek without children.
 
     Args:
         fn: `(key, value) -> anything`. May see a record more than once, because a failed step is repeated.
     """
-
-    def __init__(self, fn: Callable[[Any, Any], object]) -> None:
-        self.fn = fn
-
-    @property
-    def leaves_values(self) -> bool:
-        """Without children, the function may have the values for itself."""
-        return only_reads(self.fn)
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Call for all records, then forward them."""
@@ -113,19 +120,12 @@ class Filter(Operator):
 # --- `map` and `select_key`: one record in, one out, under another key (Kafka Streams: `KStreamMap`).
 
 
-class Map(Operator):
+class Map(FunctionOperator):
     """Maps each record to a new key and value.
 
     Args:
         fn: `(key, value) -> (key, value)`.
     """
-
-    def __init__(self, fn: Callable[[Any, Any], tuple[Any, Any]]) -> None:
-        self.fn = fn
-
-    @property
-    def leaves_values(self) -> bool:
-        return only_reads(self.fn)
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Forward the results, with the timestamps and headers of the records."""
@@ -139,7 +139,7 @@ class Map(Operator):
         return made if type(made) is tuple and len(made) == 2 else pair(self.fn, "map", "a tuple (key, value)", made)
 
 
-class SelectKey(Operator):
+class SelectKey(FunctionOperator):
     """Maps each record to a new key.
 
     Args:
@@ -147,9 +147,6 @@ class SelectKey(Operator):
     """
 
     leaves_values = True
-
-    def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
-        self.fn = fn
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         records, keys = call_each(self.ctx, batch, self.fn, *lent(batch, self.fn))
@@ -164,19 +161,12 @@ def _new_keys(keys: list[Any]) -> KeyColumn:
 # --- `map_values` (Kafka Streams: `KStreamMapValues`).
 
 
-class MapValues(Operator):
+class MapValues(FunctionOperator):
     """Maps each record to a new value; the key, and so the task, stays.
 
     Args:
         fn: `(key, value) -> value`; called for null values too.
     """
-
-    def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
-        self.fn = fn
-
-    @property
-    def leaves_values(self) -> bool:
-        return only_reads(self.fn)
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         records, values = call_each(self.ctx, batch, self.fn)
@@ -186,19 +176,12 @@ class MapValues(Operator):
 # --- `flat_map` and `flat_map_values`: any number of records out of one (Kafka Streams: `KStreamFlatMap`).
 
 
-class FlatMap(Operator):
+class FlatMap(FunctionOperator):
     """Maps each record to any number of records. Of a record whose function fails, no result is forwarded.
 
     Args:
         fn: `(key, value) -> iterable of (key, value)`.
     """
-
-    def __init__(self, fn: Callable[[Any, Any], Iterable[tuple[Any, Any]]]) -> None:
-        self.fn = fn
-
-    @property
-    def leaves_values(self) -> bool:
-        return only_reads(self.fn)
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         records, pairs = _call_for_several(self.ctx, batch, self._pairs)
@@ -214,19 +197,12 @@ class FlatMap(Operator):
         ]
 
 
-class FlatMapValues(Operator):
+class FlatMapValues(FunctionOperator):
     """Maps each record to any number of values under the same key. Of a record whose function fails, no result is forwarded.
 
     Args:
         fn: `(key, value) -> iterable of values`.
     """
-
-    def __init__(self, fn: Callable[[Any, Any], Iterable[Any]]) -> None:
-        self.fn = fn
-
-    @property
-    def leaves_values(self) -> bool:
-        return only_reads(self.fn)
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         records, values = _call_for_several(self.ctx, batch, self._values)

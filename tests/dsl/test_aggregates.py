@@ -337,18 +337,29 @@ class InPlace(Aggregate):
         return earlier + later
 
 
-def test_a_record_that_fails_leaves_the_accumulators_of_the_others_as_they_were() -> None:
-    builder = StreamsBuilder()
-    builder.stream("in").group_by_key().aggregate(x=InPlace("v")).to_stream().to("out")
+class EveryValue(InPlace):
+    """The same for any value."""
+
+    def add(self, accumulator: Any, value: Any) -> Any:
+        accumulator.append(value)
+        return accumulator
+
+
+@pytest.mark.parametrize("serde", [JsonSerde(), WholeRecords()], ids=["columns", "records"])
+def test_a_record_that_fails_leaves_all_accumulators_as_they_were(serde: Any) -> None:
+    builder = StreamsBuilder(default_value_serde=serde)
+    aggregated = builder.stream("in").group_by_key().aggregate(all=EveryValue("v"), x=InPlace("v"), n=agg.count())
+    aggregated.to_stream().to("out")
     with TopologyTestDriver(builder.build(), processing="skip") as driver:
-        topic = driver.create_input_topic("in")
+        topic = driver.create_input_topic("in", value_serde=JsonSerde())
         for key in "abc":
             topic.pipe_input(key, {"v": 0}, 1)
         with driver.batch():
-            for key, value in (("a", 1), ("b", "bad"), ("c", 2), ("a", 3)):
+            for key, value in (("a", 1), ("b", "bad"), ("c", 2), ("a", 3), ("b", 4)):
                 topic.pipe_input(key, {"v": value}, 2)
-        rows = driver.create_output_topic("out").read_key_values_to_list()
-    assert rows[3:] == [("a", {"x": [0, 1, 3]}), ("c", {"x": [0, 2]})]
+        rows = dict(driver.create_output_topic("out").read_key_values_to_list()[3:])
+    expected = {"a": [0, 1, 3], "b": [0, 4], "c": [0, 2]}
+    assert rows == {key: {"all": all_, "x": all_, "n": len(all_)} for key, all_ in expected.items()}
 
 
 def test_parameters_of_an_own_aggregate_are_part_of_the_stores_name() -> None:

@@ -70,7 +70,7 @@ def _without_fallback() -> Iterator[None]:
     """Within the context, a step that cannot be processed at once fails."""
     fallbacks = (
         "keyed_windows.KeyedAggregation.call",
-        "column_aggregate.ColumnAggregate._fold_what_can_be",
+        "column_aggregate.ColumnAggregate._add_in_turn",
     )
     error = AssertionError("the step is not processed at once")
     with ExitStack() as patches:

@@ -1,4 +1,4 @@
-"""Accumulators of built-in aggregates as arrays: rows folded into groups, and the slots of sessions and sliding windows."""
+"""The accumulators of built-in aggregates as arrays, in numbered slots: one for each group, session or sliding window."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 from state.columns import FEW_CELLS, FEW_ROWS, BinaryColumn, binary_column, rows_where
 from state.numba_kernels import kernel
 from streams.model.aggregates import (
+    BUILT_IN,
     Aggregate,
     Collect,
     Count,
@@ -30,8 +31,9 @@ from streams.model.aggregates import (
     MinBy,
     Sum,
 )
+from streams.model.ownership import snapshot
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell, cells
-from streams.operators.aggregate.functions import FieldAggregates
+from streams.operators.aggregate.functions import FieldAggregates, results_of
 from streams.operators.columnar import JsonValues, OneByOne
 from streams.operators.stores.codec import Codec
 from streams.serdes.json_text import dumps, dumps_all
@@ -249,7 +251,9 @@ def _copy_same(source: Any, places: Any, target: Any) -> None:  # pragma: no cov
 # An operation either adds a row to a slot, or merges another slot into it. Merging into a new slot copies, since merging anything
 # behind the initial accumulator of a built-in aggregate does not change it. The accumulators equal those of `Aggregate.updated` and
 # `Aggregate.merge`, one record after the other, with each one written as JSON and read again in between, as the operators that
-# work record by record do. Where arrays would differ from that, `OneByOne` says so.
+# work record by record do: the kernels add in the same order and switch from integers to floats where Python would, so sums are
+# equal to the last bit and do not depend on how records are split into steps. Where arrays would differ from that (integers beyond
+# 2^53 next to fractions, sums near 2^63, texts), `OneByOne` says so.
 
 
 _NONE = np.iinfo(np.int64).min
@@ -286,24 +290,29 @@ class FieldAccumulators:
     """The accumulators of several aggregates, in the form in which a store holds them.
 
     Args:
-        fields: The aggregates; all are built in.
+        fields: The aggregates.
         columns: What each of them reads.
         before: The stored form of the accumulators of the first slots.
         slots: The number of slots.
+        make: Makes the accumulators of each aggregate, such as `in_arrays`.
 
     Raises:
-        OneByOne: Arrays of 64-bit integers and doubles would differ from Python's numbers.
+        OneByOne: `in_arrays` raises it.
     """
 
     def __init__(
-        self, fields: FieldAggregates, columns: Sequence[FieldColumn | None], before: Sequence[Any], slots: int
+        self,
+        fields: FieldAggregates,
+        columns: Sequence[FieldColumn | None],
+        before: Sequence[Any],
+        slots: int,
+        make: MakeAccumulators,
     ) -> None:
         self._fields, self._bare = fields, fields.bare
         self._parts: list[Accumulators] = []
         for index, aggregate in enumerate(fields.aggregates.values()):
             known = before if fields.bare else [accumulators[index] for accumulators in before]
-            part: Any = partial(_Lists, aggregate) if type(aggregate) is Collect else _CLASSES[type(aggregate)]
-            self._parts.append(part(columns[index], list(known), slots))
+            self._parts.append(make(aggregate, columns[index], list(known), slots))
 
     def apply(self, rows: Int64s, slots: Int64s) -> None:
         for part in self._parts:
@@ -361,42 +370,6 @@ class FieldAccumulators:
         return JsonValues(binary_column(dumps_all(make())), make)
 
 
-class FewAccumulators(FieldAccumulators):
-    """The same for few rows, by the definition (`add_rows`), which for those costs less than arrays. Slots are not merged."""
-
-    def __init__(
-        self, fields: FieldAggregates, columns: Sequence[FieldColumn | None], before: Sequence[Any], slots: int
-    ) -> None:
-        self._fields, self._bare, self._columns = fields, fields.bare, columns
-        known = [[one] for one in before] if fields.bare else list(before)
-        self._after: list[list[Any]] = [
-            [accumulators[index] for accumulators in known] + [one.initial() for _ in range(slots - len(known))]
-            for index, one in enumerate(fields.aggregates.values())
-        ]
-
-    def apply(self, rows: Int64s, slots: Int64s) -> None:
-        parts = zip(self._fields.aggregates.values(), self._columns, self._after, strict=True)
-        self._after = [add_rows(aggregate, column, rows, slots, before) for aggregate, column, before in parts]
-
-    def check(self) -> None:
-        """Nothing: `add_rows` has raised the record's own error."""
-
-    def _columns_of(self, slots: Int64s) -> list[list[Any]]:
-        at = slots.tolist()
-        return [[after[slot] for slot in at] for after in self._after]
-
-
-def accumulators_of(
-    fields: FieldAggregates, columns: Sequence[FieldColumn | None], before: Sequence[Any], slots: int, rows: int
-) -> FieldAccumulators:
-    """What adds so many rows for the least.
-
-    Raises:
-        OneByOne: See `FieldAccumulators`, as the arguments.
-    """
-    return (FewAccumulators if rows <= FEW else FieldAccumulators)(fields, columns, before, slots)
-
-
 class _Counts(Accumulators):
     def __init__(self, column: FieldColumn | None, before: list[int], slots: int) -> None:
         self._kinds = np.empty(0, np.uint8) if column is None else column.kinds
@@ -419,7 +392,7 @@ class _Numbers(Accumulators):
     """Sums, smallest and largest numbers."""
 
     def __init__(self, mode: int, column: FieldColumn, before: list[Any], slots: int) -> None:
-        if not (_slot_sums_fit(column, before) if mode == SUM else comparisons_fit(column, before)):
+        if not (_sums_fit(column, before) if mode == SUM else comparisons_fit(column, before)):
             raise OneByOne
         self._mode, self._column = mode, column
         self._numbers = Numbers.of(before, None, slots)
@@ -441,7 +414,7 @@ class _Numbers(Accumulators):
 class _Means(Accumulators):
     def __init__(self, column: FieldColumn, before: list[Any], slots: int) -> None:
         sums = [total for total, _ in before]
-        if None in sums or not _slot_sums_fit(column, sums):
+        if None in sums or not _sums_fit(column, sums):
             raise OneByOne
         self._column = column
         self._numbers = Numbers.of(sums, 0, slots)
@@ -491,6 +464,34 @@ class _Chosen(Accumulators):
 
     def results(self, slots: Int64s) -> Cells:
         return value_cells(self.take(slots))
+
+
+class _Objects(Accumulators):
+    """Those of any class, by the definition: `Aggregate.updated`, one record after the other. Slots are not merged."""
+
+    def __init__(self, aggregate: Aggregate, column: FieldColumn | None, before: list[Any], slots: int) -> None:
+        self._aggregate, self._column = aggregate, column
+        rest = slots - len(before)
+        if type(aggregate) in BUILT_IN:
+            self._after = before + [aggregate.initial() for _ in range(rest)]
+        else:
+            # Copied, because a user's `add` may change its accumulator in place, and others have the old one, too.
+            self._after = deepcopy(before) + [snapshot(aggregate.initial()) for _ in range(rest)]
+
+    def apply(self, rows: Int64s, slots: Int64s) -> None:
+        updated, after = self._aggregate.updated, self._after
+        values = repeat(None) if self._column is None else cells(self._column, rows)
+        for value, slot in zip(values, slots.tolist(), strict=False):
+            after[slot] = updated(after[slot], value)
+
+    def take(self, slots: Int64s) -> list[Any]:
+        return [self._after[slot] for slot in slots.tolist()]
+
+    def results(self, slots: Int64s) -> Cells:
+        return value_cells(results_of(self._aggregate, self.take(slots)))
+
+    def stored(self, slots: Int64s) -> list[Part]:
+        return [value_cells(self.take(slots))]
 
 
 class _Ranked(Accumulators):
@@ -564,6 +565,38 @@ _CLASSES: Final[dict[type[Aggregate], Any]] = {
 }
 
 
+MakeAccumulators: TypeAlias = "Callable[[Aggregate, FieldColumn | None, list[Any], int], Accumulators]"
+"""Makes the accumulators of one aggregate, of its column, the accumulators of the first slots, and the number of slots."""
+
+
+def in_arrays(aggregate: Aggregate, column: FieldColumn | None, before: list[Any], slots: int) -> Accumulators:
+    """Accumulators as arrays.
+
+    Raises:
+        OneByOne: Arrays of 64-bit integers and doubles would differ from Python's numbers.
+    """
+    if type(aggregate) is Collect and column is not None:
+        return _Lists(aggregate, column, before, slots)
+    # By the exact class, because a class derived from a built-in aggregate may compute something else.
+    made: Accumulators = _CLASSES[type(aggregate)](column, before, slots)
+    return made
+
+
+def _where_they_fit(aggregate: Aggregate, column: FieldColumn | None, before: list[Any], slots: int) -> Accumulators:
+    """As arrays, or as objects where arrays would differ from Python's numbers (long integers, texts), or are not known."""
+    try:
+        return in_arrays(aggregate, column, before, slots)
+    except (OneByOne, KeyError):
+        return _Objects(aggregate, column, before, slots)
+
+
+def accumulators_of(
+    fields: FieldAggregates, columns: Sequence[FieldColumn | None], before: Sequence[Any], slots: int, rows: int
+) -> FieldAccumulators:
+    """What adds so many rows for the least. Slots are not merged."""
+    return FieldAccumulators(fields, columns, before, slots, _Objects if rows <= FEW else _where_they_fit)
+
+
 def spread(texts: BinaryColumn, present: Int64s, slots: Int64s) -> BinaryColumn:
     """The texts at the indices `present`; null where there is no slot."""
     if len(present) == len(slots):
@@ -581,19 +614,15 @@ def _most(numbers: Int64s) -> int:
     return int(np.abs(numbers).max(initial=0))
 
 
-def _slot_sums_fit(column: FieldColumn, before: list[Any]) -> bool:
+def _sums_fit(column: FieldColumn, before: list[Any]) -> bool:
     most = largest(before) * len(before) + largest_of(column) * len(column.ints)
     return are_numbers(column, before) and most < 2**62
 
 
 def _check_finite(numbers: Numbers) -> None:
-    if not _are_finite(numbers):
+    """Raises `OneByOne` if a sum has overflowed: once infinite, it stays so, or becomes NaN."""
+    if not np.isfinite(numbers.floats[numbers.kinds == FLOAT]).all():
         raise OneByOne
-
-
-def _are_finite(numbers: Numbers) -> bool:
-    """Whether no sum has overflowed: once infinite, it stays so, or becomes NaN."""
-    return bool(np.isfinite(numbers.floats[numbers.kinds == FLOAT]).all())
 
 
 @kernel
@@ -654,133 +683,8 @@ def _rank(
             acc_kinds[slot], acc_ints[slot], acc_floats[slot], choices[slot] = kind, whole, fraction, choice
 
 
-# --- Aggregates over columns: many records of many groups at once, with exactly the results of record-by-record processing.
-#
-# The definition is `Aggregate.updated`, record by record in processing order, as in `add_rows`, the reference. The kernels add
-# in the same order and switch from integers to floats where Python would, so sums are equal to the last bit and do not depend
-# on how records are split into steps. Where 64 bits or a double would differ from Python (integers beyond 2^53 next to
-# fractions, sums near 2^63, numbers that came as text), and for texts, the field goes through `add_rows`, as does every aggregate
-# class of a user's own.
-
 EXACT: Final = 2**53
 """Up to here, a double is exact for every integer."""
-
-
-def accumulate(
-    aggregate: Aggregate, column: FieldColumn | None, rows: Int64s, groups: Int64s, before: list[Any]
-) -> list[Any]:
-    """Accumulators of all groups after adding the rows."""
-    if column is None:
-        return _counted(groups, before)
-    # Matched by the exact class, because a class derived from a built-in aggregate may compute something else.
-    kernel_of_class = _KERNELS.get(type(aggregate))
-    after = None if kernel_of_class is None else kernel_of_class(column, rows, groups, before)
-    # Copied, because a user's `add` may change its accumulator in place, and a failed step must leave the old one.
-    return add_rows(aggregate, column, rows, groups, deepcopy(before)) if after is None else after
-
-
-def add_rows(
-    aggregate: Aggregate, column: FieldColumn | None, rows: Int64s, groups: Int64s, before: list[Any]
-) -> list[Any]:
-    after = list(before)
-    values = repeat(None) if column is None else cells(column, rows)
-    for value, group in zip(values, groups.tolist(), strict=False):
-        after[group] = aggregate.updated(after[group], value)
-    return after
-
-
-def _counted(groups: Int64s, before: list[Any]) -> list[Any]:
-    counts = np.bincount(groups, minlength=len(before)).tolist()
-    return [old + new for old, new in zip(before, counts, strict=True)]
-
-
-def _count(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any]:
-    return _counted(groups[column.kinds[rows] != ABSENT], before)
-
-
-def _first(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any]:
-    present = np.flatnonzero(column.kinds[rows] != ABSENT)[::-1]
-    found = _chosen(column, rows, groups, len(before), present)
-    return [new if old is None else old for old, new in zip(before, found, strict=True)]
-
-
-def _last(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any]:
-    present = np.flatnonzero(column.kinds[rows] != ABSENT)
-    found = _chosen(column, rows, groups, len(before), present)
-    return [old if new is None else new for old, new in zip(before, found, strict=True)]
-
-
-def _chosen(column: FieldColumn, rows: Int64s, groups: Int64s, count: int, present: Int64s) -> list[Any]:
-    """The last value in `present` for each group; None where a group has none."""
-    chosen = np.full(count, -1, np.int64)
-    chosen[groups[present]] = rows[present]  # the last assignment to an index wins
-    return [None if row < 0 else cell(column, row) for row in chosen.tolist()]
-
-
-def _sum(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
-    found = _summed(column, rows, groups, before)
-    return None if found is None else found[0]
-
-
-def _mean(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
-    sums = [total for total, _ in before]
-    found = None if None in sums else _summed(column, rows, groups, sums)
-    if found is None:
-        return None
-    return [[total, old[1] + new] for total, old, new in zip(found[0], before, found[1], strict=True)]
-
-
-def _summed(column: FieldColumn, rows: Int64s, groups: Int64s, starts: list[Any]) -> tuple[list[Any], list[int]] | None:
-    """`_folded`; None where the definition decides, also which record makes a sum overflow."""
-    if not _sums_fit(column, starts):
-        return None
-    numbers, counts = _folded(SUM, column, rows, groups, starts)
-    return (numbers.to_list(), counts.tolist()) if _are_finite(numbers) else None
-
-
-def _min(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
-    return _folded(MIN, column, rows, groups, before)[0].to_list() if comparisons_fit(column, before) else None
-
-
-def _max(column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
-    return _folded(MAX, column, rows, groups, before)[0].to_list() if comparisons_fit(column, before) else None
-
-
-def _ranked(mode: int, column: FieldColumn, rows: Int64s, groups: Int64s, before: list[Any]) -> list[Any] | None:
-    try:
-        best = _Ranked(mode, column, before, len(before))
-    except OneByOne:
-        return None
-    best.apply(rows, groups)
-    return best.take(np.arange(len(before)))
-
-
-Kernel: TypeAlias = "Callable[[FieldColumn, Int64s, Int64s, list[Any]], list[Any] | None]"
-"""`accumulate` for one class; None where 64-bit integers and doubles would differ from Python's numbers."""
-
-_KERNELS: Final[dict[type[Aggregate], Kernel]] = {
-    Count: _count,
-    Sum: _sum,
-    Min: _min,
-    Max: _max,
-    Mean: _mean,
-    First: _first,
-    Last: _last,
-    MinBy: partial(_ranked, LESS),
-    MaxBy: partial(_ranked, GREATER),
-    LastBy: partial(_ranked, GREATER_OR_EQUAL),
-}
-
-
-def _folded(mode: int, column: FieldColumn, rows: Int64s, groups: Int64s, starts: list[Any]) -> tuple[Numbers, Int64s]:
-    """The number of each group after the rows, and how many numbers the rows contained for it."""
-    numbers, counts = Numbers.of(starts), np.zeros(len(starts), np.int64)
-    fold(mode, column, rows, groups, numbers, counts)
-    return numbers, counts
-
-
-def _sums_fit(column: FieldColumn, starts: list[Any]) -> bool:
-    return are_numbers(column, starts) and largest(starts) + largest_of(column) * len(column.ints) < 2**62
 
 
 def comparisons_fit(column: FieldColumn, starts: list[Any]) -> bool:

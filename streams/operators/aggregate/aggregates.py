@@ -160,28 +160,33 @@ class WindowedAggregation(Operator, Generic[W]):
 
 
 class WindowPairs(NamedTuple):
-    """Pairs of a record and a window, in the order in which they are aggregated.
+    """The windows of a batch's records.
 
     Attributes:
-        rows: int64[m], the row of each pair, rising.
-        starts: int64[m], the start of its window, ms, rising within a row; -1 without windows.
+        assigned: The pairs of a record and a window.
         dropped: Reason -> the rows that are dropped, once for each window.
-        stream_time: Stream time after the records, ms; `NO_TIME` without windows.
     """
 
-    rows: Int64s
-    starts: Int64s
+    assigned: Assigned
     dropped: Mapping[str, Int64s]
-    stream_time: int
+
+    @property
+    def rows(self) -> Int64s:
+        """int64[m], the row of each pair."""
+        return self.assigned.rows
+
+
+def without_windows(rows: Int64s) -> Assigned:
+    """Each of these rows once."""
+    return Assigned(rows, np.full(len(rows), -1, np.int64), np.empty(0, np.int64), NO_TIME)
 
 
 def pairs_without_windows(batch: ColumnarBatch) -> WindowPairs:
     """Each record that has a key and a value."""
     no_key = batch.keys.codes == NULL_KEY
     no_value = null_values(batch.values) & ~no_key
-    rows = rows_where(~(no_key | no_value))
     dropped = {"null_key": rows_where(no_key), "null_value": rows_where(no_value)}
-    return WindowPairs(rows, np.full(len(rows), -1, np.int64), dropped, NO_TIME)
+    return WindowPairs(without_windows(rows_where(~(no_key | no_value))), dropped)
 
 
 def window_pairs(batch: ColumnarBatch, windows: Windows, stream_time: int) -> WindowPairs:
@@ -192,28 +197,27 @@ def window_pairs(batch: ColumnarBatch, windows: Windows, stream_time: int) -> Wi
     """
     has_key = batch.keys.codes != NULL_KEY
     rows = rows_where(has_key)
-    timestamps = batch.timestamps[rows]
+    assigned = assign_any(batch.timestamps[rows], windows, stream_time)
+    dropped = {"null_key": rows_where(~has_key), "late": rows[assigned.late]}
+    return WindowPairs(assigned._replace(rows=rows[assigned.rows]), dropped)
+
+
+def assign_any(timestamps: Int64s, windows: Windows, stream_time: int) -> Assigned:
+    """`assign` for windows of any class.
+
+    Raises:
+        TopologyError: A user's class of windows contradicts itself, so that rows would be lost.
+    """
     if type(windows) is TimeWindows:
-        assigned, late = assign(timestamps, windows, stream_time), np.empty(0, np.int64)
-        if assigned.late:
-            late = np.repeat(np.arange(len(rows)), _counts(timestamps, windows) - _per_row(assigned.rows, len(rows)))
-    else:
-        assigned, late = _assign_each(timestamps.tolist(), windows, stream_time)
-    dropped = {"null_key": rows_where(~has_key), "late": rows[late]}
-    return WindowPairs(rows[assigned.rows], assigned.starts, dropped, assigned.stream_time)
-
-
-def _counts(timestamps: Int64s, windows: TimeWindows) -> Int64s:
-    """The number of windows of each record, open or not."""
-    advance = windows.advance_ms
-    first = np.maximum(0, timestamps - windows.size_ms + advance) // advance
-    counts: Int64s = np.maximum(0, timestamps // advance - first + 1)
-    return counts
-
-
-def _per_row(rows: Int64s, count: int) -> Int64s:
-    counts: Int64s = np.bincount(rows, minlength=count)
-    return counts
+        return assign(timestamps, windows, stream_time)
+    pairs, late = list[tuple[int, int]](), list[int]()
+    for row, timestamp in enumerate(timestamps.tolist()):
+        stream_time = max(stream_time, timestamp)
+        open_starts, closed = _open_starts(timestamp, windows, stream_time - windows.grace_ms)
+        pairs += zip(repeat(row), open_starts, strict=False)
+        late += [row] * closed
+    rows, starts = np.array(pairs, np.int64).reshape(-1, 2).T
+    return Assigned(rows, starts, np.array(late, np.int64), stream_time)
 
 
 def _open_starts(timestamp: int, windows: Windows, close_time: int) -> tuple[list[int], int]:
@@ -245,23 +249,11 @@ def _contradiction(windows: Windows, start: int, end: int, timestamp: int) -> st
     )
 
 
-def _assign_each(timestamps: Sequence[int], windows: Windows, stream_time: int) -> tuple[Assigned, Int64s]:
-    """`assign` for windows of any class, and the rows of the late pairs."""
-    pairs, late = list[tuple[int, int]](), list[int]()
-    for row, timestamp in enumerate(timestamps):
-        stream_time = max(stream_time, timestamp)
-        open_starts, closed = _open_starts(timestamp, windows, stream_time - windows.grace_ms)
-        pairs += zip(repeat(row), open_starts, strict=False)
-        late += [row] * closed
-    rows, starts = np.array(pairs, np.int64).reshape(-1, 2).T
-    return Assigned(rows, starts, len(late), stream_time), np.array(late, np.int64)
-
-
 # --- What aggregations have in common whose functions are called for the records of a whole batch.
 
 
 class FoldedAggregate(Operator):
-    """An aggregation that calls its functions for a whole batch (`_Fold`).
+    """An aggregation that calls its functions for a whole batch (`Fold`).
 
     A subclass sets `store_name`, `functions`, `caching` and `send_old`.
     """
@@ -301,7 +293,12 @@ class FoldedAggregate(Operator):
         """Aggregate the records of the group."""
         nodes = range(len(self._group))
         batches = [batch] if batch.nodes is None else [batch.take(rows_where(batch.nodes == one)) for one in nodes]
-        _Fold([_Records(one, mine, one.pairs(mine)) for one, mine in zip(self._group, batches, strict=True)]).run()
+        Fold([one.with_calls(mine) for one, mine in zip(self._group, batches, strict=True)]).run()
+
+    def with_calls(self, batch: ColumnarBatch) -> RecordsOfOperator:
+        """The records of the operator, with the calls that they make."""
+        pairs = self.pairs(batch)
+        return RecordsOfOperator(self, batch, pairs, self.calls(batch, pairs))
 
     def process(self, record: Record) -> None:
         """The same for a single record, which costs a tenth of a batch of one: others that use the store see each update."""
@@ -450,7 +447,7 @@ class WindowAggregate(FoldedAggregate, WindowedAggregation[Windows]):
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
         """Drop late records and those without a key, and move stream time."""
         super().begin(batch, pairs)
-        self._time.observe(pairs.stream_time)
+        self._time.observe(pairs.assigned.stream_time)
 
     def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:
         self.store.pending[(row.key, row.start)] = (key, headers, row)
@@ -459,6 +456,8 @@ class WindowAggregate(FoldedAggregate, WindowedAggregation[Windows]):
         self._emit_updates()
 
     def _keys(self, keys: KeyColumn, starts: Int64s) -> WindowedKeys:
+        if type(self.windows) is TimeWindows:
+            return WindowedKeys(keys, starts, starts + self.windows.size_ms)
         ends = np.fromiter(map(self.windows.end_of, starts.tolist()), np.int64, len(starts))
         return WindowedKeys(keys, starts, ends)
 
@@ -613,19 +612,17 @@ _MOST_UNSEEN = 1_000
 """So many results are checked together at most: they are objects until then."""
 
 
-class _Records(NamedTuple):
+class RecordsOfOperator(NamedTuple):
     """The records of one operator, and their windows."""
 
     operator: FoldedAggregate
     batch: ColumnarBatch
     pairs: WindowPairs
-
-    @property
-    def calls(self) -> tuple[Iterable[Any], ...]:
-        return self.operator.calls(self.batch, self.pairs)
+    calls: tuple[Iterable[Any], ...]
+    """See `FoldedAggregate.calls`."""
 
 
-class _Fold:
+class Fold:
     """The calls of the functions for a batch, one for each pair of a record and a window.
 
     Args:
@@ -635,7 +632,7 @@ class _Fold:
         Exception: A key cannot be written, or the store cannot be read; nothing has happened.
     """
 
-    def __init__(self, parts: Sequence[_Records]) -> None:
+    def __init__(self, parts: Sequence[RecordsOfOperator]) -> None:
         self._parts = parts
         self._store = parts[0].operator.store
         # The records of one operator are in their order.
@@ -655,7 +652,7 @@ class _Fold:
 
     def run(self) -> None:
         """Calls the functions, and leaves the results pending; without a cache, writes and forwards every update."""
-        for operator, batch, pairs in self._parts:
+        for operator, batch, pairs, _ in self._parts:
             operator.begin(batch, pairs)
         groups = self._groups.of_rows.tolist()
         values = self._values(groups)
@@ -665,10 +662,10 @@ class _Fold:
         if isinstance(values, EveryUpdate):
             self._emit_every(values)
         else:
-            self._keep(rows_where(done), values, self._times(done, np.array(begun, np.int64)))
+            self._keep_groups(rows_where(done), values, self._times(done, np.array(begun, np.int64)))
         failed = {self._rows[at] for at in rows_where(~done).tolist()}
         opened = [(self._rows[at], self._entries[groups[at]]) for at in begun if done[at]]
-        for operator, batch, _ in self._parts:
+        for operator, batch, _, _ in self._parts:
             operator.end(batch, opened, failed)
 
     def _call(self, values: Any, places: Sequence[int]) -> tuple[npt.NDArray[np.bool_], list[int]]:
@@ -761,12 +758,12 @@ class _Fold:
     def _look_up(self) -> tuple[Groups, list[CachedRow]]:
         """The groups of the calls, and the row of each in the store."""
         codes, number_of = [], dict[bytes, int]()
-        for _, batch, pairs in self._parts:
+        for _, batch, pairs, _ in self._parts:
             mine, numbers = numbered(self._store.codec.keys(batch.keys), batch.keys.take(pairs.rows))
             codes.append(
                 np.array([number_of.setdefault(key, len(number_of)) for key in mine] or [0], np.int32)[numbers]
             )
-        groups = group(self._in_order(codes), self._in_order([one.pairs.starts for one in self._parts]))
+        groups = group(self._in_order(codes), self._in_order([one.pairs.assigned.starts for one in self._parts]))
         data = list(number_of)
         places = zip((data[code] for code in groups.codes.tolist()), groups.starts.tolist(), strict=True)
         return groups, self._store.entries(list(places))
@@ -780,7 +777,7 @@ class _Fold:
 
     def _refuse(self, at: int, error: Exception) -> None:
         """Applies the processing policy to the record of a call."""
-        operator, batch, _ = self._parts[self._which[at]]
+        operator, batch, _, _ = self._parts[self._which[at]]
         operator.ctx.refuse(batch, self._rows[at], error)
 
     def _calls_of_record(self, at: int) -> tuple[int, int]:
@@ -803,7 +800,7 @@ class _Fold:
         found: list[int] = times.tolist()
         return found
 
-    def _keep(self, done: Int64s, values: Sequence[Any], times: Sequence[int]) -> None:
+    def _keep_groups(self, done: Int64s, values: Sequence[Any], times: Sequence[int]) -> None:
         """Keeps the groups of the calls that were made for the end of the step, in the order of their first calls."""
         groups = self._groups.of_rows[done]
         first, last = np.full(len(values), -1), np.full(len(values), -1)
@@ -812,7 +809,7 @@ class _Fold:
         for number in called[np.argsort(first[called])].tolist():
             entry, at = self._entries[number], int(last[number])
             entry.set(values[number], times[number])
-            operator, batch, _ = self._parts[self._which[at]]
+            operator, batch, _, _ = self._parts[self._which[at]]
             row = self._rows[at]
             operator.keep(batch.keys[row], batch.headers_of(row), entry)
 
@@ -823,7 +820,7 @@ class _Fold:
         which, rows = (np.array(column, np.int64)[at] for column in (self._which, self._rows))
         starts, updates = self._groups.starts[self._groups.of_rows[at]], list(values.updates.values())
         results = []
-        for number, (operator, batch, _) in enumerate(self._parts):
+        for number, (operator, batch, _, _) in enumerate(self._parts):
             mine = rows_where(which == number)
             results.append(operator.results(batch, rows[mine], starts[mine], [updates[one] for one in mine.tolist()]))
         whole = of_group(results)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from copy import deepcopy
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
@@ -14,16 +13,19 @@ import numpy.typing as npt
 
 from state.columns import BinaryColumn, column_of, rows_where, valid_rows
 from streams.errors import RecordError, StreamsError
-from streams.model.aggregates import BUILT_IN, Aggregate, Chosen, Collect, Ranked
+from streams.model.aggregates import Aggregate, Chosen, Collect, Ranked
 from streams.model.expressions import Expression
-from streams.model.record import NO_TIME, HeldRecord, Record
+from streams.model.record import HeldRecord, Record
 from streams.model.windows import TimeWindows
-from streams.operators.aggregate.accumulators import accumulate, accumulators_of
+from streams.operators.aggregate.accumulators import accumulators_of
 from streams.operators.aggregate.aggregates import (
+    Fold,
     FoldedAggregate,
+    RecordsOfOperator,
     StreamAggregate,
     WindowAggregate,
     WindowPairs,
+    without_windows,
 )
 from streams.operators.aggregate.column_rows import (
     ABSENT,
@@ -31,7 +33,6 @@ from streams.operators.aggregate.column_rows import (
     Assigned,
     FieldColumn,
     FieldValues,
-    Groups,
     RankedColumn,
     assign,
     cell,
@@ -48,8 +49,8 @@ from streams.operators.columnar import (
     each_value,
 )
 from streams.operators.expressions import Bools, Frame, computed
-from streams.operators.operator import OperatorContext, compute_all
-from streams.operators.pending import put_rows
+from streams.operators.operator import OperatorContext, compute_all, part_of
+from streams.operators.pending import WrittenRows
 from streams.operators.stores.codec import Codec, timestamps_of
 from streams.operators.stores.key_value import CachedRow
 from streams.operators.stores.window import TypedTimestampedWindowStore
@@ -142,88 +143,10 @@ def _error_without_fields(aggregate: Aggregate) -> Exception | None:
     return None
 
 
-# --- The groups of a step, folded with built-in aggregates: from the stored rows to those to write and the updates to forward.
-#
-# Nothing is decoded or encoded row by row, except the accumulators of the stored rows.
-
 Int64s = npt.NDArray[np.int64]
 
 
-class FoldedGroups(NamedTuple):
-    """The groups after a step, in order of time, then of their first rows.
-
-    Attributes:
-        keys: binary[G], the keys' bytes.
-        starts: int64[G], the windows' starts, ms; -1 without windows.
-        values: binary[G], the local values.
-        timestamps: int64[G], ms.
-        results: The updates to forward.
-    """
-
-    keys: BinaryColumn
-    starts: Int64s
-    values: BinaryColumn
-    timestamps: Int64s
-    results: ColumnarBatch
-
-
-class Folding(NamedTuple):
-    """What folds groups.
-
-    Attributes:
-        fields: The aggregates; all are built in.
-        codec: That of the store.
-        stored: Local values of groups (keys' bytes, starts of windows), null where there is none.
-        size_ms: The size of the windows; None: no windows.
-        send_old: Whether updates have the old value.
-    """
-
-    fields: FieldAggregates
-    codec: Codec
-    stored: Callable[[BinaryColumn, Int64s], BinaryColumn]
-    size_ms: int | None
-    send_old: bool
-
-    def fold(self, rows: FieldRows, columns: Sequence[FieldColumn | None], at: Int64s, groups: Groups) -> FoldedGroups:
-        """Fold the rows of a step; changes nothing.
-
-        Raises:
-            Exception: They cannot be folded at once.
-        """
-        batch, keys = rows.batch, column_of(rows.data, groups.codes)
-        stored = self.stored(keys, groups.starts)
-        known = valid_rows(stored)
-        # Slots with known accumulators come first.
-        slots = np.empty(len(known), np.int64)
-        slots[np.argsort(~known, kind="stable")] = np.arange(len(known))
-        there = stored.drop_null() if stored.null_count else stored
-        before = self.codec.old_values(there)
-        accumulators = accumulators_of(self.fields, columns, before, len(known), len(at))
-        accumulators.apply(at, slots[groups.of_rows])
-        accumulators.check()
-        timestamps = np.full(len(known), -1, np.int64)
-        timestamps[known] = timestamps_of(there)
-        np.maximum.at(timestamps, groups.of_rows, batch.timestamps[at])
-        order = np.argsort(timestamps, kind="stable")
-        last_rows = np.zeros(len(known), np.int64)
-        last_rows[groups.of_rows] = at  # the last assignment to an index wins
-        old = None
-        if self.send_old:
-            old = [self.fields.result(before[slot]) if slot < len(before) else None for slot in slots[order].tolist()]
-        changes = Changes(accumulators.values(slots[order]), old)
-        keys, timestamps = column_of(rows.data, groups.codes[order]), timestamps[order]
-        values = self.codec.timestamped_column(keys, accumulators.written(slots[order], self.codec), timestamps)
-        last = last_rows[order]
-        inner, starts = batch.keys.take(last), groups.starts[order]
-        named = inner if self.size_ms is None else WindowedKeys(inner, starts, starts + self.size_ms)
-        headers = None if batch.headers is None else [batch.headers[row] for row in last.tolist()]
-        numbers = np.arange(len(order))
-        held = HeldRows(lambda row: _held(keys, results, row), numbers)
-        results = ColumnarBatch(named, changes, timestamps, numbers, headers, held=held)
-        return FoldedGroups(keys, starts, values, timestamps, results)
-
-
-def _held(keys: BinaryColumn, results: ColumnarBatch, row: int) -> HeldRecord:
+def _name_result(keys: BinaryColumn, results: ColumnarBatch, row: int) -> HeldRecord:
     """What errors name for a result, which no single record caused: its key, and its window if it has one."""
     named = results.keys[row]
     window = named.window if isinstance(results.keys, WindowedKeys) else None
@@ -290,7 +213,6 @@ class PickedFields:
     """
 
     def __init__(self, fields: FieldAggregates, rows: FieldRows, taken: Bools) -> None:
-        self.taken = taken
         self.errors: dict[int, Exception] = {}
         """Row -> its error, where a value has no fields, or an expression fails."""
         self.columns = columns_of(fields.aggregates.values(), rows.values, taken, self.errors)
@@ -308,9 +230,9 @@ class PickedFields:
         failing[list(self.errors)] = True
         return failing
 
-    def records(self) -> ColumnarBatch:
-        """The rows to aggregate. The value of one with an error is the error."""
-        rows, columns = rows_where(self.taken), self.columns
+    def records(self, rows: Int64s) -> ColumnarBatch:
+        """Some of the rows to aggregate. The value of one with an error is the error."""
+        columns = self.columns
         read = ([None if column is None else cell(column, row) for column in columns] for row in rows.tolist())
         values = [self.errors.get(row) or value for row, value in zip(rows.tolist(), read, strict=True)]
         return self._batch.take(rows).with_values(values)
@@ -342,6 +264,13 @@ def rows_of_fields(
 # emitted one, as in Kafka Streams' `count`.
 
 
+class _FoldedGroups(NamedTuple):
+    """The groups of a step and the updates to forward, both in order of time, then of their first rows."""
+
+    rows: WrittenRows
+    results: ColumnarBatch
+
+
 class ColumnAggregate(FoldedAggregate):
     """Aggregates fields of JSON values.
 
@@ -350,8 +279,6 @@ class ColumnAggregate(FoldedAggregate):
 
     fields: FieldAggregates
     takes_null_values: ClassVar[bool] = True
-    size_ms: int | None = None
-    """The size of the windows, ms; None: no windows."""
 
     @property
     def changes_in_place(self) -> bool:
@@ -360,7 +287,7 @@ class ColumnAggregate(FoldedAggregate):
 
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
-        self._folded: FoldedGroups | None = None
+        self._folded: _FoldedGroups | None = None
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Aggregate the records of the group, or the fields of those of the operator."""
@@ -370,149 +297,99 @@ class ColumnAggregate(FoldedAggregate):
             super().process_batch(batch)
 
     def _process_fields(self, rows: FieldRows, taken: Bools) -> None:
-        batch = rows.batch
-        failed: dict[int, Exception] = {}
-        columns = columns_of(self.fields.aggregates.values(), rows.values, taken, failed)
-        taken[list(failed)] = False
-        at = rows_where(taken)
-        pairs = self._assigned(batch.timestamps[at])
-        self.ctx.drop_many(pairs.late, "late")
-        at = at[pairs.rows]
-        groups = group(batch.keys.codes[at], pairs.starts)
-        if not self._fold_at_once(rows, columns, at, groups):
-            self._fold_what_can_be(rows, columns, at, groups, failed)
-        for row, error in sorted(failed.items()):
-            self.ctx.refuse(batch, row, error)
+        picked, batch = PickedFields(self.fields, rows, taken), rows.batch
+        at = rows_where(taken & ~picked.failing)
+        assigned = self._assigned(batch.timestamps[at])
+        try:
+            self._folded = self._fold(rows, picked.columns, at[assigned.rows], assigned.starts)
+        except Exception as error:
+            if not concerns_records(error):
+                raise
+            self._add_in_turn(picked, picked.records(at), assigned)
+        else:
+            self.ctx.drop_many(len(assigned.late), "late")
+            self.begin(batch, WindowPairs(assigned, {}))
+        for row in sorted(picked.errors):
+            self.ctx.refuse(batch, row, picked.errors[row])
+
+    def _add_in_turn(self, picked: PickedFields, records: ColumnarBatch, assigned: Assigned) -> None:
+        """Adds one record after the other. They are halved until those are found whose groups cannot be read."""
+        keys, values = records.keys.take(assigned.rows), [records.values[row] for row in assigned.rows.tolist()]
+        pairs, calls = WindowPairs(assigned, {"late": assigned.late}), (repeat(picked.functions), keys.each(), values)
+        try:
+            fold = Fold([RecordsOfOperator(self, records, pairs, calls)])
+        except Exception as error:
+            if not len(records) or not concerns_records(error):
+                raise
+            if len(records) == 1:
+                self.ctx.refuse(records, 0, error)
+                return
+            for half in np.array_split(np.arange(len(records)), 2):
+                self._add_in_turn(picked, part_of(records, half), assigned.part(int(half[0]), int(half[-1]) + 1))
+        else:
+            fold.run()
 
     def _assigned(self, timestamps: Int64s) -> Assigned:
-        """The windows of records; moves stream time."""
-        return Assigned(np.arange(len(timestamps)), np.full(len(timestamps), -1, np.int64), 0, NO_TIME)
+        """The windows of records."""
+        return without_windows(np.arange(len(timestamps)))
 
     def _emit_updates(self) -> None:
         folded, self._folded = self._folded, None
         if folded is not None:
-            put_rows(self.store, folded.keys, folded.starts, folded.values, folded.timestamps)
+            folded.rows.put(self.store)
             self.ctx.forward_batch(folded.results)
         super()._emit_updates()
 
-    def _fold_at_once(self, rows: FieldRows, columns: list[FieldColumn | None], at: Any, groups: Groups) -> bool:
-        """Fold all groups if nothing but arrays is needed for that; returns whether that was possible."""
-        if not all(type(aggregate) in BUILT_IN for aggregate in self.fields.aggregates.values()):
-            return False
-        folding = Folding(self.fields, self.store.codec, self._stored, self.size_ms, self.send_old)
-        try:
-            self._folded = folding.fold(rows, columns, at, groups)
-        except Exception as error:
-            if not concerns_records(error):
-                raise
-            return False
-        return True
+    def _fold(
+        self, rows: FieldRows, columns: Sequence[FieldColumn | None], at: Int64s, window_starts: Int64s
+    ) -> _FoldedGroups:
+        """Adds rows to the groups of their keys and windows; changes nothing.
+
+        Nothing is decoded or encoded row by row, except the accumulators of the stored rows.
+
+        Raises:
+            Exception: They cannot be added at once.
+        """
+        batch, codec = rows.batch, self.store.codec
+        groups = group(batch.keys.codes[at], window_starts)
+        stored = self._stored(column_of(rows.data, groups.codes), groups.starts)
+        known = valid_rows(stored)
+        # Slots with known accumulators come first.
+        slots = np.empty(len(known), np.int64)
+        slots[np.argsort(~known, kind="stable")] = np.arange(len(known))
+        there = stored.drop_null() if stored.null_count else stored
+        before = codec.old_values(there)
+        accumulators = accumulators_of(self.fields, columns, before, len(known), len(at))
+        accumulators.apply(at, slots[groups.of_rows])
+        accumulators.check()
+        timestamps = np.full(len(known), -1, np.int64)
+        timestamps[known] = timestamps_of(there)
+        np.maximum.at(timestamps, groups.of_rows, batch.timestamps[at])
+        order = np.argsort(timestamps, kind="stable")
+        last_rows = np.zeros(len(known), np.int64)
+        last_rows[groups.of_rows] = at  # the last assignment to an index wins
+        old = None
+        if self.send_old:
+            old = [self.fields.result(before[slot]) if slot < len(before) else None for slot in slots[order].tolist()]
+        changes = Changes(accumulators.values(slots[order]), old)
+        keys, starts, timestamps = column_of(rows.data, groups.codes[order]), groups.starts[order], timestamps[order]
+        cells = accumulators.written(slots[order], codec)
+        written = WrittenRows(keys, starts, codec.timestamped_column(keys, cells, timestamps), timestamps, cells)
+        return _FoldedGroups(written, self._results(batch, last_rows[order], written, changes))
+
+    def _results(self, batch: ColumnarBatch, last: Int64s, written: WrittenRows, changes: Changes) -> ColumnarBatch:
+        """The updates of groups, in order; `last` has the last row of each."""
+        keys = self._keys(batch.keys.take(last), written.starts)
+        headers = None if batch.headers is None else [batch.headers[row] for row in last.tolist()]
+        numbers = np.arange(len(last))
+        held = HeldRows(lambda row: _name_result(written.keys, results, row), numbers)
+        results = ColumnarBatch(keys, changes, written.timestamps, numbers, headers, held=held)
+        return results
 
     def _stored(self, keys: BinaryColumn, starts: Any) -> BinaryColumn:
         if isinstance(self.store, TypedTimestampedWindowStore):
             return self.store.fetch_columns(keys, starts)
         return self.store.stored_column(keys.to_pylist())
-
-    def _fold_what_can_be(
-        self, rows: FieldRows, columns: list[FieldColumn | None], at: Any, groups: Groups, failed: dict[int, Exception]
-    ) -> None:
-        """Update the groups, without the records that are in one that cannot be read, or that an aggregate fails for."""
-        keys = [rows.data[code] for code in groups.codes.tolist()]
-        entries = self._readable(list(zip(keys, groups.starts.tolist(), strict=True)))
-        for number, entry in enumerate(entries):
-            if isinstance(entry, Exception):
-                failed.update(dict.fromkeys(at[groups.of_rows == number].tolist(), entry))
-        known = [entry if isinstance(entry, CachedRow) else None for entry in entries]
-        before = [self._accumulators(entry) for entry in known]
-        done = ~np.isin(at, list(failed))
-        try:
-            after = self._added(columns, at[done], groups.of_rows[done], before)
-        except Exception as error:
-            if not concerns_records(error):
-                raise
-            after = self._added_in_turn(columns, at, groups.of_rows, before, failed)
-            done = ~np.isin(at, list(failed))
-        self._keep(rows.batch, at[done], groups.of_rows[done], known, after)
-
-    def _readable(self, places: list[tuple[bytes, int]]) -> list[CachedRow | Exception]:
-        """The rows of the store; instead of one that cannot be read, the error. They are halved until these are found."""
-        try:
-            return list(self.store.entries(places))
-        except Exception as error:
-            if not concerns_records(error):
-                raise
-            if len(places) == 1:
-                return [error]
-            middle = len(places) // 2
-            return self._readable(places[:middle]) + self._readable(places[middle:])
-
-    def _added(
-        self, columns: list[FieldColumn | None], at: Int64s, groups: Int64s, before: list[list[Any]]
-    ) -> list[list[Any]]:
-        """The accumulators of all groups with the rows added to them, one pass for each aggregate."""
-        after = []
-        for index, aggregate in enumerate(self.fields.aggregates.values()):
-            old = [accumulators[index] for accumulators in before]
-            after.append(accumulate(aggregate, columns[index], at, groups, old))
-        return [list(accumulators) for accumulators in zip(*after, strict=True)]
-
-    def _added_in_turn(
-        self,
-        columns: list[FieldColumn | None],
-        at: Int64s,
-        groups: Int64s,
-        before: list[list[Any]],
-        failed: dict[int, Exception],
-    ) -> list[list[Any]]:
-        """The same, one record after the other: one that an aggregate fails for is added to no group."""
-        after = list(before)
-        groups_of: dict[int, list[int]] = {}
-        for row, number in zip(at.tolist(), groups.tolist(), strict=True):
-            groups_of.setdefault(row, []).append(number)
-        for row, numbers in groups_of.items():
-            if row in failed:
-                continue
-            read = [None if column is None else cell(column, row) for column in columns]
-            try:
-                updated = [self._with_record(after[number], read) for number in numbers]
-            except Exception as error:
-                if not concerns_records(error):
-                    raise
-                failed[row] = error
-            else:
-                for number, accumulators in zip(numbers, updated, strict=True):
-                    after[number] = accumulators
-        return after
-
-    def _with_record(self, accumulators: list[Any], read: list[Any]) -> list[Any]:
-        parts = zip(self.fields.aggregates.values(), accumulators, read, strict=True)
-        # Copied, because a user's `add` may change its accumulator in place, and another aggregate may fail behind it.
-        return [one.updated(old if type(one) in BUILT_IN else deepcopy(old), value) for one, old, value in parts]
-
-    def _keep(
-        self,
-        batch: ColumnarBatch,
-        at: Int64s,
-        groups: Int64s,
-        entries: list[CachedRow | None],
-        after: list[list[Any]],
-    ) -> None:
-        """Leave the groups of these rows pending with their new accumulators, in the order of their first rows."""
-        timestamps = np.array([NO_TIME if entry is None else entry.timestamp for entry in entries], np.int64)
-        np.maximum.at(timestamps, groups, batch.timestamps[at])
-        places = np.arange(len(at))
-        firsts, lasts = (np.full(len(entries), -1, np.int64) for _ in range(2))
-        firsts[groups[::-1]], lasts[groups] = places[::-1], places  # the last assignment to an index wins
-        there = rows_where(lasts >= 0)
-        for number in there[np.argsort(firsts[there])].tolist():
-            entry, row, accumulators = entries[number], int(at[lasts[number]]), after[number]
-            assert entry is not None, "its rows have failed otherwise"
-            entry.set(accumulators[0] if self.fields.bare else accumulators, int(timestamps[number]))
-            self.keep(batch.keys[row], batch.headers_of(row), entry)
-
-    def _accumulators(self, entry: CachedRow | None) -> list[Any]:
-        stored = self.fields.initial() if entry is None or entry.value is None else entry.value
-        return [stored] if self.fields.bare else stored
 
 
 class StreamColumnAggregate(ColumnAggregate, StreamAggregate):
@@ -550,7 +427,6 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
     ) -> None:
         super().__init__(store, windows, fields.functions, None, caching, send_old)
         self.fields = fields
-        self.size_ms = windows.size_ms
         self._of_picked = AggregationFunctions(fields.add_picked, fields.initial, built_in=True)
         self._picked: dict[int, list[Any]] = {}
         self._wrong: dict[int, Exception] = {}
@@ -571,10 +447,11 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
         rows = np.setdiff1d(np.arange(len(batch)), list(self._wrong))
         pairs = super().pairs(batch.take(rows) if self._wrong else batch)
         dropped = {reason: rows[those] for reason, those in pairs.dropped.items()}
-        return pairs._replace(rows=rows[pairs.rows], dropped=dropped)
+        return WindowPairs(pairs.assigned._replace(rows=rows[pairs.rows]), dropped)
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
-        for row, error in self._wrong.items():
+        wrong, self._wrong = self._wrong, {}
+        for row, error in wrong.items():
             self.ctx.refuse(batch, row, error)
         super().begin(batch, pairs)
 
@@ -583,6 +460,4 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
         return repeat(self._of_picked), batch.keys.take(pairs.rows), picked
 
     def _assigned(self, timestamps: Int64s) -> Assigned:
-        assigned = assign(timestamps, self.windows, self._time.now)
-        self._time.observe(assigned.stream_time)
-        return assigned
+        return assign(timestamps, self.windows, self._time.now)

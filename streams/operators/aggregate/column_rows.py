@@ -178,21 +178,37 @@ class RowsByKey(NamedTuple):
 
 def by_key(codes: npt.NDArray[np.int32], taken: npt.NDArray[np.bool_], keys: int) -> RowsByKey:
     """The order of the rows by key."""
-    counts = np.bincount(codes[taken], minlength=keys)
-    ends = np.cumsum(counts)
-    rows = np.empty(int(ends[-1]) if keys else 0, np.int64)
-    _place(codes, taken, ends - counts, rows)
-    present = np.flatnonzero(counts)
-    return RowsByKey(rows, present, np.append(0, ends[present]))
+    rows, starts = grouped(codes, rows_where(taken), keys)
+    present = np.flatnonzero(np.diff(starts))
+    return RowsByKey(rows, present, np.append(0, starts[present + 1]))
 
 
 @kernel
-def _place(codes: Any, taken: Any, places: Any, rows: Any) -> None:  # pragma: no cover - compiled
-    for row in range(len(codes)):
-        if taken[row]:
-            code = codes[row]
-            rows[places[code]] = row
-            places[code] += 1
+def grouped(groups: Any, rows: Int64s, count: int) -> tuple[Int64s, Int64s]:
+    """Rows sorted by group, stable, and where each group begins."""
+    starts = np.zeros(count + 1, np.int64)
+    for row in rows:
+        starts[groups[row] + 1] += 1
+    for group in range(count):
+        starts[group + 1] += starts[group]
+    at = starts.copy()
+    found = np.empty(len(rows), np.int64)
+    for row in rows:
+        found[at[groups[row]]] = row
+        at[groups[row]] += 1
+    return found, starts
+
+
+@kernel
+def first_from(times: Int64s, low: int, high: int, time: int) -> int:
+    """The first index of times[low:high], which rise, with a time of at least `time`; `high` if there is none."""
+    while low < high:
+        middle = (low + high) // 2
+        if times[middle] < time:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 # --- Groups rows by (key code, window start) with a hash table; groups are numbered in order of their first row.
@@ -210,11 +226,6 @@ class Groups(NamedTuple):
     of_rows: Int64s
     codes: Int64s
     starts: Int64s
-
-    def part(self, first: int, end: int) -> tuple[Int64s, Groups]:
-        """The groups [first, end): the indices of their rows, and the groups renumbered."""
-        rows = rows_where((self.of_rows >= first) & (self.of_rows < end))
-        return rows, Groups(self.of_rows[rows] - first, self.codes[first:end], self.starts[first:end])
 
 
 def group(codes: npt.NDArray[np.int32], starts: Int64s) -> Groups:
@@ -257,36 +268,42 @@ def _group(
 
 
 class Assigned(NamedTuple):
-    """Pairs of row and window that are not late.
+    """Pairs of a row and a window, in the order in which they are aggregated.
 
     Attributes:
         rows: int64[m], row of each pair, ascending.
-        starts: int64[m], start of its window; ascending within a row.
-        late: Number of late pairs.
-        stream_time: Largest timestamp so far.
+        starts: int64[m], start of its window, ms; ascending within a row; -1 without windows.
+        late: The row of each pair whose window is closed.
+        stream_time: Largest timestamp so far, ms; `NO_TIME` without windows.
     """
 
     rows: Int64s
     starts: Int64s
-    late: int
+    late: Int64s
     stream_time: int
+
+    def part(self, first: int, end: int) -> Assigned:
+        """Those of the rows [first, end), renumbered."""
+        mine = (self.rows >= first) & (self.rows < end)
+        late = self.late[(self.late >= first) & (self.late < end)]
+        return Assigned(self.rows[mine] - first, self.starts[mine], late - first, self.stream_time)
 
 
 def assign(timestamps: Int64s, windows: TimeWindows, stream_time: int) -> Assigned:
     """Pair rows with their open windows."""
     most = len(timestamps) * -(-windows.size_ms // windows.advance_ms)
-    rows, starts = np.empty(most, np.int64), np.empty(most, np.int64)
-    count, late, stream_time = _assign(
-        timestamps, windows.size_ms, windows.advance_ms, windows.grace_ms, stream_time, rows, starts
+    rows, starts, late = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    count, late_count, stream_time = _assign(
+        timestamps, windows.size_ms, windows.advance_ms, windows.grace_ms, stream_time, rows, starts, late
     )
-    return Assigned(rows[:count], starts[:count], late, stream_time)
+    return Assigned(rows[:count], starts[:count], late[:late_count], stream_time)
 
 
 @kernel
 def _assign(
-    timestamps: Any, size: int, advance: int, grace: int, stream_time: int, rows: Any, starts: Any
+    timestamps: Any, size: int, advance: int, grace: int, stream_time: int, rows: Any, starts: Any, late: Any
 ) -> tuple[int, int, int]:  # pragma: no cover - compiled
-    count, late = 0, 0
+    count, late_count = 0, 0
     for row in range(len(timestamps)):
         timestamp = timestamps[row]
         stream_time = max(stream_time, timestamp)
@@ -296,6 +313,7 @@ def _assign(
                 rows[count], starts[count] = row, start
                 count += 1
             else:
-                late += 1
+                late[late_count] = row
+                late_count += 1
             start += advance
-    return count, late, stream_time
+    return count, late_count, stream_time

@@ -12,8 +12,9 @@ import pyarrow as pa
 from state.numba_kernels import kernel
 from streams.model.ownership import lending
 from streams.model.record import MAX_TIME, CombinedKey
+from streams.operators.aggregate.column_rows import first_from, grouped
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, values_at
-from streams.operators.join.pairs import StoreKeys, grouped, store_keys
+from streams.operators.join.pairs import StoreKeys, store_keys
 from streams.operators.operator import Operator, OperatorContext, drop_rows
 from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import StreamTime
@@ -25,12 +26,12 @@ def first_of_kind(groups: Int64s, timestamps: Int64s, within_ms: int, known: tup
     """Which records are the first of their kind: bool[n]."""
     rows, starts = grouped(groups, np.arange(len(groups)), len(known[1]) - 1)
     passed = np.zeros(len(groups), np.bool_)
-    _pass(rows, starts, timestamps, within_ms, *known, passed)
+    _pass_first(rows, starts, timestamps, within_ms, *known, passed)
     return passed
 
 
 @kernel
-def _pass(
+def _pass_first(
     rows: Any, starts: Any, timestamps: Any, within: int, known: Any, known_starts: Any, passed: Any
 ) -> None:  # pragma: no cover - compiled
     for group in range(len(starts) - 1):
@@ -40,13 +41,7 @@ def _pass(
         times[:count] = known[before:end_before]
         for at in range(starts[group], starts[group + 1]):
             time = timestamps[rows[at]]
-            low, high = 0, count  # the first known time that is not too early to be repeated
-            while low < high:
-                middle = (low + high) // 2
-                if times[middle] <= time - within:
-                    low = middle + 1
-                else:
-                    high = middle
+            low = first_from(times, 0, count, time - within + 1)  # not too early to be repeated
             if low < count and times[low] < time + within:
                 continue
             for place in range(count, low, -1):  # records come nearly in order, so hardly any time moves

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streams.errors import RecordError
-from streams.model.aggregates import KEEPS_VALUES, Aggregate, Count, Max, Mean, Min, results
+from streams.model.aggregates import BUILT_IN, KEEPS_VALUES, Aggregate, Count, Max, Mean, Min, results
 from streams.model.ownership import UNCHANGING, may_share, only_reads, snapshot
 from streams.serdes.json_text import dumps, loads
 from streams.users_code import line_of, users_function
@@ -175,7 +175,8 @@ class FieldAggregates:
         """The accumulator after one more value, given by the aggregates' fields in their order."""
         before = [accumulator] if self.bare else accumulator
         parts = zip(self.aggregates.values(), before, picked, strict=True)
-        after = [one.updated(old, value) for one, old, value in parts]
+        # Copied, because a user's `add` may change its accumulator in place, and another aggregate may fail behind it.
+        after = [one.updated(old if type(one) in BUILT_IN else snapshot(old), value) for one, old, value in parts]
         return after[0] if self.bare else after
 
     def merge(self, key: Any, earlier: Any, later: Any) -> Any:
@@ -197,7 +198,7 @@ class FieldAggregates:
 
     def results_of(self, columns: Sequence[Sequence[Any]]) -> list[Any]:
         """`results`, with the accumulators of each aggregate in a column of their own."""
-        columns = list(map(_results, self.aggregates.values(), columns))
+        columns = list(map(results_of, self.aggregates.values(), columns))
         if self.bare:
             return list(columns[0])
         return [dict(zip(self.aggregates, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -237,7 +238,7 @@ class RowAggregates:
         return self.fields.result(stored[1])
 
 
-def _results(aggregate: Aggregate, accumulators: Sequence[Any]) -> Sequence[Any]:
+def results_of(aggregate: Aggregate, accumulators: Sequence[Any]) -> Sequence[Any]:
     """`Aggregate.result` of many accumulators, none None. For exact classes: one derived from them may have another result."""
     kind = type(aggregate)
     if kind.result is Aggregate.result:

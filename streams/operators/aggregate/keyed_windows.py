@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn, binary_column
+from state.columns import BinaryColumn, binary_column, rows_where
 from state.headers import decode_headers
 from state.numba_kernels import kernel
 from streams.model.record import NO_TIME, HeldRecord, Record, ValueAndTimestamp, Window, Windowed
-from streams.operators.aggregate.accumulators import FieldAccumulators
+from streams.operators.aggregate.accumulators import FieldAccumulators, in_arrays
 from streams.operators.aggregate.aggregates import W, WindowedAggregation
 from streams.operators.aggregate.column_aggregate import (
     FieldRows,
@@ -376,7 +376,7 @@ class _Calls:
                 operator.ctx.refuse(batch, row, error)
                 self._late[row], self._found_until[key_of[row]] = 0, row + 1
                 continue
-            self._keep(operator, row, record.key, updates)
+            self._keep_updates(operator, row, record.key, updates)
             for (new, old), one in zip(shown, updates, strict=False):
                 self._results.append(_Result(row, record.key, self._windows.bounds[one.window], new, old, one.time))
             if operator.closes_windows(record.timestamp, bool(operations)):
@@ -425,7 +425,9 @@ class _Calls:
         start, end = self._windows.bounds[number]
         return end, start
 
-    def _keep(self, operator: KeyedAggregation[Any], row: int, key: Any, updates: Sequence[WindowUpdate]) -> None:
+    def _keep_updates(
+        self, operator: KeyedAggregation[Any], row: int, key: Any, updates: Sequence[WindowUpdate]
+    ) -> None:
         """Takes over what a record does. What is not forwarded at once waits for the window to close, or for the step's end."""
         windows, open_windows = self._windows, operator.open_windows
         for window, value, cell, old, time in updates:
@@ -681,7 +683,7 @@ class KeyedAggregation(WindowedAggregation[W]):
         except Exception as error:
             if not concerns_records(error):
                 raise
-            self.call(picked.records(), [picked.functions])
+            self.call(picked.records(rows_where(taken)), [picked.functions])
             return
         self.observe(int(times[taken][-1]))
         self._folded, placed, at = folded, folded.placed, folded.placed.updated
@@ -703,7 +705,7 @@ class KeyedAggregation(WindowedAggregation[W]):
             raise OneByOne
         before = [self.read(cell) for cell in stored.cells]
         count = len(before) + made_by_row * len(keyed.order.rows)
-        accumulators = FieldAccumulators(self.fields, picked.columns, before, count)
+        accumulators = FieldAccumulators(self.fields, picked.columns, before, count, in_arrays)
 
         def apply(_: Int64s, sources: Int64s, windows: Int64s) -> None:
             others = sources != ~windows
@@ -734,7 +736,7 @@ class KeyedAggregation(WindowedAggregation[W]):
     def _emit(self, held: Sequence[tuple[bytes, HeldUpdate]]) -> None:
         """Forwards updates, with the bytes of their keys; one that fails does not affect the others."""
         try:
-            results = self._held(held)
+            results = self._update_batch(held)
         except Exception:
             for one in held:
                 self.ctx.attempt(partial(self._emit_one, one), _named(*one))
@@ -742,9 +744,9 @@ class KeyedAggregation(WindowedAggregation[W]):
             self.ctx.forward_batch(results)
 
     def _emit_one(self, one: tuple[bytes, HeldUpdate]) -> None:
-        self.ctx.forward_batch(self._held([one]))
+        self.ctx.forward_batch(self._update_batch([one]))
 
-    def _held(self, held: Sequence[tuple[bytes, HeldUpdate]]) -> ColumnarBatch:
+    def _update_batch(self, held: Sequence[tuple[bytes, HeldUpdate]]) -> ColumnarBatch:
         keys, windows, olds, news, times, headers = zip(*(one for _, one in held), strict=True)
         viewed = self.functions.viewed
         return ColumnarBatch(

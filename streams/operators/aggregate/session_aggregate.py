@@ -122,7 +122,7 @@ def _merge(
                 return True
             row = rows[state[AT]]
             limits = (timestamps[row], close_times[row], gap, earliest)
-            if not _take(row, limits, failing[row], windows, operations, live, state):
+            if not _take_row(row, limits, failing[row], windows, operations, live, state):
                 late[row] = 1
             state[AT] += 1
         state[KEY] += 1
@@ -139,7 +139,7 @@ def _are_apart(gap: int, windows: Any, live: Any, state: Any) -> bool:  # pragma
 
 
 @kernel
-def _take(
+def _take_row(
     row: int, limits: Any, fails: bool, windows: Any, operations: Any, live: Any, state: Any
 ) -> bool:  # pragma: no cover - compiled
     """Merges the sessions that a row touches, and adds the row; returns False if it is late."""

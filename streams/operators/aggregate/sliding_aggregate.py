@@ -86,17 +86,17 @@ def _slide(
             else:
                 limits = (timestamps[row], close_times[row], difference, earliest)
                 if failing[row]:
-                    _take(row, limits, True, windows, late, operations, live, state)
+                    _take_row(row, limits, True, windows, late, operations, live, state)
                     late[row] = 0
                 if not state[FAILED]:
-                    _take(row, limits, False, windows, late, operations, live, state)
+                    _take_row(row, limits, False, windows, late, operations, live, state)
             state[AT] += 1
         state[KEY] += 1
     return False
 
 
 @kernel
-def _take(
+def _take_row(
     row: int, limits: Any, fails: bool, windows: Any, late: Any, operations: Any, live: Any, state: Any
 ) -> None:  # pragma: no cover - compiled
     """Adds the row to its windows; or, if adding it fails, only notes whether it would be added to any."""

@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.model.record import LEFT, NO_TIME, RIGHT, Record, WaitingRecord
+from streams.operators.aggregate.column_rows import grouped
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, OneByOne, values_at
 from streams.operators.join.joins import AsOf
 from streams.operators.join.pairs import (
     FARTHEST_MS,
     JoinRecords,
     StoreKeys,
-    grouped,
     newest_at,
     placed,
     runs,

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from copy import copy
 from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
@@ -25,13 +24,20 @@ import numpy as np
 
 from state.columns import rows_where
 from streams.model.ownership import only_reads
-from streams.model.record import MAX_TIME, NO_TIME
 from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.join.joins import JoinAll
-from streams.operators.join.pairs import Bools, JoinRecords, Pairs, Partners, Reach, StoredStep, clamped, store_keys
-from streams.operators.operator import Operator, OperatorContext, forward_in_one
-from streams.operators.stores.window import TypedWindowStore
-from streams.operators.stream_time import SharedStreamTime
+from streams.operators.join.pairs import (
+    Bools,
+    JoinRecords,
+    Pairs,
+    Partners,
+    Reach,
+    StoredStep,
+    WindowJoin,
+    clamped,
+    store_keys,
+)
+from streams.operators.operator import OperatorContext, forward_in_one
 
 Times = TypeVar("Times", int, Int64s)
 
@@ -39,7 +45,7 @@ Row = tuple[int, Any]
 """Timestamp in ms, and value."""
 
 
-class StreamJoinAll(Operator):
+class StreamJoinAll(WindowJoin):
     """One stream's side of a join of several. A result has the time of the newest record, and the headers of the last to arrive.
 
     Null keys and null values are dropped.
@@ -54,23 +60,16 @@ class StreamJoinAll(Operator):
         state_name: Name of the state that all sides share.
     """
 
-    leaves_values = True
-    makes_results = True
-
     def __init__(self, join: JoinAll, name: str, stores: Sequence[str], state_name: str) -> None:
+        self.stores = dict(zip(join.streams, stores, strict=True))
+        super().__init__(self.stores[name], state_name, len(stores))
         self.join = replace(join, windows=clamped(join.windows))
         self.name = name
-        self.stores = dict(zip(join.streams, stores, strict=True))
-        self.state_name = state_name
         self.difference_ms, self.grace_ms = self.join.windows.after_ms, self.join.windows.grace_ms
 
     def init(self, ctx: OperatorContext) -> None:
-        """Open the stores and the shared stream time."""
+        """Open the store and the shared state."""
         super().init(ctx)
-        self._opened: dict[str, TypedWindowStore] = {name: ctx.store(store) for name, store in self.stores.items()}
-        self._state = ctx.shared_state(self.state_name)
-        self.time = SharedStreamTime(self._state, len(self.stores))
-        self.is_strict = ctx.mode == "strict"
         # Where nodes are not led, each one processes its own records.
         self.lead([self])
 
@@ -82,7 +81,7 @@ class StreamJoinAll(Operator):
 
     def _as(self, name: str) -> StreamJoinAll:
         """Another stream's side, with this side's context."""
-        other = copy(self)
+        other = self.with_store(self.stores[name])
         other.name = name
         return other
 
@@ -102,11 +101,6 @@ class StreamJoinAll(Operator):
         self.time.advance(elapsed_ms, least)
         return least
 
-    def flush(self) -> None:
-        """Expire rows that no record can match any more."""
-        store = self.stores[self.name]
-        self.ctx.expire(store, self.time.now if self.is_strict else self._newest_in(store))
-
     def oldest_open(self, time: Times) -> Times:
         """In strict mode, the time of the oldest record that is open at a stream time."""
         return time - self.difference_ms - self.grace_ms
@@ -114,30 +108,6 @@ class StreamJoinAll(Operator):
     def oldest_visible(self, newest: Times) -> Times:
         """In compat mode, the time of the oldest visible row of another stream's store, whose newest row has this time."""
         return newest - (2 * self.difference_ms + self.grace_ms) + 1
-
-    def _newest_in(self, store: str) -> int:
-        newest: int = self._state.get(store, NO_TIME)
-        return newest
-
-    @property
-    def own_store(self) -> TypedWindowStore:
-        return self._opened[self.name]
-
-    @property
-    def newest(self) -> int:
-        """The newest time in this stream's store."""
-        return self._newest_in(self.stores[self.name])
-
-    @property
-    def latest(self) -> int:
-        """A time that no row in this stream's store is newer than, so that later ones need not be looked for."""
-        # A store without this entry was written by a program of another form.
-        latest: int = self._state.get(self.stores[self.name], MAX_TIME)
-        return latest
-
-    def kept(self, timestamp: int) -> None:
-        """Note the newest time in this stream's store, which compat mode uses."""
-        self._state[self.stores[self.name]] = max(self.newest, timestamp)
 
 
 def combinations(rows: Sequence[Sequence[Row]], span_ms: int, oldest: int, newest: int) -> Iterator[tuple[Row, ...]]:
@@ -177,28 +147,25 @@ class _JoinAllStep(StoredStep):
         time = np.maximum(np.maximum.accumulate(timestamps), self._first.time.now)
         if self._first.is_strict:
             is_open &= timestamps >= self._first.oldest_open(time)
-        codecs, keeps_values = [one.own_store.codec for one in sides], only_reads(self._first.join.joiner)
+        codecs, keeps_values = [one.store.codec for one in sides], only_reads(self._first.join.joiner)
         super().__init__(sides[0].ctx, codecs, records, time, is_open, is_open, keeps_values, alone=len(records) == 1)
 
     def run(self) -> None:
         """Compute everything, then write, then forward."""
         sides, nodes = self._sides, self.records.nodes
         keys = store_keys(self.batch.keys, self.codecs)
-        results, rows = self._results(Partners([one.own_store for one in sides], keys, self.timestamps, self._latest()))
+        results, rows = self._results(
+            Partners([one.store for one in sides], keys, self.timestamps, [one.latest for one in sides])
+        )
         puts = [self.rows_of(self.is_open & (nodes == node), node, keys[node]) for node in range(len(sides))]
         self._first.time.observe(int(self.time[-1]))
-        for side, (cells, times, values) in zip(sides, puts, strict=True):
-            if len(times):
-                side.own_store.put_columns(cells, times, values)
-                side.kept(int(times.max()))
+        for side, stored in zip(sides, puts, strict=True):
+            side.put(*stored)
         for dropped, reason in self.drops(~self.is_open, nodes):
             sides[nodes[dropped[0]]].ctx.drop_batch(self.batch.take(dropped), reason)
         forward_in_one([one.ctx for one in sides], results, nodes[rows])
         for one in self.refused:
             one.meets_policy_of(sides[nodes[one.at]].ctx)
-
-    def _latest(self) -> list[int]:
-        return [one.latest for one in self._sides]
 
     def _results(self, partners: Partners) -> tuple[ColumnarBatch, Int64s]:
         """The results, and the record that each comes from."""
@@ -236,16 +203,10 @@ class _JoinAllStep(StoredStep):
         if first.is_strict:
             oldest = first.oldest_open(self.time)
         else:
-            newest = np.stack([self._newest_in(node) for node in range(len(self._sides))])
+            newest = np.stack([self.newest_in(side, node) for node, side in enumerate(self._sides)])
             oldest = first.oldest_visible(newest[stores, np.arange(len(stores))])
         lower = np.maximum(np.maximum(self.timestamps - first.difference_ms, oldest), 0)
         return Reach(asking, stores, lower, self.timestamps + first.difference_ms)
-
-    def _newest_in(self, node: int) -> Int64s:
-        """The newest time in the store of a stream as of each record."""
-        kept = self.is_open & (self.records.nodes == node)
-        newest: Int64s = np.maximum.accumulate(np.where(kept, self.timestamps, self._sides[node].newest))
-        return newest
 
     def _rows_by_record(self, pairs: Pairs, stores: Int64s, asking: Bools) -> dict[int, list[Row]]:
         """The partners' times and values of the records that have partners in all stores."""

@@ -102,6 +102,15 @@ def _is_repeated(
 
 
 @kernel
+def _find_values(bounds: Any, pairs: Any, row: int, cells: Any) -> None:  # pragma: no cover - compiled
+    """Where the two values of a pair begin and end; both 0 for one that is missing."""
+    for side in range(2):
+        value = pairs[side, row]
+        cells[side, 0] = bounds[value] if value >= 0 else _0
+        cells[side, 1] = bounds[value + 1] if value >= 0 else _0
+
+
+@kernel
 def find(
     data: Bytes,
     bounds: Any,
@@ -117,10 +126,7 @@ def find(
     cells = np.zeros((2, 2), np.uint64)
     segments = np.zeros(2, np.int64)
     for row in range(len(sizes)):
-        for side in range(2):
-            value = pairs[side, row]
-            cells[side, 0] = bounds[value] if value >= 0 else _0
-            cells[side, 1] = bounds[value + 1] if value >= 0 else _0
+        _find_values(bounds, pairs, row, cells)
         size, written = _2, 0
         for part in range(len(parts)):
             if not sure[row]:
@@ -134,8 +140,7 @@ def find(
                     break
                 places[part, row, 0], places[part, row, 1] = cells[side, 0] + _1, cells[side, 1] - _1
                 length = places[part, row, 1] - places[part, row, 0]
-                size += length
-                written += 1 if length else 0
+                size, written = size + length, written + (1 if length else 0)
                 continue
             name = parts[part, NAME]
             size += text_bounds[name + 1] - text_bounds[name]

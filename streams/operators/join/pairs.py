@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,9 @@ from state.columns import BinaryColumn, one_column, rows_where
 from state.numba_kernels import kernel
 from state.sorting import is_identity
 from streams.errors import RecordError
+from streams.model.record import MAX_TIME, NO_TIME
 from streams.model.windows import JoinWindows
+from streams.operators.aggregate.column_rows import first_from, grouped
 from streams.operators.columnar import (
     NULL_KEY,
     ColumnarBatch,
@@ -33,9 +36,13 @@ from streams.operators.columnar import (
     take_values,
     values_at,
 )
-from streams.operators.operator import OperatorContext
+from streams.operators.operator import Operator, OperatorContext
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.window import TypedWindowStore
+from streams.operators.stream_time import SharedStreamTime
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # --- Compiled searches for the pairs of a step: partners among the step's own records, and among the rows of the stores.
 #
@@ -44,22 +51,6 @@ from streams.operators.stores.window import TypedWindowStore
 
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
-
-
-@kernel
-def grouped(groups: Int64s, rows: Int64s, count: int) -> tuple[Int64s, Int64s]:
-    """Sort rows by group, stable."""
-    starts = np.zeros(count + 1, np.int64)
-    for row in rows:
-        starts[groups[row] + 1] += 1
-    for group in range(count):
-        starts[group + 1] += starts[group]
-    at = starts.copy()
-    found = np.empty(len(rows), np.int64)
-    for row in rows:
-        found[at[groups[row]]] = row
-        at[groups[row]] += 1
-    return found, starts
 
 
 @kernel
@@ -82,18 +73,6 @@ def ranges(rows: Int64s, starts: Int64s, lower: Int64s, upper: Int64s) -> tuple[
 
 
 @kernel
-def _first_from(times: Int64s, low: int, high: int, time: int) -> int:
-    """The first index of times[low:high], which rise, with a time of at least `time`; `high` if there is none."""
-    while low < high:
-        middle = (low + high) // 2
-        if times[middle] < time:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@kernel
 def newest_at(groups: Int64s, lower: Int64s, upper: Int64s, times: Int64s, starts: Int64s) -> Int64s:
     """The last of some rows, sorted by group, time and arrival, in each of some ranges of time."""
     found = np.full(len(groups), -1, np.int64)
@@ -101,7 +80,7 @@ def newest_at(groups: Int64s, lower: Int64s, upper: Int64s, times: Int64s, start
         group = groups[at]
         if group < 0:
             continue
-        last = _first_from(times, starts[group], starts[group + 1], upper[at] + 1) - 1
+        last = first_from(times, starts[group], starts[group + 1], upper[at] + 1) - 1
         if last >= starts[group] and times[last] >= lower[at]:
             found[at] = last
     return found
@@ -127,10 +106,10 @@ def pairs(
     for at in range(len(asking)):
         row = asking[at]
         group, low, high = groups[row], lower[row], upper[row]
-        bounds[at, 0] = _first_from(times, starts[group], starts[group + 1], low)
-        bounds[at, 1] = _first_from(times, bounds[at, 0], starts[group + 1], high + 1)
-        bounds[at, 2] = _first_from(old_times, old_starts[group], old_starts[group + 1], low)
-        bounds[at, 3] = _first_from(old_times, bounds[at, 2], old_starts[group + 1], high + 1)
+        bounds[at, 0] = first_from(times, starts[group], starts[group + 1], low)
+        bounds[at, 1] = first_from(times, bounds[at, 0], starts[group + 1], high + 1)
+        bounds[at, 2] = first_from(old_times, old_starts[group], old_starts[group + 1], low)
+        bounds[at, 3] = first_from(old_times, bounds[at, 2], old_starts[group + 1], high + 1)
         count += max(0, bounds[at, 3] - bounds[at, 2])
         for index in range(bounds[at, 0], bounds[at, 1]):
             count += rows[index] < row
@@ -271,6 +250,59 @@ def clamped(windows: JoinWindows) -> JoinWindows:
     return JoinWindows(before, after, min(windows.grace_ms, FARTHEST_MS))
 
 
+class WindowJoin(Operator):
+    """One side of a join of streams over window stores. All sides share a state: stream time, and the newest time in each store.
+
+    Args:
+        store: Window store of this side's records, with duplicates.
+        state_name: Name of the shared state.
+        sides: The number of sides.
+    """
+
+    leaves_values = True
+    makes_results = True
+
+    def __init__(self, store: str, state_name: str, sides: int) -> None:
+        self.store_name, self.state_name, self._sides_count = store, state_name, sides
+
+    def init(self, ctx: OperatorContext) -> None:
+        """Open the store and the shared state."""
+        super().init(ctx)
+        self.store: TypedWindowStore = ctx.store(self.store_name)
+        self.state = ctx.shared_state(self.state_name)
+        self.time = SharedStreamTime(self.state, self._sides_count)
+        self.is_strict = ctx.mode == "strict"
+
+    def with_store(self, store: str) -> Self:
+        """The side of another store, with this side's context."""
+        other = copy(self)
+        other.store_name, other.store = store, self.ctx.store(store)
+        return other
+
+    def flush(self) -> None:
+        """Expire rows that no record can match any more."""
+        self.ctx.expire(self.store_name, self.time.now if self.is_strict else self.newest)
+
+    @property
+    def newest(self) -> int:
+        """The newest time in this side's store."""
+        newest: int = self.state.get(self.store_name, NO_TIME)
+        return newest
+
+    @property
+    def latest(self) -> int:
+        """A time that no row in this side's store is newer than, so that later ones need not be looked for."""
+        # A store without this entry was written by a program of another form.
+        latest: int = self.state.get(self.store_name, MAX_TIME)
+        return latest
+
+    def put(self, keys: pa.BinaryArray, times: Int64s, values: pa.BinaryArray) -> None:
+        """Stores records, and notes the newest time, which compat mode uses."""
+        if len(times):
+            self.store.put_columns(keys, times, values)
+            self.state[self.store_name] = max(self.newest, int(times.max()))
+
+
 class Refused(NamedTuple):
     """A row of a batch for which the joiner has failed, and the record that has caused the call.
 
@@ -408,6 +440,12 @@ class StoredStep:
         key_cells = keys.cells.take(pa.array(keys.codes[rows]))
         self.codecs[node].check_all(key_cells, values)
         return key_cells, self.timestamps[rows], values
+
+    def newest_in(self, side: WindowJoin, node: int) -> Int64s:
+        """The newest time in the store of a side as of each record."""
+        stored = self.is_open & (self.records.nodes == node)
+        newest: Int64s = np.maximum.accumulate(np.where(stored, self.timestamps, side.newest))
+        return newest
 
     def drops(self, dropped: Bools, sides: Int64s) -> Iterator[tuple[Int64s, str]]:
         """Records that are dropped, in order, in runs of one side and reason."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -32,6 +32,8 @@ from streams.operators.join.pairs import (
     Reach,
     Refused,
     StoredStep,
+    StoreKeys,
+    WindowJoin,
     clamped,
     placed,
     store_keys,
@@ -46,10 +48,9 @@ from streams.operators.join.waiting import (
     waits_of,
 )
 from streams.operators.operator import Operator, OperatorContext, forward_in_one
-from streams.operators.stores.codec import Codec
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stores.window import TypedWindowStore
-from streams.operators.stream_time import SharedStreamTime, StreamTime
+from streams.operators.stream_time import StreamTime
 from streams.serdes.json import JsonSerde, is_plain_json
 
 # --- What the joins of streams over columns have in common: the results of pairs and of records without a partner.
@@ -80,30 +81,70 @@ class PairStep(StoredStep):
     """One step.
 
     Args:
-        ctx: The context of one of the sides.
-        codecs: The codecs of the stores by side.
+        sides: The operators by side; of a self-join, the one operator twice.
         records: The records; the index of their node is the side.
         time: int64[n], stream time at each record.
         is_open: Which records are processed.
         stored: Which records are stored.
+        only_time: Whether the records have come before, or are none, and their time alone counts.
         alone: See `StoredStep`.
     """
 
     def __init__(
         self,
-        ctx: OperatorContext,
-        join: StreamJoin,
-        codecs: Sequence[Codec],
+        sides: Sequence[Any],
         records: JoinRecords,
         time: Int64s,
         is_open: Bools,
         stored: Bools,
+        only_time: bool,
         alone: bool,
     ) -> None:
-        super().__init__(ctx, codecs, records, time, is_open, stored, join.keeps_values, alone)
-        self.join = join
+        first, self.join = sides[LEFT], sides[LEFT].join
+        codecs = [one.store.codec for one in sides]
+        super().__init__(first.ctx, codecs, records, time, is_open, stored, self.join.keeps_values, alone)
+        self.sides, self.only_time = sides, only_time
         self.is_left = records.nodes == LEFT
         self._objects = self._joined_objects()
+
+    def run(self) -> None:
+        """Compute everything, then write, then forward."""
+        first, nodes = self.sides[LEFT], self.records.nodes
+        keys = self.keys()
+        results = self.results(self.find(keys), first.buffer)
+        puts = [self.rows_of(chosen, side, keys[side]) for side, chosen in self.stored_by_side()]
+        first.time.observe(int(self.time[-1]))
+        for (side, _), rows in zip(self.stored_by_side(), puts, strict=True):
+            self.sides[side].put(*rows)
+        results.write()
+        self.count_alone(results)
+        if not self.only_time:
+            dropped = ~self.is_open
+            dropped[results.without_key] = False
+            self.drop(dropped)
+        # Both sides forward in one order, as the left side; each side counts its own.
+        forward_in_one([one.ctx for one in self.sides], results.batch, nodes[results.places // 2])
+        for one in results.refused:
+            one.meets_policy_of(self.sides[nodes[one.at]].ctx)
+
+    @abstractmethod
+    def keys(self) -> list[StoreKeys]:
+        """The records' keys in the store of each side."""
+
+    @abstractmethod
+    def find(self, keys: Sequence[StoreKeys]) -> Pairs:
+        """The pairs of the records."""
+
+    @abstractmethod
+    def stored_by_side(self) -> list[tuple[int, Bools]]:
+        """The sides in whose stores records are put, in this order, and bool[n]: which ones."""
+
+    def count_alone(self, results: StepResults) -> None:
+        """Counts the records of outer sides that have met none."""
+
+    @abstractmethod
+    def drop(self, dropped: Bools) -> None:
+        """Drops records that give nothing, in order."""
 
     def results(self, pairs: Pairs, buffer: OuterJoinBuffer | None) -> StepResults:
         """The results of all pairs, and of records without a partner if there is a buffer for these."""
@@ -142,18 +183,7 @@ class PairStep(StoredStep):
 
     def _waiting(self, pairs: Pairs, buffer: OuterJoinBuffer) -> WaitingStep:
         may_be_alone, met = self.may_be_alone(pairs)
-        step = JoinStep(
-            self.join,
-            self.codecs,
-            self.records,
-            self.time,
-            may_be_alone & self.stored,
-            self.triggers,
-            met,
-            self.column,
-            self._objects,
-            self.alone,
-        )
+        step = JoinStep(self.join, self, may_be_alone & self.stored, self.triggers, met, self._objects)
         return (
             CompatWaitingStep(step, buffer)
             if isinstance(buffer, CompatOuterJoinBuffer)
@@ -224,7 +254,7 @@ class PairStep(StoredStep):
 Times = TypeVar("Times", int, Int64s)
 
 
-class StreamStreamJoin(Operator):
+class StreamStreamJoin(WindowJoin):
     """One side of a join.
 
     Args:
@@ -232,10 +262,8 @@ class StreamStreamJoin(Operator):
         buffer: Key-value store of the records without a partner (`serdes.waiting`); None: an inner join.
     """
 
-    leaves_values = True
-    makes_results = True
-
     def __init__(self, join: StreamJoin, side: JoinSide, buffer: str | None = None) -> None:
+        super().__init__(side.store, side.state_name, sides=2)
         self.join = replace(join, windows=clamped(join.windows))
         self.side = side
         self.buffer_name = buffer
@@ -247,10 +275,6 @@ class StreamStreamJoin(Operator):
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and the shared stream time."""
         super().init(ctx)
-        self.store: TypedWindowStore = ctx.store(self.side.store)
-        self.state = ctx.shared_state(self.side.state_name)
-        self.time = SharedStreamTime(self.state, sides=2)
-        self.is_strict = ctx.mode == "strict"
         self.buffer = self._open_buffer(ctx)
         # Where nodes are not led, each one processes its own records, and forwards what these make due.
         self.lead([self])
@@ -272,9 +296,8 @@ class StreamStreamJoin(Operator):
 
     def _opposite(self) -> StreamStreamJoin:
         """The other side, with this side's context."""
-        other = copy(self)
+        other = self.with_store(self.side.other_store)
         other.side, other.back_ms, other.ahead_ms = self.side.opposite, self.ahead_ms, self.back_ms
-        other.store = self.ctx.store(other.side.store)
         return other
 
     def process_batch(self, batch: ColumnarBatch) -> None:
@@ -284,7 +307,7 @@ class StreamStreamJoin(Operator):
     def skip(self, batch: ColumnarBatch) -> None:
         """Stream time passes: in strict mode, records cease to be open."""
         if self.is_strict:
-            self._pass(batch, self._side_of)
+            self._join_batch(batch, self._side_of)
         else:
             self.time.observe(int(batch.timestamps[0]))
 
@@ -296,18 +319,14 @@ class StreamStreamJoin(Operator):
         time = self.time.advance(elapsed_ms, least)
         if self.buffer is None:
             return least
-        self._pass(self.ctx.batch_of(Record(None, None, time)), np.array([LEFT, RIGHT]))
+        self._join_batch(self.ctx.batch_of(Record(None, None, time)), np.array([LEFT, RIGHT]))
         return min(least, self.buffer.oldest)
 
-    def _pass(self, batch: ColumnarBatch, nodes: Int64s) -> None:
+    def _join_batch(self, batch: ColumnarBatch, nodes: Int64s) -> None:
         """What a time makes due, seen from these sides."""
         times = batch.take(np.zeros(len(nodes), np.int64))
         nothing = replace(times, keys=KeyColumn.of([None] * len(nodes)), values=[None] * len(nodes))
         _JoinStep(self._sides, JoinRecords(nothing, nodes, np.zeros(len(nodes), np.bool_)), only_time=True).run()
-
-    def flush(self) -> None:
-        """Expire rows that no record can match any more."""
-        self.ctx.expire(self.side.store, self.time.now if self.is_strict else self.newest_in(self.side.store))
 
     # The formulas of the module's docstring, for a time or an array of times.
 
@@ -323,20 +342,6 @@ class StreamStreamJoin(Operator):
         """In compat mode, the time of the oldest visible row of the other store, whose newest row has this time."""
         return newest - self.retention_ms + 1
 
-    def latest_in(self, store: str) -> int:
-        """A time that no row in a store is newer than, so that later ones need not be looked for."""
-        # A store without this entry was written by a program of another form.
-        latest: int = self.state.get(store, MAX_TIME)
-        return latest
-
-    def kept(self, timestamp: int) -> None:
-        """Note the newest time in this side's store, which compat mode uses."""
-        self.state[self.side.store] = max(self.newest_in(self.side.store), timestamp)
-
-    def newest_in(self, store: str) -> int:
-        newest: int = self.state.get(store, NO_TIME)
-        return newest
-
 
 # --- A step of both sides at once.
 #
@@ -346,92 +351,58 @@ class StreamStreamJoin(Operator):
 
 
 class _JoinStep(PairStep):
-    """One step.
-
-    Args:
-        sides: The operators by side.
-        records: The step's records; the index of their node is the side.
-        only_time: Whether the records have come before, or are none, and their time alone counts.
-    """
+    """One step; see `PairStep` for the arguments."""
 
     def __init__(self, sides: Sequence[StreamStreamJoin], records: JoinRecords, only_time: bool = False) -> None:
-        self._sides, self._is_strict, self._only_time = sides, sides[LEFT].is_strict, only_time
+        self._is_strict = sides[LEFT].is_strict
         timestamps = records.batch.timestamps
         time = np.maximum(np.maximum.accumulate(timestamps), sides[LEFT].time.now)
         is_open = records.complete
         if self._is_strict:
             is_open &= timestamps >= records.by_node([one.oldest_open(time) for one in sides])
-        codecs, alone = [one.store.codec for one in sides], only_time or len(records) == 1
-        super().__init__(sides[LEFT].ctx, sides[LEFT].join, codecs, records, time, is_open, is_open, alone)
+        super().__init__(sides, records, time, is_open, is_open, only_time, only_time or len(records) == 1)
 
     @property
     def triggers(self) -> Bools:
-        return self.is_open | self._only_time
+        return self.is_open | self.only_time
 
-    def run(self) -> None:
-        """Compute everything, then write, then forward."""
-        stores = [one.store for one in self._sides]
-        keys = store_keys(self.batch.keys, self.codecs)
-        latest = [one.latest_in(one.side.store) for one in self._sides]
-        partners = Partners(stores, keys, self.timestamps, latest)
-        results = self.results(partners.find(self.is_open, self.records.nodes, self._reach()), self._sides[LEFT].buffer)
-        puts = [self.rows_of(self.is_open & (self.records.nodes == side), side, keys[side]) for side in (RIGHT, LEFT)]
-        self._write(puts)
-        results.write()
-        self._count_alone(results)
-        if not self._only_time:
-            self._drop(results.without_key)
-        self._forward(results.batch, results.places)
-        for one in results.refused:
-            one.meets_policy_of(self._sides[self.records.nodes[one.at]].ctx)
+    def keys(self) -> list[StoreKeys]:
+        return store_keys(self.batch.keys, self.codecs)
+
+    def find(self, keys: Sequence[StoreKeys]) -> Pairs:
+        latest = [one.latest for one in self.sides]
+        partners = Partners([one.store for one in self.sides], keys, self.timestamps, latest)
+        return partners.find(self.is_open, self.records.nodes, self._reach())
+
+    def stored_by_side(self) -> list[tuple[int, Bools]]:
+        return [(side, self.is_open & (self.records.nodes == side)) for side in (RIGHT, LEFT)]
 
     def _reach(self) -> Reach:
         """Where open records look for partners."""
-        sides = self._sides
+        sides = self.sides
         lower = self.timestamps - self.records.by_node([one.back_ms for one in sides])
         upper = self.timestamps + self.records.by_node([one.ahead_ms for one in sides])
         if self._is_strict:
             oldest = self.records.by_node([one.oldest_partner(self.time) for one in sides])
         else:
             upper = np.maximum(upper, 0)
-            oldest = self.records.by_node([one.oldest_visible(self._newest_in(one.side.other)) for one in sides])
+            newest = [self.newest_in(side, node) for node, side in enumerate(sides)]
+            oldest = self.records.by_node([one.oldest_visible(newest[one.side.other]) for one in sides])
         return Reach(self.is_open, 1 - self.records.nodes, np.maximum(np.maximum(lower, oldest), 0), upper)
 
-    def _newest_in(self, side: int) -> Int64s:
-        """The newest time in the store of a side as of each record."""
-        operator = self._sides[side]
-        kept = self.is_open & (self.records.nodes == side)
-        newest: Int64s = np.maximum.accumulate(np.where(kept, self.timestamps, operator.newest_in(operator.side.store)))
-        return newest
-
-    def _write(self, puts: Sequence[tuple[pa.BinaryArray, Int64s, pa.BinaryArray]]) -> None:
-        self._sides[LEFT].time.observe(int(self.time[-1]))
-        for operator, (keys, times, values) in zip(self._sides, puts, strict=True):
-            if len(times):
-                operator.store.put_columns(keys, times, values)
-                operator.kept(int(times.max()))
-
-    def _drop(self, without_key: Int64s) -> None:
-        """Drop the records that give nothing, in order."""
-        dropped: Bools = ~self.is_open
-        dropped[without_key] = False
+    def drop(self, dropped: Bools) -> None:
         for rows, reason in self.drops(dropped, self.records.nodes):
-            self._sides[self.records.nodes[rows[0]]].ctx.drop_batch(self.batch.take(rows), reason)
+            self.sides[self.records.nodes[rows[0]]].ctx.drop_batch(self.batch.take(rows), reason)
 
-    def _count_alone(self, results: StepResults) -> None:
-        """Counts the records of outer sides that have met none. An inner join does not know which of its records still may."""
+    def count_alone(self, results: StepResults) -> None:
+        """An inner join does not know which of its records still may meet one."""
         outer = np.array([self.join.is_outer(side) for side in (RIGHT, LEFT)])
         if not outer.any():
             return
         looked_up = int(np.count_nonzero(self.is_open & outer[self.records.nodes])) + len(results.without_key)
         no_left, no_right = results.alone.tolist()  # by the side that was alone: RIGHT, LEFT
         missing = {"no_right_record": no_right, "no_left_record": no_left, "null_key": len(results.without_key)}
-        self._sides[LEFT].ctx.count_looked_up(looked_up, missing, self._sides[LEFT].side.state_name)
-
-    def _forward(self, results: ColumnarBatch, places: Int64s) -> None:
-        """Forward the results of both sides in one order, as the left side's; each side counts its own."""
-        ctxs = [one.ctx for one in self._sides]
-        forward_in_one(ctxs, results, self.records.nodes[places // 2])
+        self.sides[LEFT].ctx.count_looked_up(looked_up, missing, self.sides[LEFT].side.state_name)
 
 
 # --- A stream joined with itself, over one store (Kafka Streams: `KStreamKStreamSelfJoin`, KIP-862).
@@ -509,10 +480,12 @@ class StreamSelfJoin(Operator):
         newest: int = self.ctx.state.get(_NEWEST, NO_TIME)
         return newest
 
-    def kept(self, timestamp: int) -> None:
-        """Note the time of a record in the store, in compat mode."""
-        if self.ctx.mode == "compat":
-            self.ctx.state[_NEWEST] = max(self.newest, timestamp)
+    def put(self, keys: pa.BinaryArray, times: Int64s, values: pa.BinaryArray) -> None:
+        """Stores records, and notes their newest time in compat mode."""
+        if len(times):
+            self.store.put_columns(keys, times, values)
+            if self.ctx.mode == "compat":
+                self.ctx.state[_NEWEST] = max(self.newest, int(times.max()))
 
 
 # --- A step of a stream joined with itself.
@@ -526,42 +499,32 @@ class _SelfJoinStep(PairStep):
 
     Args:
         records: Each record of the step twice, as the left and as the right one.
-        only_time: See `_JoinStep`.
+        only_time: See `PairStep`.
     """
 
     def __init__(self, operator: StreamSelfJoin, records: JoinRecords, only_time: bool = False) -> None:
-        self._operator, self._is_strict, self._only_time = operator, operator.ctx.mode == "strict", only_time
+        self._operator, self._is_strict = operator, operator.ctx.mode == "strict"
         timestamps, is_open = records.batch.timestamps, records.complete
         observed = timestamps if self._is_strict else np.where(is_open, timestamps, operator.time.now)
         time = np.maximum(np.maximum.accumulate(observed), operator.time.now)
         if self._is_strict:
             is_open &= timestamps + records.by_node(operator.waits) >= time
         stored = np.repeat(is_open[0::2] | is_open[1::2], 2)
-        codecs, alone = [operator.store.codec] * 2, len(records) == 2
-        super().__init__(operator.ctx, operator.join, codecs, records, time, is_open, stored, alone)
+        super().__init__([operator] * 2, records, time, is_open, stored, only_time, alone=len(records) == 2)
         both = is_open[0::2] & is_open[1::2]
         self._meets_itself = rows_where(both & self._in_its_own_reach()) * 2 + 1
 
-    def run(self) -> None:
-        """Compute everything, then write, then forward."""
-        operator = self._operator
-        (keys,) = store_keys(self.batch.keys, self.codecs[:1])
-        partners = Partners([operator.store], [keys], self.timestamps, [MAX_TIME])
-        # Once each, where both of it have looked.
-        kept = self.stored & (self.records.nodes == RIGHT)
-        pairs = self._with_themselves(partners.find(kept, np.zeros(len(kept), np.int64), self._reach()))
-        results = self.results(pairs, operator.buffer)
-        cells, times, values = self.rows_of(kept, RIGHT, keys)
-        operator.time.observe(int(self.time[-1]))
-        if len(times):
-            operator.store.put_columns(cells, times, values)
-            operator.kept(int(times.max()))
-        results.write()
-        if not self._only_time:
-            self._drop(results.without_key)
-        operator.ctx.forward_batch(results.batch)
-        for one in results.refused:
-            one.meets_policy_of(operator.ctx)
+    def keys(self) -> list[StoreKeys]:
+        return store_keys(self.batch.keys, self.codecs[:1])
+
+    def find(self, keys: Sequence[StoreKeys]) -> Pairs:
+        partners = Partners([self._operator.store], keys, self.timestamps, [MAX_TIME])
+        ((_, stored),) = self.stored_by_side()
+        return self._with_themselves(partners.find(stored, np.zeros(len(stored), np.int64), self._reach()))
+
+    def stored_by_side(self) -> list[tuple[int, Bools]]:
+        """Once each, where both of it have looked."""
+        return [(RIGHT, self.stored & (self.records.nodes == RIGHT))]
 
     def partners_of(self, pairs: Pairs) -> list[Any]:
         found = super().partners_of(pairs)
@@ -615,10 +578,8 @@ class _SelfJoinStep(PairStep):
         order = np.lexsort((times, rows))
         return replace(pairs, rows=rows[order], partners=partners[order], times=times[order])
 
-    def _drop(self, without_key: Int64s) -> None:
-        """Drop the records that give nothing, in order: as each of both, in compat mode once."""
-        dropped: Bools = ~self.is_open
-        dropped[without_key] = False
+    def drop(self, dropped: Bools) -> None:
+        """Each record as both of it, in compat mode once."""
         if not self._is_strict:
             dropped[1::2] = False
         for rows, reason in self.drops(dropped, np.zeros(len(dropped), np.int64)):

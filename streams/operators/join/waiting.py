@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import BinaryColumn
 from state.headers import decode_headers
 from state.numba_kernels import kernel
 from state.sorting import inverse, sorted_rows
@@ -21,7 +20,7 @@ from streams.model.windows import JoinWindows
 from streams.operators.columnar import ColumnarBatch, HeldRows, Int64s, KeyColumn, values_at
 from streams.operators.join.joined_objects import JoinedObjects
 from streams.operators.join.joins import StreamJoin
-from streams.operators.join.pairs import Bools, JoinRecords, Pairs, Refused
+from streams.operators.join.pairs import Bools, Pairs, Refused, StoredStep
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.time_ordered_buffer import NEVER, TimeOrderedBuffer
 from streams.serdes.internal import NUMBER_BYTES, TIME_SIDE_BYTES
@@ -314,26 +313,18 @@ class JoinStep:
     """What is known of a step before its waiting records.
 
     Attributes:
-        codecs: The codecs of the stores by side.
-        records: The step's records; the index of their node is the side.
-        time: int64[n], stream time at each record.
+        stored: The step's records and their stores, by side.
         may_be_alone: Which records wait if they are in no pair, and their side is outer.
         triggers: Which records may start a scan in compat mode, if they are in order.
-        cells: The bytes of the open records' values in their stores.
         objects: Makes results of the bytes of values; None if joiners are called.
-        alone: See `StoredStep`.
     """
 
     join: StreamJoin
-    codecs: Sequence[Codec]
-    records: JoinRecords
-    time: Int64s
+    stored: StoredStep
     may_be_alone: Bools
     triggers: Bools
     pairs: Pairs
-    cells: BinaryColumn
     objects: JoinedObjects | None
-    alone: bool
 
 
 class WaitingStep(ABC):
@@ -344,7 +335,8 @@ class WaitingStep(ABC):
     """
 
     def __init__(self, step: JoinStep, buffer: OuterJoinBuffer) -> None:
-        self.records, self.time, self.count = step.records, step.time, len(step.records)
+        self._stored, self.records, self.time = step.stored, step.stored.records, step.stored.time
+        self.count = len(self.records)
         self.rows = buffer.rows
         self.waits, self._delays = np.array(buffer.waits, np.int64), np.array(buffer.delays, np.int64)
         self._step, self._join = step, step.join
@@ -353,14 +345,14 @@ class WaitingStep(ABC):
         """By side, the records that are known not to have met a partner."""
         self.outer = np.array([self._join.is_outer(side) for side in range(2)])
         # Then the bytes of values are known already.
-        self._alike = step.codecs[0].writes_as(step.codecs[1])
+        self._alike = self._stored.codecs[0].writes_as(self._stored.codecs[1])
         self._keys = pa.array(self.records.batch.keys.encoded(self._join.key_serde, self.rows.name), pa.binary())
         alone = step.may_be_alone & self.outer[self.records.nodes]
         alone[step.pairs.rows] = False
         waits = self._wait()
         self.at_once = np.flatnonzero(alone & ~waits)
         # A value that is written as null neither waits nor is stored.
-        self.added = np.flatnonzero(alone & waits & step.cells.is_valid().to_numpy(zero_copy_only=False))
+        self.added = np.flatnonzero(alone & waits & self._stored.column.is_valid().to_numpy(zero_copy_only=False))
         self.new = self._new_rows()
         self.new_met = _first_of_each(step.pairs.partners, step.pairs.rows, self.count)[self.added]
         self.met, self.met_at = self._met_rows()
@@ -387,7 +379,7 @@ class WaitingStep(ABC):
         rows, at = rows.take(order), at[order]
         timestamps = rows.times - self._delays[rows.sides]
         self.alone = np.bincount(np.append(rows.sides, self.records.nodes[self.at_once]), minlength=2)
-        due = WaitingRecords.of(rows, timestamps, self.rows, self._step.codecs[0] if self._alike else None)
+        due = WaitingRecords.of(rows, timestamps, self.rows, self._stored.codecs[0] if self._alike else None)
         batch = self.records.batch
         headers, held = self._named(due, at)
         results = ColumnarBatch(due.keys, (), timestamps, batch.order[at], headers, batch.place, held or {})
@@ -397,7 +389,7 @@ class WaitingStep(ABC):
                     self._step.objects.of_one_side(due.cells, rows.sides == LEFT, certain=False)
                 ), at
             except RecordError:
-                if not self._step.alone:
+                if not self._stored.alone:
                     raise
         return self._called(results, due, rows.sides, at)
 
@@ -411,7 +403,7 @@ class WaitingStep(ABC):
                 values.append(joined(side, key, value, None))
                 kept.append(row)
             except Exception as error:
-                if not self._step.alone:
+                if not self._stored.alone:
                     raise
                 own = replace(results, values=waited, headers=due.headers, held=due.held)
                 self.refused.append(Refused(own, row, int(at[row]), error))
@@ -441,7 +433,7 @@ class WaitingStep(ABC):
         keys = waiting_keys(times, sides, self._keys.take(pa.array(batch.keys.codes[rows])), numbers)
         if self._alike:
             headers = None if batch.headers is None else [batch.headers[row] for row in rows.tolist()]
-            values = waiting_records(sides, headers, self._step.cells.take(pa.array(rows)))
+            values = waiting_records(sides, headers, self._stored.column.take(pa.array(rows)))
         else:
             records = zip(sides.tolist(), rows.tolist(), values_at(batch.values, rows), strict=True)
             waiting = [WaitingRecord(side, value, batch.headers_of(row)) for side, row, value in records]

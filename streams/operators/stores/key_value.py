@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.columns import BinaryColumn, binary_column
-from state.stores.byte_stores import NOT_PUT, VALID_TO_UNDEFINED, VersionedRecord
+from state.stores.byte_stores import NOT_PUT, VALID_TO_UNDEFINED, KeyValueBytesStore, VersionedBytesStore
 from streams.model.ownership import snapshot
 from streams.model.record import Headers, HeldRecord, ValueAndTimestamp, Window, Windowed
-from streams.operators.stores.codec import Codec, KeyValueBytes, value_of
+from streams.operators.stores.codec import Codec, value_of
 from streams.operators.stores.found_rows import TableLookup
 from streams.serdes.order import KeySpan
 
@@ -126,7 +126,7 @@ def row_as_result(codec: Codec, key: Any, data: bytes | None, timestamp: int, he
 class TypedKeyValueStore:
     """A plain store: key -> value."""
 
-    def __init__(self, rows: KeyValueBytes, codec: Codec) -> None:
+    def __init__(self, rows: KeyValueBytesStore, codec: Codec) -> None:
         self.rows = rows
         self.codec = codec
 
@@ -170,7 +170,7 @@ class TypedKeyValueStore:
 class TypedTimestampedKeyValueStore:
     """A table: key -> value and timestamp."""
 
-    def __init__(self, rows: KeyValueBytes, codec: Codec) -> None:
+    def __init__(self, rows: KeyValueBytesStore, codec: Codec) -> None:
         self._rows = rows
         self.codec = codec
         self._cache: dict[bytes, CachedRow] | None = None
@@ -303,23 +303,13 @@ class TypedTimestampedKeyValueStore:
 __all__ = ["NOT_PUT", "VALID_TO_UNDEFINED", "TypedVersionedStore"]
 
 
-class VersionedBytes(Protocol):
-    """`state.stores`' versioned store; values are bare."""
-
-    def put(self, key: bytes, value: bytes | None, timestamp: int, forgets: bool = False) -> int:
-        """Write a version; see `VersionedBytesStore.put`."""
-
-    def get(self, key: bytes, as_of: int | None = None) -> VersionedRecord | None:
-        """The newest version, or the one valid at a time."""
-
-
 class TypedVersionedStore:
     """A table with history: key and time -> value and the time from which it is valid.
 
     There is no cache: two updates of a key in one step are two versions.
     """
 
-    def __init__(self, rows: VersionedBytes, codec: Codec) -> None:
+    def __init__(self, rows: VersionedBytesStore, codec: Codec) -> None:
         self._rows = rows
         self.codec = codec
         self.forgets = False

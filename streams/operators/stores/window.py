@@ -7,18 +7,18 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from state.stores.byte_stores import SessionRows, WindowRows
+from state.stores.byte_stores import SessionBytesStore, SessionRows, WindowBytesStore, WindowRows
 from streams.model.ownership import snapshot
 from streams.model.record import Headers, ValueAndTimestamp, Window, Windowed
 from streams.operators.columnar import Int64s
-from streams.operators.stores.codec import Codec, SessionBytes, WindowBytes
+from streams.operators.stores.codec import Codec
 from streams.operators.stores.key_value import CachedRow, PrivateRow
 
 
 class TypedWindowStore:
     """Key and time -> values; join stores hold every value of a key and time, in order of arrival."""
 
-    def __init__(self, rows: WindowBytes, codec: Codec) -> None:
+    def __init__(self, rows: WindowBytesStore, codec: Codec) -> None:
         self._rows = rows
         self.codec = codec
 
@@ -82,7 +82,7 @@ HeldUpdates: TypeAlias = dict[tuple[bytes, Window], HeldUpdate]
 class TypedTimestampedWindowStore:
     """A windowed table: key and window start -> value and timestamp."""
 
-    def __init__(self, rows: WindowBytes, codec: Codec) -> None:
+    def __init__(self, rows: WindowBytesStore, codec: Codec) -> None:
         self._rows = rows
         self.codec = codec
         self._cache: dict[tuple[bytes, int], CachedRow] | None = None
@@ -211,7 +211,7 @@ class TypedTimestampedWindowStore:
 class TypedSessionStore:
     """Sessions by key."""
 
-    def __init__(self, rows: SessionBytes, codec: Codec) -> None:
+    def __init__(self, rows: SessionBytesStore, codec: Codec) -> None:
         self._rows = rows
         self.codec = codec
         self.updates: HeldUpdates = {}
