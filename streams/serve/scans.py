@@ -154,12 +154,22 @@ class Asked:
         if not page or (next(rest, None) is None and not cut):
             return [row for _, row in page], None
         last = page[-1][0]
-        same = sum(order == last for order, _ in page) + (self.skip if last == self.after else 0)
+        return [row for _, row in page], self.behind(last, sum(order == last for order, _ in page), commits)
+
+    def behind(self, last: Order, same: int, commits: Mapping[int, Commit]) -> str:
+        """The cursor behind a page.
+
+        Args:
+            last: The place in the order of its last row.
+            same: How many rows of the page are at that place.
+            commits: Task -> the commit of its rows.
+        """
+        same += self.skip if last == self.after else 0
         scan = {name: _text(value) for name, value in asdict(self.scan).items()}
         data = orjson.dumps(
             [self.store, scan, order_text(last), same, [[task, *commit] for task, commit in commits.items()]]
         )
-        return [row for _, row in page], base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+        return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def order_text(order: Order) -> list[Any]:
