@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import repeat
 from operator import add
 from typing import Any, NamedTuple
 
@@ -231,6 +232,21 @@ class StoreReader:
         if self._view is not None and value is not None:
             value = self._view(value)
         return StoreRow(task, key, value, row.window_start, self._end(row), row.timestamp)
+
+    def all_decoded(self, rows: StoredRows, tasks: Sequence[int]) -> list[StoreRow]:
+        """As `decoded`, of many rows, with the task of each.
+
+        Raises:
+            SerdeError: A row cannot be read.
+        """
+        read_value = partial(self._node.value_serde.deserialize, self._topic)
+        keys, values = map(self.read_key, rows.keys.to_pylist()), map(read_value, rows.values.to_pylist())
+        if self._view is not None:
+            values = map(self._view, values)
+        windows = repeat((None, None)) if rows.windows is None else rows.windows
+        times = repeat(None) if rows.timestamps is None else rows.timestamps
+        found = zip(tasks, keys, values, windows, times, strict=False)
+        return [StoreRow(task, key, value, *window, time) for task, key, value, window, time in found]
 
     def shown(self, row: DumpRow, task: int) -> StoreRow:
         """As `decoded`, with key and value as JSON data."""

@@ -854,7 +854,7 @@ def wants_arrow(request: Request) -> bool:
 
 
 def _page_here(store: ReadStore, asked: Asked, as_arrow: bool) -> Response:
-    stored, answer = store.stored_page(asked)
+    stored, _, answer = store.page(asked)
     if as_arrow:
         return _arrow(store, stored, answer, answer.cursor)
     return _rows(store.reader.texts(stored), answer, cursor=answer.cursor)

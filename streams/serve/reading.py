@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import chain, repeat, takewhile
+from itertools import chain, takewhile
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -37,8 +37,9 @@ from streams.serve.scans import Asked, Order, Scan
 
 _AT_A_TIME = 200
 """Keys of a batch that are looked up at a time: the bytes of their values are counted before there are many."""
+_MOST_AT_A_TIME = 3200
 _SMALL_BYTES = 1024 * 1024
-"""If the last ones had no more, twice as many are looked up next."""
+"""As long as they have no more, twice as many are looked up next."""
 HELD_S = 60.0
 """How long the rows of a commit are kept for the next page of a cursor."""
 
@@ -150,6 +151,7 @@ class ReadStore:
         self._copy_of = copy_of
         self._placement = placement
         self._timestamped = kind.timestamped
+        self._at_a_time = _AT_A_TIME
 
     @property
     def value_schema(self) -> dict[str, Any]:
@@ -250,10 +252,8 @@ class ReadStore:
             StoreNotReadyError: The copy of a key's task cannot be read here.
         """
         values, tasks, points = self.get_each(keys)
-        found = zip(keys, values, tasks, strict=True)
-        decoded = self.reader.decoded
-        rows = [decoded(self._row(key, value), task) for key, value, task in found if value is not None]
-        return Answer(tuple(rows), points)
+        there = [task for task, value in zip(tasks, values, strict=True) if value is not None]
+        return Answer(tuple(self.reader.all_decoded(self.stored(keys, values), there)), points)
 
     def get_each(
         self,
@@ -281,14 +281,12 @@ class ReadStore:
             copy = self.copy(task)
             with copy.reading((versions or {}).get(task)) as view:
                 points.append(self.point(task, copy, view))
-                begin, at_a_time = 0, _AT_A_TIME
-                while some := places[begin : begin + at_a_time]:
+                begin = 0
+                while some := places[begin : begin + self._at_a_time]:
                     begin += len(some)
                     values = _of(view, self.name).multi_get([keys[place] for place in some])
                     size = sum(map(len, filter(None, values)))
-                    if size < _SMALL_BYTES:
-                        # RocksDB finds many keys at once faster.
-                        at_a_time *= 2
+                    self._note_size(size, len(some))
                     if left is not None:
                         left -= size
                         if left < 0:
@@ -300,6 +298,13 @@ class ReadStore:
                         if value is not None:
                             found[place], of[place] = value, task
         return found, of, tuple(points)
+
+    def _note_size(self, size: int, keys: int) -> None:
+        """RocksDB finds many keys at once faster, but their values are counted before there are too many bytes of them."""
+        if size > _SMALL_BYTES:
+            self._at_a_time = _AT_A_TIME
+        elif keys == self._at_a_time:
+            self._at_a_time = min(2 * keys, _MOST_AT_A_TIME)
 
     def value(self, key: bytes, value: bytes) -> Any:
         """The value of a stored one, decoded."""
@@ -322,47 +327,38 @@ class ReadStore:
             for key, value in zip(keys, values, strict=True)
         ]
 
-    def scan(self, scan: Scan, cursor: str | None = None, decode: Decode | None = None) -> Answer:
-        """A page of rows.
+    def scan(self, scan: Scan, cursor: str | None = None) -> Answer:
+        """A page of rows, decoded.
 
         Args:
             scan: Which rows; of no account with a cursor, which has them, except for its limit.
             cursor: Where the last page has ended.
-            decode: As in `get`.
 
         Raises:
             QueryError: The store has no such order, or the cursor is of another store.
             StoreNotReadyError: A copy cannot be read here.
             CursorExpiredError: The commits of the last page are not kept any more.
         """
-        return self.page(self.asked(scan, cursor), decode)
+        stored, tasks, answer = self.page(self.asked(scan, cursor))
+        return replace(answer, rows=tuple(self.reader.all_decoded(stored, tasks)))
 
-    def page(self, asked: Asked, decode: Decode | None = None, tasks: Iterable[int] | None = None) -> Answer:
-        """A page of the rows that are asked for, of all tasks or of some.
+    def page(self, asked: Asked) -> tuple[StoredRows, Sequence[int], Answer]:
+        """A page of the rows that are asked for, and the task of each; the answer is without them.
 
         Raises:
             StoreNotReadyError: A copy cannot be read here.
             CursorExpiredError: The commits that are asked for are not kept any more.
         """
-        make = decode or self.reader.decoded
-        tasks = self.tasks_of(asked.scan) if tasks is None else tasks
+        tasks = self.tasks_of(asked.scan)
         if self._in_columns(asked):
-            stored, of, answer = self._columns(asked, tasks)
-            times = repeat(None) if stored.timestamps is None else stored.timestamps
-            rows = zip(stored.keys.to_pylist(), stored.values.to_pylist(), times, of, strict=False)
-            made = [make(DumpRow(key, None, None, time, value), task) for key, value, time, task in rows]
-            return replace(answer, rows=tuple(made))
+            return self._columns(asked, tasks)
         part = self.part(asked, tasks)
         page, following = asked.page([part.rows], _commits(part.points), [0] if part.cut else ())
-        return Answer(tuple(make(row, task) for row, task in page), part.points, following)
-
-    def stored_page(self, asked: Asked) -> tuple[StoredRows, Answer]:
-        """As `page`, with the rows as columns, and not in the answer."""
-        if self._in_columns(asked):
-            stored, _, answer = self._columns(asked, self.tasks_of(asked.scan))
-            return stored, answer
-        answer = self.page(asked, lambda row, _: row)
-        return self.reader.stored(answer.rows), replace(answer, rows=())
+        return (
+            self.reader.stored([row for row, _ in page]),
+            [task for _, task in page],
+            Answer((), part.points, following),
+        )
 
     def _in_columns(self, asked: Asked) -> bool:
         """Whether to read columns: of many rows, forward, in the order of the bytes."""
@@ -371,7 +367,7 @@ class ReadStore:
         return in_order and asked.reach > FEW_CELLS
 
     def _columns(self, asked: Asked, tasks: Iterable[int]) -> tuple[StoredRows, list[int], Answer]:
-        """A page as columns, with the task of each row."""
+        """As `page`."""
         with ExitStack() as reading:
             views = self._views(asked, tasks, reading)
             points = tuple(self.point(task, copy, view) for task, (copy, view) in views.items())
