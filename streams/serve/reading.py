@@ -342,14 +342,18 @@ class ReadStore:
         stored, tasks, answer = self.page(self.asked(scan, cursor))
         return replace(answer, rows=tuple(self.reader.all_decoded(stored, tasks)))
 
-    def page(self, asked: Asked) -> tuple[StoredRows, Sequence[int], Answer]:
+    def page(self, asked: Asked, tasks: Sequence[int] | None = None) -> tuple[StoredRows, Sequence[int], Answer]:
         """A page of the rows that are asked for, and the task of each; the answer is without them.
+
+        Args:
+            asked: What is asked for.
+            tasks: Of these tasks; default: of all.
 
         Raises:
             StoreNotReadyError: A copy cannot be read here.
             CursorExpiredError: The commits that are asked for are not kept any more.
         """
-        tasks = self.tasks_of(asked.scan)
+        tasks = self.tasks_of(asked.scan) if tasks is None else tasks
         if self._in_columns(asked):
             return self._columns(asked, tasks)
         part = self.part(asked, tasks)
