@@ -290,7 +290,7 @@ class StoreReader:
 
     def stored(self, rows: Sequence[DumpRow]) -> StoredRows:
         """Rows as columns; a versioned store's deletions have no place there."""
-        keys, values = ([row[place] for row in rows] for place in (0, -1))
+        keys, values = [row.key for row in rows], [row.value for row in rows]
         timed = self._node.spec.kind.timestamped
         windows = [(row.window_start, self._end(row)) for row in rows if row.window_start is not None]
         timestamps = [row.timestamp or 0 for row in rows] if timed else None

@@ -348,14 +348,11 @@ class Api:
 
         is_here = part is not None or self._is_here(store, by_task)
         as_arrow = part is None and wants_arrow(request)
+        as_stored = as_arrow and is_here
 
         def read(tasks: Mapping[int, Sequence[int]]) -> tuple[list[bytes | None], tuple[Point, ...]]:
             values, _, points = store.get_each(found, versions, self._limits.batch_bytes, tasks)
-            return store.texts(found, values), points
-
-        def read_arrow() -> Response:
-            values, _, points = store.get_each(found, versions, self._limits.batch_bytes, by_task)
-            return _arrow(store, store.stored(found, values), Answer((), points))
+            return values if as_stored else store.texts(found, values), points
 
         async def here(tasks: Mapping[int, Sequence[int]]) -> tuple[list[bytes | None], tuple[Point, ...]]:
             """The row of each key that these tasks may have."""
@@ -376,10 +373,6 @@ class Api:
                 points = tuple(map(parse_point, answer["tasks"]))
             return list(zip(places, each, strict=True)), points
 
-        if is_here and as_arrow:
-            if not versions:
-                await self._ready(store, by_task, given)
-            return await self._read(read_arrow)
         if is_here:
             rows, points = await here(by_task)
         elif (elsewhere := self._redirected(store, by_task, request, given)) is not None:
@@ -393,7 +386,8 @@ class Api:
                     rows[place] = row if row is not None else rows[place]
         summary = Answer((), points)
         if as_arrow:
-            return await run_in_threadpool(_arrow, store, [row for row in rows if row is not None], summary)
+            stored = store.stored(found, rows) if as_stored else [row for row in rows if row is not None]
+            return await run_in_threadpool(_arrow, store, stored, summary)
         there = [row or b"null" for row in rows] if part is not None else [row for row in rows if row is not None]
         return _rows(there, summary)
 

@@ -30,10 +30,9 @@ from streams.errors import ConfigError, CursorExpiredError, KeyOrderError, Query
 from streams.serdes.base import Serde
 from streams.serdes.json_shown import schema_of
 from streams.serdes.order import KeyOrder, check_bound, key_order
-from streams.serve.columns import first_rows
 from streams.serve.copies import Copy, View
 from streams.serve.position import Commit, Position, common
-from streams.serve.scans import Asked, Order, Scan
+from streams.serve.scans import Asked, Order, Scan, first_rows
 
 _AT_A_TIME = 200
 """Keys of a batch that are looked up at a time: the bytes of their values are counted before there are many."""
@@ -313,8 +312,8 @@ class ReadStore:
     def stored(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> StoredRows:
         """The rows that there are, by the keys and the stored values (`get_each`)."""
         there = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
-        columns = [pa.array([row[place] for row in there], pa.binary()) for place in range(2)]
-        return StoredRows.of_local(*columns, self._timestamped)
+        keys_of, values_of = (pa.array([row[place] for row in there], pa.binary()) for place in range(2))
+        return StoredRows.of_local(keys_of, values_of, self._timestamped)
 
     def texts(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> list[bytes | None]:
         """The rows as JSON (`StoreReader.text`), by the keys and the stored values; None where there is none."""

@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
@@ -249,9 +249,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=20, deadline=None, phases=[Phase.explicit, Phase.generate], database=None, report_multiple_bugs=False
-)
+@settings(max_examples=12, deadline=None)
 @given(STEPS)
 def test_clients_have_the_rows_of_the_model(steps: list[tuple[str, str, int]]) -> None:
     with a_world() as world:

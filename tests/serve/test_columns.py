@@ -18,8 +18,7 @@ from streams import BytesSerde, Int64Serde, JsonSerde, Serde, StringSerde
 from streams.application.store_rows import StoredRows
 from streams.errors import SerdeError
 from streams.serdes.json_shown import text_of, texts_of
-from streams.serve.columns import first_rows
-from streams.serve.scans import Asked, Scan
+from streams.serve.scans import Asked, Scan, first_rows
 from streams.testing import TopologyTestDriver
 from tests.serve.test_reading import NAMES, build, click
 
@@ -74,8 +73,8 @@ def test_pages_of_columns_are_pages_of_rows(parts, data):
 
 def test_pages_go_on_where_a_read_of_one_task_ends(monkeypatch):
     """Each task gives some rows at a time, and values may be so large that it gives one."""
-    monkeypatch.setattr("streams.serve.columns._FEWEST", 2)
-    monkeypatch.setattr("streams.serve.columns._CHUNK_BYTES", 50)
+    monkeypatch.setattr("streams.serve.scans._FEWEST", 2)
+    monkeypatch.setattr("streams.serve.scans._CHUNK_BYTES", 50)
     rows = {b"%04d" % number: bytes(number % 7 * 20) for number in range(500)}
     stores = {
         task: store_of({key: rows[key] for key in rows if (int(key) % 40 < 5) == bool(task)}) for task in range(2)
