@@ -42,7 +42,7 @@ from state.stores.segments import (
 )
 from state.stores.spec import StoreSpec
 from state.tables.buffer import WriteBuffer, are_few
-from state.tables.table import RangeRows, Row
+from state.tables.table import Columns, RangeRows, Row, columns_of
 
 
 class WindowRows(NamedTuple):
@@ -154,6 +154,21 @@ class KeyValueBytesStore:
 
     def all(self, reverse: bool = False) -> Iterator[Row]:
         return self._rows(self._prefix, self._end, reverse)
+
+    def first_columns(self, start: bytes, end: bytes | None, rows: int, size: int) -> Columns:
+        """The first rows with start <= key < end (None = open), as columns.
+
+        Args:
+            start: The smallest key.
+            end: The first key that is not wanted.
+            rows: The most rows.
+            size: The most bytes of all keys, and of all values; a first row that is larger comes alone.
+        """
+        start, end = self._prefix + start, self._end if end is None else self._prefix + end
+        if start >= end:
+            return columns_of([])
+        keys, values = self._buffer.first_columns(start, end, rows, size)
+        return sliced(keys, self._skip), values
 
     def delete_range(self, lower: bytes | None, upper: bytes | None, timestamp: int) -> int:
         """Deletes the rows of a range, each with a tombstone in the changelog, and returns their number."""

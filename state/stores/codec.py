@@ -17,6 +17,7 @@ _SEGMENT = struct.Struct(">Hq")
 
 WINDOW_SUFFIX = _WINDOW.size
 SESSION_SUFFIX = _SESSION.size
+TIMESTAMP_BYTES = _LONG.size
 MAX_TIME = 2**63 - 1
 MAX_SEQUENCE = 2**31 - 1
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,7 +38,16 @@ from state.columns import (
 from state.errors import StateError
 from state.tables.open_tables import DiskTable, open_table
 from state.tables.rocks_common import DEFAULT_SETTINGS, SCRATCH, RocksSettings
-from state.tables.table import OrderedTable, RangeRows, Row, RowChange, get_in_order, scan_in_order
+from state.tables.table import (
+    Columns,
+    OrderedTable,
+    RangeRows,
+    Row,
+    RowChange,
+    columns_of,
+    get_in_order,
+    scan_in_order,
+)
 
 _END: RowChange = (b"", None)
 
@@ -472,6 +482,12 @@ class WriteBuffer:
         return (
             scan_in_order(self._scan_sorted, lowers, uppers) if self.dirty else self._table.scan_ranges(lowers, uppers)
         )
+
+    def first_columns(self, lower: bytes, upper: bytes, rows: int, size: int) -> Columns:
+        """The first rows of a range as this step sees them; see `OrderedTable.scan_part`."""
+        if self.dirty:
+            return columns_of(list(islice(self.scan(lower, upper), rows)))
+        return self._table.scan_part(lower, upper, rows, size)
 
     def _scan_few(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
         bounds = enumerate(zip(lowers.to_pylist(), uppers.to_pylist(), strict=True))

@@ -19,14 +19,11 @@ from state.errors import StateCorruptedError, StateError
 from state.tables.files import link_or_copy, make_private
 from state.tables.native_library import native_available
 from state.tables.rocks_common import DEFAULT_SETTINGS, RocksSettings, accepted, listening_socket
-from state.tables.table import CheckpointedTable, Columns, OrderedTable
+from state.tables.table import CheckpointedTable, OrderedTable
 
 
 class DiskTable(OrderedTable, CheckpointedTable, Protocol):
     """A table in a folder."""
-
-    def scan_part(self, lower: bytes, upper: bytes, rows: int, size: int) -> Columns:
-        """The first rows of a range: some of them, no more than `rows`, with keys or values of about `size` bytes at most."""
 
     def write_unsafe(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
         """A write of columns that a crash may lose, for scratch tables."""

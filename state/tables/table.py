@@ -91,6 +91,9 @@ class OrderedTable(Protocol):
     def scan_ranges(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
         """Rows of the ranges lower <= key < upper, as of now. Ranges sorted by their lower ends are the fastest."""
 
+    def scan_part(self, lower: bytes, upper: bytes, rows: int, size: int) -> Columns:
+        """The first rows of a range: some of them, no more than `rows`, with keys or values of about `size` bytes at most."""
+
     def snapshot(self) -> OrderedTable:
         """The rows as of now, for reading only, whatever is written afterwards; close it when it is not needed any more."""
 

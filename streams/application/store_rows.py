@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import repeat
 from operator import add
 from typing import Any, NamedTuple
 
 import orjson
+import pyarrow as pa
 
 from state.changelog import changelog_topic
+from state.columns import binary_column, numbers_at, sliced
+from state.stores.codec import TIMESTAMP_BYTES
 from state.stores.dump import DumpRow, dump
 from state.stores.task_store import TaskStore
 from streams.errors import ConfigError, SerdeError
@@ -24,6 +28,7 @@ from streams.serdes.json_shown import (
     shown_json,
     taken,
     text_of,
+    texts_of,
     written,
     written_of_text,
 )
@@ -64,6 +69,29 @@ class StoreRow(NamedTuple):
     timestamp: int | None
 
 
+class StoredRows(NamedTuple):
+    """Rows as they are stored, as columns of equal length.
+
+    Attributes:
+        keys: Their bytes; none null.
+        values: The bare ones; none null.
+        timestamps: The values', ms; None in a store without timestamps.
+        windows: Start and end of each, as in `StoreRow`; None in a store without windows, and where there are no rows.
+    """
+
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    timestamps: Sequence[int] | None
+    windows: Sequence[tuple[int, int | None]] | None = None
+
+    @classmethod
+    def of_local(cls, keys: pa.BinaryArray, values: pa.BinaryArray, timestamped: bool) -> StoredRows:
+        """Rows of a store with a row per key, by its local values."""
+        if not timestamped:
+            return cls(keys, values, None)
+        return cls(keys, sliced(values, TIMESTAMP_BYTES), numbers_at(values, 0).tolist())
+
+
 class StoreReader:
     """A reader of the rows of one store.
 
@@ -78,6 +106,8 @@ class StoreReader:
         show_value: The same of a value.
         key_text: Makes JSON text of the bytes of a key.
         value_text: The same of a value.
+        key_texts: As `key_text`, of a column with many.
+        value_texts: The same of values.
     """
 
     def __init__(
@@ -102,6 +132,8 @@ class StoreReader:
         self.show_value = reader_of(node.value_serde, self._topic, view)
         self.key_text = text_of(node.key_serde, self._topic)
         self.value_text = text_of(node.value_serde, self._topic, view)
+        self.key_texts = texts_of(node.key_serde, self._topic)
+        self.value_texts = texts_of(node.value_serde, self._topic, view)
 
     @property
     def key_serde(self) -> Serde:
@@ -201,6 +233,21 @@ class StoreReader:
             value = self._view(value)
         return StoreRow(task, key, value, row.window_start, self._end(row), row.timestamp)
 
+    def all_decoded(self, rows: StoredRows, tasks: Sequence[int]) -> list[StoreRow]:
+        """As `decoded`, of many rows, with the task of each.
+
+        Raises:
+            SerdeError: A row cannot be read.
+        """
+        read_value = partial(self._node.value_serde.deserialize, self._topic)
+        keys, values = map(self.read_key, rows.keys.to_pylist()), map(read_value, rows.values.to_pylist())
+        if self._view is not None:
+            values = map(self._view, values)
+        windows = repeat((None, None)) if rows.windows is None else rows.windows
+        times = repeat(None) if rows.timestamps is None else rows.timestamps
+        found = zip(tasks, keys, values, windows, times, strict=False)
+        return [StoreRow(task, key, value, *window, time) for task, key, value, window, time in found]
+
     def shown(self, row: DumpRow, task: int) -> StoreRow:
         """As `decoded`, with key and value as JSON data."""
         key, value = self.show_key(row.key), self.show_value(row.value)
@@ -223,14 +270,31 @@ class StoreReader:
             return b'{"key":%b,"value":%b}' % (self.key_text(key), self.value_text(value))
         return b'{"key":%b,"value":%b,"timestamp":%d}' % (self.key_text(key), self.value_text(value), timestamp)
 
+    def texts(self, rows: StoredRows) -> list[bytes]:
+        """As `text`, of many rows."""
+        keys, values = self.key_texts(rows.keys), self.value_texts(rows.values)
+        if rows.timestamps is None:
+            found = [b'{"key":%b,"value":%b}' % row for row in zip(keys, values, strict=True)]
+        else:
+            timed = zip(keys, values, rows.timestamps, strict=True)
+            found = [b'{"key":%b,"value":%b,"timestamp":%d}' % row for row in timed]
+        if rows.windows is None:
+            return found
+        windows = [orjson.dumps({"start": start, "end": end}) for start, end in rows.windows]
+        return [b'%b,"window":%b}' % (row[:-1], window) for row, window in zip(found, windows, strict=True)]
+
     @property
     def topic(self) -> str:
         """What serdes get as topic."""
         return self._topic
 
-    def ended(self, row: DumpRow) -> DumpRow:
-        """A row with the end of its window."""
-        return row._replace(window_end=self._end(row))
+    def stored(self, rows: Sequence[DumpRow]) -> StoredRows:
+        """Rows as columns; a versioned store's deletions have no place there."""
+        keys, values = [row.key for row in rows], [row.value for row in rows]
+        timed = self._node.spec.kind.timestamped
+        windows = [(row.window_start, self._end(row)) for row in rows if row.window_start is not None]
+        timestamps = [row.timestamp or 0 for row in rows] if timed else None
+        return StoredRows(binary_column(keys), binary_column(values), timestamps, windows or None)
 
     def _end(self, row: DumpRow) -> int | None:
         if row.window_end is None and row.window_start is not None and self._end_of is not None:

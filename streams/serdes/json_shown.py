@@ -19,6 +19,7 @@ from math import isfinite, isnan
 from typing import Any
 
 import orjson
+import pyarrow as pa
 
 from streams.errors import SerdeError
 from streams.model.record import Window, Windowed
@@ -26,6 +27,7 @@ from streams.serdes import base
 from streams.serdes.base import Serde, a_value
 from streams.serdes.by_type import DefaultKeySerde, DerivedSerde
 from streams.serdes.json import JsonIdSerde, JsonSerde, JsonWithKeys
+from streams.serdes.json_scan import normal_json
 from streams.serdes.json_text import dumps, loads
 from streams.serdes.keys import JsonKeySerde
 from streams.serdes.primitives import (
@@ -199,6 +201,28 @@ def text_of(serde: Serde, topic: str, view: Callable[[Any], Any] | None = None) 
     if view is None and type(taken(serde)) in _JSON:
         return checked
     return quoted if view is None and type(taken(serde)) in _TEXT else text
+
+
+def texts_of(
+    serde: Serde, topic: str, view: Callable[[Any], Any] | None = None
+) -> Callable[[pa.BinaryArray], list[bytes]]:
+    """As `text_of`, of a column with many cells, none null: compiled code says of most JSON that it can stay as it is."""
+    text, kind = text_of(serde, topic, view), None if view is not None else type(taken(serde))
+
+    def checked(column: pa.BinaryArray) -> list[bytes]:
+        cells = zip(column.to_pylist(), normal_json(column).tolist(), strict=True)
+        return [cell if is_normal else text(cell) for cell, is_normal in cells]
+
+    def quoted(column: pa.BinaryArray) -> list[bytes]:
+        cells = column.to_pylist()
+        try:
+            return [orjson.dumps(cell.decode()) for cell in cells]
+        except ValueError:
+            return list(map(text, cells))
+
+    if kind in _JSON:
+        return checked
+    return quoted if kind in _TEXT else lambda column: list(map(text, column.to_pylist()))
 
 
 def quick(made: Callable[[Any], Any], slowly: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -27,7 +27,7 @@ from starlette.routing import Router as Routes
 from state.errors import KafkaClientError, StreamsError
 from state.restore.restorer import ChangelogSource
 from state.secrets import mask
-from state.stores.dump import DumpRow
+from streams.application.store_rows import StoredRows
 from streams.errors import (
     ConfigError,
     CursorExpiredError,
@@ -348,15 +348,18 @@ class Api:
 
         is_here = part is not None or self._is_here(store, by_task)
         as_arrow = part is None and wants_arrow(request)
-        make: Any = store.stored if as_arrow and is_here else store.texts
+        as_stored = as_arrow and is_here
 
-        async def here(tasks: Mapping[int, Sequence[int]]) -> tuple[list[Any], tuple[Point, ...]]:
+        def read(tasks: Mapping[int, Sequence[int]]) -> tuple[list[bytes | None], tuple[Point, ...]]:
+            values, _, points = store.get_each(found, versions, self._limits.batch_bytes, tasks)
+            return values if as_stored else store.texts(found, values), points
+
+        async def here(tasks: Mapping[int, Sequence[int]]) -> tuple[list[bytes | None], tuple[Point, ...]]:
             """The row of each key that these tasks may have."""
             if not versions:
                 await self._ready(store, tasks, given)
-            read = partial(store.get_each, found, make, versions, self._limits.batch_bytes, tasks)
             # A thread costs more than a few rows.
-            return read() if len(found) <= _FEW else await self._read(read)
+            return read(tasks) if len(found) <= _FEW else await self._read(partial(read, tasks))
 
         async def ask(node: Node | None, some: Collection[int]) -> _Rows[int]:
             places = sorted(place for task in some for place in by_task[task])
@@ -383,7 +386,8 @@ class Api:
                     rows[place] = row if row is not None else rows[place]
         summary = Answer((), points)
         if as_arrow:
-            return await run_in_threadpool(_arrow, store, [row for row in rows if row is not None], summary)
+            stored = store.stored(found, rows) if as_stored else [row for row in rows if row is not None]
+            return await run_in_threadpool(_arrow, store, stored, summary)
         there = [row or b"null" for row in rows] if part is not None else [row for row in rows if row is not None]
         return _rows(there, summary)
 
@@ -844,19 +848,17 @@ def wants_arrow(request: Request) -> bool:
 
 
 def _page_here(store: ReadStore, asked: Asked, as_arrow: bool) -> Response:
-    answer = store.page(asked, _as_stored if as_arrow else store.reader.text)
-    return _page_of(store, answer.rows, answer, answer.cursor, as_arrow)
+    stored, _, answer = store.page(asked)
+    if as_arrow:
+        return _arrow(store, stored, answer, answer.cursor)
+    return _rows(store.reader.texts(stored), answer, cursor=answer.cursor)
 
 
-def _page_of(store: ReadStore, rows: Sequence[Any], answer: Answer, cursor: str | None, as_arrow: bool) -> Response:
+def _page_of(store: ReadStore, rows: Sequence[bytes], answer: Answer, cursor: str | None, as_arrow: bool) -> Response:
     return _arrow(store, rows, answer, cursor) if as_arrow else _rows(rows, answer, cursor=cursor)
 
 
-def _as_stored(row: DumpRow, _: int) -> DumpRow:
-    return row
-
-
-def _arrow(store: ReadStore, rows: Sequence[Any], answer: Answer, cursor: str | None = None) -> Response:
+def _arrow(store: ReadStore, rows: StoredRows | Sequence[bytes], answer: Answer, cursor: str | None = None) -> Response:
     return _Answer(stream(store, rows, answer, cursor), answer, kind=ARROW.encode())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -149,6 +149,11 @@ class JoinedWrites(asyncio.Transport):
         else:
             self._flush()
             self._transport.write(data)
+
+    def writelines(self, parts: Iterable[Any]) -> None:
+        """Sends a whole answer at once: nothing follows for which it would have to wait."""
+        self._flush()
+        self._transport.write(b"".join(parts))
 
     def _flush(self) -> None:
         if self._later is not None:
@@ -300,10 +305,19 @@ class Connection(HttpToolsProtocol):
         if response is None:
             super()._start_asgi_task(cycle, app)
             return
-        # Neither of the two waits, as there is room to write.
-        with suppress(StopIteration):
-            asgi: Any = cycle
-            response(asgi.scope, asgi.receive, asgi.send).send(None)
+        head = _head(response, cycle.default_headers, cycle.keep_alive)
+        if head is None:
+            # Neither of the two waits, as there is room to write.
+            with suppress(StopIteration):
+                asgi: Any = cycle
+                response(asgi.scope, asgi.receive, asgi.send).send(None)
+            return
+        # What uvicorn does with the two messages of such an answer, in one step: they would cost as much as the read.
+        cycle.response_started = cycle.response_complete = True
+        self.transport.writelines([head, response.body])
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
 
     def look(self, now_s: float) -> None:
         """Closes the connection if it is overdue."""
@@ -347,6 +361,20 @@ class Connection(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         self.transport.close()
+
+
+def _head(response: Response, defaults: Sequence[tuple[bytes, bytes]], keep_alive: bool) -> bytes | None:
+    """The status and the headers of an answer as HTTP/1.1 has them; None: uvicorn is to look at them."""
+    headers = [*defaults, *response.raw_headers]
+    lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+    # A header with a line of its own would be another header, and what closes the connection is for uvicorn.
+    if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers) or b"connection" in lines:
+        return None
+    return b"%b%b%b" % (
+        STATUS_LINE[response.status_code],
+        lines,
+        b"\r\n" if keep_alive else b"connection: close\r\n\r\n",
+    )
 
 
 def connection_class(limits: ConnectionLimits | None = None, at_once: AtOnce = lambda scope: None) -> type[Connection]:

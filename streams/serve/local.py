@@ -60,8 +60,9 @@ class LocalStore(Generic[K, V]):
         """The values of many keys; keys without a row are left out."""
         wanted = {key: self._bytes(key) for key in keys}
         self._ready({task for data in wanted.values() for task in self._store.tasks_with(data)}, position)
-        rows, _ = self._store.get_each(list(wanted.values()), self._store.decoded)
-        return {key: row.value for key, row in zip(wanted, rows, strict=True) if row is not None}
+        values, _, _ = self._store.get_each(list(wanted.values()))
+        found = zip(wanted.items(), values, strict=True)
+        return {key: self._store.value(data, value) for (key, data), value in found if value is not None}
 
     def range(
         self,

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain, takewhile
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from state.columns import FEW_CELLS
 from state.kafka.key_hash import NO_KEY, partition_for_key
 from state.kafka.partitioner import partition_for_keys
 from state.kafka.placement import Placement
@@ -23,19 +25,20 @@ from state.stores.codec import MAX_TIME, split_timestamped
 from state.stores.dump import DumpRow
 from state.stores.spec import StoreKind
 from state.tables.table import Row
-from streams.application.store_rows import StoreReader, StoreRow
+from streams.application.store_rows import StoredRows, StoreReader
 from streams.errors import ConfigError, CursorExpiredError, KeyOrderError, QueryError, StoreNotReadyError
 from streams.serdes.base import Serde
 from streams.serdes.json_shown import schema_of
 from streams.serdes.order import KeyOrder, check_bound, key_order
 from streams.serve.copies import Copy, View
 from streams.serve.position import Commit, Position, common
-from streams.serve.scans import Asked, Order, Scan
+from streams.serve.scans import Asked, Order, Scan, first_rows
 
 _AT_A_TIME = 200
 """Keys of a batch that are looked up at a time: the bytes of their values are counted before there are many."""
+_MOST_AT_A_TIME = 3200
 _SMALL_BYTES = 1024 * 1024
-"""If the last ones had no more, twice as many are looked up next."""
+"""As long as they have no more, twice as many are looked up next."""
 HELD_S = 60.0
 """How long the rows of a commit are kept for the next page of a cursor."""
 
@@ -112,7 +115,6 @@ class RowsPart:
     cut: bool = False
 
 
-_Made = TypeVar("_Made")
 CopyOf = Callable[[int], Copy | None]
 """Task -> its copy, if it is here."""
 
@@ -148,6 +150,7 @@ class ReadStore:
         self._copy_of = copy_of
         self._placement = placement
         self._timestamped = kind.timestamped
+        self._at_a_time = _AT_A_TIME
 
     @property
     def value_schema(self) -> dict[str, Any]:
@@ -247,22 +250,21 @@ class ReadStore:
             QueryError: The store has windows, sessions or versions.
             StoreNotReadyError: The copy of a key's task cannot be read here.
         """
-        rows, points = self.get_each(keys, self.decoded)
-        return Answer(tuple(row for row in rows if row is not None), points)
+        values, tasks, points = self.get_each(keys)
+        there = [task for task, value in zip(tasks, values, strict=True) if value is not None]
+        return Answer(tuple(self.reader.all_decoded(self.stored(keys, values), there)), points)
 
     def get_each(
         self,
         keys: Sequence[bytes],
-        make: Callable[[Sequence[bytes], Sequence[bytes | None], int], list[_Made | None]],
         versions: Mapping[int, int] | None = None,
         most_bytes: int | None = None,
         by_task: Mapping[int, Sequence[int]] | None = None,
-    ) -> tuple[list[_Made | None], tuple[Point, ...]]:
-        """As `get_all`, with None for a key without a row.
+    ) -> tuple[list[bytes | None], list[int], tuple[Point, ...]]:
+        """The stored value of each key, or None; the task that has it; and as of what. As `get_all`.
 
         Args:
             keys: The keys.
-            make: Makes rows of keys, their values in the store, and the task: `decoded` or `texts`.
             versions: Task -> the commit to read; default: the present one.
             most_bytes: The most bytes of all values; None: any number.
             by_task: What `by_task` says of the keys, if that is known.
@@ -271,78 +273,117 @@ class ReadStore:
             raise QueryError(
                 f"{self.name!r} has {self._sort}: a batch of keys can be read of stores with a row per key only"
             )
-        found: list[_Made | None] = [None] * len(keys)
-        points = []
+        found: list[bytes | None] = [None] * len(keys)
+        of, points = [0] * len(keys), []
         left = most_bytes
         for task, places in (self.by_task(keys) if by_task is None else by_task).items():
             copy = self.copy(task)
             with copy.reading((versions or {}).get(task)) as view:
                 points.append(self.point(task, copy, view))
-                begin, at_a_time = 0, _AT_A_TIME
-                while some := places[begin : begin + at_a_time]:
+                begin = 0
+                while some := places[begin : begin + self._at_a_time]:
                     begin += len(some)
-                    wanted = [keys[place] for place in some]
-                    values = _of(view, self.name).multi_get(wanted)
+                    values = _of(view, self.name).multi_get([keys[place] for place in some])
                     size = sum(map(len, filter(None, values)))
-                    if size < _SMALL_BYTES:
-                        # RocksDB finds many keys at once faster.
-                        at_a_time *= 2
+                    self._note_size(size, len(some))
                     if left is not None:
                         left -= size
                         if left < 0:
                             raise QueryError(
                                 f"the values of these keys have more than {most_bytes} bytes: ask for fewer"
                             )
-                    for place, row in zip(some, make(wanted, values, task), strict=True):
+                    for place, value in zip(some, values, strict=True):
                         # Of a key that may be in any task, only one has the row.
-                        found[place] = row if row is not None else found[place]
-        return found, tuple(points)
+                        if value is not None:
+                            found[place], of[place] = value, task
+        return found, of, tuple(points)
 
-    def decoded(self, keys: Sequence[bytes], values: Sequence[bytes | None], task: int) -> list[StoreRow | None]:
-        """The rows of keys, by their values in the store."""
-        pairs = zip(keys, values, strict=True)
-        return [None if value is None else self.reader.decoded(self._row(key, value), task) for key, value in pairs]
+    def _note_size(self, size: int, keys: int) -> None:
+        """RocksDB finds many keys at once faster, but their values are counted before there are too many bytes of them."""
+        if size > _SMALL_BYTES:
+            self._at_a_time = _AT_A_TIME
+        elif keys == self._at_a_time:
+            self._at_a_time = min(2 * keys, _MOST_AT_A_TIME)
 
-    def stored(self, keys: Sequence[bytes], values: Sequence[bytes | None], _task: int) -> list[DumpRow | None]:
-        """As `decoded`, as they are in the store."""
-        pairs = zip(keys, values, strict=True)
-        return [None if value is None else self._row(key, value) for key, value in pairs]
+    def value(self, key: bytes, value: bytes) -> Any:
+        """The value of a stored one, decoded."""
+        return self.reader.decoded(self._row(key, value), 0).value
 
-    def texts(self, keys: Sequence[bytes], values: Sequence[bytes | None], _task: int) -> list[bytes | None]:
-        """As `decoded`, as JSON (`StoreReader.text`)."""
-        made, bare = self.reader.plain_text, self._timestamped
+    def stored(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> StoredRows:
+        """The rows that there are, by the keys and the stored values (`get_each`)."""
+        there = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+        keys_of, values_of = (pa.array([row[place] for row in there], pa.binary()) for place in range(2))
+        return StoredRows.of_local(keys_of, values_of, self._timestamped)
+
+    def texts(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> list[bytes | None]:
+        """The rows as JSON (`StoreReader.text`), by the keys and the stored values; None where there is none."""
+        if len(keys) > FEW_CELLS:
+            rows = iter(self.reader.texts(self.stored(keys, values)))
+            return [None if value is None else next(rows) for value in values]
+        made, timed = self.reader.plain_text, self._timestamped
         return [
-            None if value is None else made(key, *(split_timestamped(value) if bare else (value, None)))
+            None if value is None else made(key, *(split_timestamped(value) if timed else (value, None)))
             for key, value in zip(keys, values, strict=True)
         ]
 
-    def scan(self, scan: Scan, cursor: str | None = None, decode: Decode | None = None) -> Answer:
-        """A page of rows.
+    def scan(self, scan: Scan, cursor: str | None = None) -> Answer:
+        """A page of rows, decoded.
 
         Args:
             scan: Which rows; of no account with a cursor, which has them, except for its limit.
             cursor: Where the last page has ended.
-            decode: As in `get`.
 
         Raises:
             QueryError: The store has no such order, or the cursor is of another store.
             StoreNotReadyError: A copy cannot be read here.
             CursorExpiredError: The commits of the last page are not kept any more.
         """
-        return self.page(self.asked(scan, cursor), decode)
+        stored, tasks, answer = self.page(self.asked(scan, cursor))
+        return replace(answer, rows=tuple(self.reader.all_decoded(stored, tasks)))
 
-    def page(self, asked: Asked, decode: Decode | None = None, tasks: Iterable[int] | None = None) -> Answer:
-        """A page of the rows that are asked for, of all tasks or of some.
+    def page(self, asked: Asked, tasks: Sequence[int] | None = None) -> tuple[StoredRows, Sequence[int], Answer]:
+        """A page of the rows that are asked for, and the task of each; the answer is without them.
+
+        Args:
+            asked: What is asked for.
+            tasks: Of these tasks; default: of all.
 
         Raises:
             StoreNotReadyError: A copy cannot be read here.
             CursorExpiredError: The commits that are asked for are not kept any more.
         """
-        part = self.part(asked, self.tasks_of(asked.scan) if tasks is None else tasks)
-        commits = {point.task: point.commit for point in part.points}
-        page, following = asked.page([part.rows], commits, [0] if part.cut else ())
-        make = decode or self.reader.decoded
-        return Answer(tuple(make(row, task) for row, task in page), part.points, following)
+        tasks = self.tasks_of(asked.scan) if tasks is None else tasks
+        if self._in_columns(asked):
+            return self._columns(asked, tasks)
+        part = self.part(asked, tasks)
+        page, following = asked.page([part.rows], _commits(part.points), [0] if part.cut else ())
+        return (
+            self.reader.stored([row for row, _ in page]),
+            [task for _, task in page],
+            Answer((), part.points, following),
+        )
+
+    def _in_columns(self, asked: Asked) -> bool:
+        """Whether to read columns: of many rows, forward, in the order of the bytes."""
+        scan = asked.scan
+        in_order = not self.kind.segmented and not scan.reverse and not _order(self.reader.key_serde, scan).size
+        return in_order and asked.reach > FEW_CELLS
+
+    def _columns(self, asked: Asked, tasks: Iterable[int]) -> tuple[StoredRows, list[int], Answer]:
+        """As `page`."""
+        with ExitStack() as reading:
+            views = self._views(asked, tasks, reading)
+            points = tuple(self.point(task, copy, view) for task, (copy, view) in views.items())
+            part = first_rows({task: _of(view, self.name) for task, (_, view) in views.items()}, asked)
+            first, behind = asked.skip, min(asked.skip + asked.scan.limit, len(part))
+            page = part.rows(first, behind, self._timestamped)
+            cursor = None
+            if behind > first and (part.cut or behind < len(part)):
+                last = part.keys[behind - 1].as_py()
+                same = pc.sum(pc.equal(page.keys, pa.scalar(last, pa.binary()))).as_py()
+                cursor = asked.behind((last,), same, _commits(points))
+                _hold(views.values())
+            return page, part.tasks[first:behind].tolist(), Answer((), points, cursor)
 
     def asked(self, scan: Scan, cursor: str | None) -> Asked:
         """What a request asks for: the rows of a scan, or those behind a cursor.
@@ -385,23 +426,28 @@ class ReadStore:
         """
         scan = asked.scan
         with ExitStack() as reading:
-            parts, points, views = [], [], []
-            for task in tasks:
-                copy = self.copy(task)
-                view = reading.enter_context(copy.reading(asked.versions.get(task)))
-                if asked.lives.get(task, view.life) != view.life:
-                    raise CursorExpiredError(
-                        "the application was reset, and the cursor is from before: begin again without it"
-                    )
-                views.append((copy, view))
-                points.append(self.point(task, copy, view))
-                parts.append(self._part(task, view, self._behind(scan, asked.after)))
+            views = self._views(asked, tasks, reading)
+            points = tuple(self.point(task, copy, view) for task, (copy, view) in views.items())
+            rest = self._behind(scan, asked.after)
+            parts = [self._part(task, view, rest) for task, (_, view) in views.items()]
             merged = heapq.merge(*parts, key=lambda part: part[0], reverse=scan.reverse)
             rows, cut = asked.within(_after(merged, asked.after, scan.reverse), _bytes_of)
             if hold or cut or len(rows) == asked.reach:
-                for copy, view in views:
-                    copy.hold(view, HELD_S)
-            return RowsPart(rows, tuple(points), cut)
+                _hold(views.values())
+            return RowsPart(rows, points, cut)
+
+    def _views(self, asked: Asked, tasks: Iterable[int], reading: ExitStack) -> dict[int, tuple[Copy, View]]:
+        """Task -> its copy, and the view that is asked for, which stays open as long as the stack."""
+        views = {}
+        for task in tasks:
+            copy = self.copy(task)
+            view = reading.enter_context(copy.reading(asked.versions.get(task)))
+            if asked.lives.get(task, view.life) != view.life:
+                raise CursorExpiredError(
+                    "the application was reset, and the cursor is from before: begin again without it"
+                )
+            views[task] = copy, view
+        return views
 
     def _behind(self, scan: Scan, after: Order | None) -> Scan:
         """The scan without what lies before the cursor, as far as the store can leave it out."""
@@ -504,6 +550,16 @@ class ReadStore:
             return (((start, key), self._row(key, value, start)) for key, start, value in _windows(found, scan))
         order = _order(self.reader.key_serde, scan)
         return (((order.rank(key),), self._row(key, value)) for key, value in _keys(found, scan, order))
+
+
+def _commits(points: Iterable[Point]) -> dict[int, Commit]:
+    return {point.task: point.commit for point in points}
+
+
+def _hold(views: Iterable[tuple[Copy, View]]) -> None:
+    """Keeps the commits for the next page."""
+    for copy, view in views:
+        copy.hold(view, HELD_S)
 
 
 def _bytes_of(row: _Row) -> int:

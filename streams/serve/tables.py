@@ -12,8 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from state.stores.dump import DumpRow
-from streams.application.store_rows import StoreReader, StoreRow
+from streams.application.store_rows import StoredRows, StoreReader, StoreRow
 from streams.errors import SerdeError
 from streams.serdes.base import Serde
 from streams.serdes.by_type import DefaultKeySerde
@@ -63,23 +62,23 @@ def table_of(store: ReadStore, rows: Sequence[StoreRow]) -> pa.Table:
     reader = store.reader
     key = _shown_column([row.key for row in rows], reader.key_serde)
     value = _shown_column([row.value for row in rows], reader.value_serde)
-    return _table(store, key, value, rows)
+    windows = [(row.window_start, row.window_end) for row in rows]
+    return _table(store, key, value, [row.timestamp for row in rows], windows)
 
 
-def stream(store: ReadStore, rows: Sequence[Any], answer: Answer, cursor: str | None) -> bytes:
+def stream(store: ReadStore, rows: StoredRows | Sequence[bytes], answer: Answer, cursor: str | None) -> bytes:
     """An answer as an Arrow stream, whose schema's metadata has what JSON has next to the rows: `tasks` and `cursor`.
 
     Args:
         store: The store.
-        rows: The rows, as they are stored (`DumpRow`); or as JSON text (`StoreReader.text`), if other processes have some.
+        rows: The rows, as they are stored; or as JSON text (`StoreReader.text`), if other processes have some.
         answer: As of what.
         cursor: Continues behind the last row; None: there are no more.
 
     Raises:
         SerdeError: A row cannot be read.
     """
-    is_stored = bool(rows) and isinstance(rows[0], DumpRow)
-    table = _stored(store, rows) if is_stored else table_of(store, list(map(_of_text, rows)))
+    table = _stored(store, rows) if isinstance(rows, StoredRows) else table_of(store, list(map(_of_text, rows)))
     said = {"tasks": shown_json(tasks_json(answer)), **({} if cursor is None else {"cursor": cursor.encode()})}
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema.with_metadata(said)) as writer:
@@ -93,21 +92,27 @@ def _of_text(row: bytes) -> StoreRow:
     return StoreRow(0, data["key"], data["value"], window.get("start"), window.get("end"), data.get("timestamp"))
 
 
-def _stored(store: ReadStore, rows: Sequence[DumpRow]) -> pa.Table:
+def _stored(store: ReadStore, rows: StoredRows) -> pa.Table:
     reader = store.reader
-    key = _stored_column([row.key for row in rows], reader, reader.key_serde, reader.key_text)
+    key = _stored_column(rows.keys, reader, reader.key_serde, reader.key_texts)
     serde = None if reader.computes else reader.value_serde
-    value = _stored_column([row.value for row in rows], reader, serde, reader.value_text)
-    return _table(store, key, value, list(map(reader.ended, rows)) if store.kind.segmented else rows)
+    value = _stored_column(rows.values, reader, serde, reader.value_texts)
+    return _table(store, key, value, rows.timestamps, rows.windows or ())
 
 
-def _table(store: ReadStore, key: _Column, value: _Column, rows: Sequence[StoreRow] | Sequence[DumpRow]) -> pa.Table:
+def _table(
+    store: ReadStore,
+    key: _Column,
+    value: _Column,
+    timestamps: Sequence[int | None] | None,
+    windows: Sequence[tuple[int | None, int | None]],
+) -> pa.Table:
     columns = {"key": key, "value": value}
     if store.kind.timestamped:
-        columns["timestamp"] = pa.array([row.timestamp for row in rows], pa.int64()), False
+        columns["timestamp"] = pa.array(timestamps, pa.int64()), False
     if store.kind.segmented:
-        columns["window_start"] = pa.array([row.window_start for row in rows], pa.int64()), False
-        columns["window_end"] = pa.array([row.window_end for row in rows], pa.int64()), False
+        columns["window_start"] = pa.array([start for start, _ in windows], pa.int64()), False
+        columns["window_end"] = pa.array([end for _, end in windows], pa.int64()), False
     fields = [
         pa.field(name, array.type, metadata=_JSON if is_json else None) for name, (array, is_json) in columns.items()
     ]
@@ -127,14 +132,14 @@ def _shown_column(cells: Sequence[Any], serde: Serde) -> _Column:
 
 
 def _stored_column(
-    cells: Sequence[bytes | None], reader: StoreReader, serde: Serde | None, text: Callable[[bytes | None], bytes]
+    cells: pa.BinaryArray, reader: StoreReader, serde: Serde | None, texts: Callable[[pa.BinaryArray], list[bytes]]
 ) -> _Column:
     kind = None if serde is None else type_of(serde)
     if kind is None or serde is None:
-        return pa.array([text(cell) for cell in cells], pa.binary()).cast(pa.string()), True
+        return pa.array(texts(cells), pa.binary()).cast(pa.string()), True
     if kind == pa.binary():
-        return pa.array(cells, kind), False
+        return cells, False
     if kind == pa.string():
         with suppress(pa.ArrowInvalid):
-            return pa.array(cells, pa.binary()).cast(kind), False
-    return pa.array([serde.deserialize(reader.topic, cell) for cell in cells], kind), False
+            return cells.cast(kind), False
+    return pa.array([serde.deserialize(reader.topic, cell) for cell in cells.to_pylist()], kind), False

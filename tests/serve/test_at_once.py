@@ -10,10 +10,12 @@ from inspect import signature
 import httpx2
 import pytest
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.responses import Response
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from streams.config.settings import Address
 from streams.serve.app import Api
+from streams.serve.connections import _head
 from streams.serve.http import HttpThread, listening
 from streams.serve.requests import AGE
 from streams.serve.security import Guard, Security
@@ -204,4 +206,30 @@ def test_the_server_is_a_version_whose_connections_are_known():
     names = ("_start_asgi_task", "on_response_complete", "on_headers_complete")
     assert all(callable(getattr(HttpToolsProtocol, name)) for name in names)
     assert list(signature(HttpToolsProtocol._start_asgi_task).parameters) == ["self", "cycle", "app"]
+    # What an answer in one write sets instead of two messages.
+    left = {"response_started", "response_complete", "keep_alive", "on_response", "default_headers"}
+    assert left <= set(RequestResponseCycle.__init__.__code__.co_names) | set(
+        signature(RequestResponseCycle).parameters
+    )
     assert tuple(map(int, uvicorn.__version__.split(".")[:2])) <= (0, 54)
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_plain"),
+    [
+        ([(b"a", b"1"), (b"b", b"2")], True),
+        ([(b"a", b"1\r\nset-cookie: x")], False),
+        ([(b"a", b"1\nb: 2")], False),
+        ([(b"a\r", b"1")], False),
+        ([(b"connection", b"close")], False),
+    ],
+)
+def test_only_plain_headers_are_written_without_uvicorn(headers, is_plain):
+    """A line break in a header would begin another one; uvicorn refuses it."""
+    response = Response(b"{}")
+    response.raw_headers = headers
+    found = _head(response, [(b"date", b"today")], keep_alive=True)
+    assert (found is not None) == is_plain
+    if is_plain:
+        assert found == b"HTTP/1.1 200 OK\r\ndate: today\r\na: 1\r\nb: 2\r\n\r\n"
+        assert _head(response, [], keep_alive=False).endswith(b"2\r\nconnection: close\r\n\r\n")

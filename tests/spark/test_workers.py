@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import pyspark
 import pytest
 from confluent_kafka import Producer
 from py4j.protocol import Py4JError
@@ -163,6 +164,11 @@ class OtherSpark:
 
     def getDeclaredField(self, name: str) -> Any:
         raise Py4JError(f"NoSuchFieldException: {name}")
+
+
+def test_private_fields_are_of_a_spark_that_was_looked_at() -> None:
+    """`end_planners` reads private fields of `SparkEnv`: look at them again before this is raised."""
+    assert tuple(map(int, pyspark.__version__.split(".")[:2])) <= (4, 2)
 
 
 def test_a_spark_without_the_private_field_keeps_the_processes() -> None:

@@ -130,25 +130,22 @@ class ChangeFeed:
 
     def initial(self, scan: Scan) -> Iterator[StoreChange]:
         """The rows of a scan as they are now; what changes from there on comes with `next`."""
-
-        def of_task(row: DumpRow, task: int) -> tuple[int, bytes]:
-            return task, self.store.reader.text(row, task)
-
         tasks = [task for task in self.store.tasks_of(scan) if task in self._tasks]
         with ExitStack() as reading:
             # The places belong to the commits that the rows are of, whatever is committed meanwhile.
             views = {task: reading.enter_context(self.store.copy(task).reading()) for task in tasks}
             self._places |= {task: self._end(task, view) for task, view in views.items()}
             versions = {task: view.version for task, view in views.items()}
-            answer = self.store.page(replace(self.store.asked(scan, None), versions=versions), of_task, tasks)
+            stored, of, answer = self.store.page(replace(self.store.asked(scan, None), versions=versions), tasks)
         while True:
+            texts = self.store.reader.texts(stored)
             for point in answer.points:
-                rows = tuple(row for task, row in answer.rows if task == point.task)
+                rows = tuple(row for task, row in zip(of, texts, strict=True) if task == point.task)
                 if rows:
                     yield StoreChange(rows, point)
             if answer.cursor is None:
                 return
-            answer = self.store.page(self.store.asked(scan, answer.cursor), of_task, tasks)
+            stored, of, answer = self.store.page(self.store.asked(scan, answer.cursor), tasks)
 
     def pending(self) -> bool:
         """Whether a commit has come since the last call of `next`."""
