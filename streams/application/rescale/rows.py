@@ -24,7 +24,7 @@ from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition
 from state.restore.restorer import RestoreListener
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
-from state.stores.spec import StoreKind, StoreSpec
+from state.stores.spec import RowFormat, StoreKind, StoreSpec
 from streams.errors import RescaleError
 from streams.serdes.base import Serde, serde_identity
 from streams.serdes.exactness import always_canonical
@@ -169,12 +169,14 @@ class RowKey:
         counted: Whether the first part behind `front` has its length (4 bytes) in front: then the record key is in that part.
         has_notations: Whether producers may write the record key in several ways. Versions before keys were canonical brought
             records to tasks by what the producer had written, so that rows may be in another task than that of their key.
+        suppressed: Whether rows of releases before 1.0, which have no header, have a time in front of the key (`with_keys`).
     """
 
     front: int = 0
     back: int = 0
     counted: bool = False
     has_notations: bool = False
+    suppressed: bool = False
 
     def of(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         if not self.counted:
@@ -187,6 +189,33 @@ class RowKey:
                 for key in keys.to_pylist()
             ]
         )
+
+
+def with_keys(
+    key: RowKey, columns: RecordColumns, task: int, tasks: int, placement: Placement
+) -> tuple[RecordColumns, pa.BinaryArray]:
+    """Records of a task with the keys that bring them there.
+
+    A tombstone of `suppress` does not show the format of what it deletes. It is copied for each format in which it belongs to the
+    task, because one that deletes nothing does no harm.
+    """
+    if not key.suppressed:
+        return columns, key.of(columns.keys)
+    marks = [None] * len(columns) if columns.headers is None else columns.headers.to_pylist()
+    rows, found, sure = list[int](), list[bytes](), list[bool]()
+    for row, ((cell, value), mark) in enumerate(zip(columns.cells(), marks, strict=True)):
+        assert cell is not None, "a restore refuses a record without a key"
+        readings = [] if mark is None and value is not None else [cell]
+        readings += [cell[_LONG:]] if mark is None and len(cell) >= _LONG else []
+        for number, reading in enumerate(readings):
+            end = len(reading) - key.back
+            rows.append(row)
+            found.append(reading[:end] if end > 0 else b"")
+            sure.append(number == 0)
+    own = partition_for_keys(binary_column(found), tasks, placement) == task
+    chosen = own | np.array(sure) & ~np.isin(rows, np.array(rows)[own])
+    taken = np.flatnonzero(chosen)
+    return columns.take(np.array(rows)[taken]), binary_column(found).take(pa.array(taken))
 
 
 def row_keys(sub: SubTopology, by_key: frozenset[str] = frozenset()) -> dict[str, RowKey]:
@@ -212,7 +241,8 @@ def _row_key(sub: SubTopology, store: StoreNode, by_key: bool) -> RowKey:
     routed = _routed_by(sub, own or owners)
     for layer, outside in _layers(serde):
         if routed == {serde_identity(layer)}:
-            return RowKey(front, back + outside, counted, not always_canonical(layer))
+            suppressed = store.spec.rows is RowFormat.SUPPRESSED
+            return RowKey(front, back + outside, counted, not always_canonical(layer), suppressed)
     if by_key:
         return RowKey(front, back, counted)
     raise RescaleError(
@@ -234,7 +264,7 @@ def _form(sub: SubTopology, owners: list[ProcessorNode], store: StoreNode) -> tu
         place = owner.stores.index(store.name)
         written_by = owner.input_key_serde or sub.stores[owner.stores[0]].key_serde
         if owner.kind is NodeKind.KTABLE_SUPPRESS:
-            return (_LONG if place == 0 else 0), False, written_by
+            return 0, False, written_by
         if owner.kind is NodeKind.KTABLE_TOP and place == 1:
             return 0, True, written_by
         if isinstance(serde, WaitingKeySerde):
@@ -393,7 +423,7 @@ def stage_partition(
                 f"`streams run` refuses this, too, and shows what to do"
             )
         alive = _alive(columns, spec, marker.expired_before.get(spec.name, 0))
-        keys = key.of(alive.keys)
+        alive, keys = with_keys(key, alive, task, tasks, old)
         if key.has_notations:
             astray = pa.array(partition_for_keys(keys, tasks, old) != task)
             strays.add(alive.keys.filter(astray).to_pylist(), task)
