@@ -81,22 +81,29 @@ class LogCopy:
         keys = one_piece(pa.chunked_array([columns.keys for columns, _ in waiting]))
         values = one_piece(pa.chunked_array([columns.values for columns, _ in waiting]))
         stamps = np.concatenate([columns.timestamps for columns, _ in waiting])
+        headers = None
+        if any(columns.headers is not None for columns, _ in waiting):
+            parts = [pa.nulls(len(one), pa.binary()) if one.headers is None else one.headers for one, _ in waiting]
+            headers = one_piece(pa.chunked_array(parts))
         places = np.concatenate([partitions for _, partitions in waiting])
         producer = fenced_producer(self.kafka, self.transactional_id)
         try:
-            self._write(producer, places, keys, values, stamps)
+            self._write(producer, places, keys, values, stamps, headers)
         finally:
             producer.close()
         self.records += len(keys)
 
-    def _write(self, producer: Producer, places: npt.NDArray[np.int32], keys: Any, values: Any, stamps: Any) -> None:
+    def _write(
+        self, producer: Producer, places: npt.NDArray[np.int32], keys: Any, values: Any, stamps: Any, headers: Any
+    ) -> None:
         ends, counts = self.ends(), {}
         producer.begin()
         # One partition after the other: only then does the producer know where the last record of each has landed.
         for partition in np.unique(places).tolist():
             rows = np.flatnonzero(places == partition)
             taken = pa.array(rows)
-            producer.send_columns(self.topic, partition, keys.take(taken), values.take(taken), stamps[rows])
+            own = None if headers is None else headers.take(taken)
+            producer.send_columns(self.topic, partition, keys.take(taken), values.take(taken), stamps[rows], own)
             counts[self.topic, partition] = len(rows)
         producer.flush()
         for place, count in counts.items():
