@@ -5,7 +5,7 @@ endian: `timestamp(8) ∥ offset(8) ∥ topic ∥ partition(4) ∥ count of head
 of any size follows its length(4); -1: null, and for old -2: equal to prior. Each record has the header `v` = 3.
 
 A local row has the place in front of its key too, with the highest bit set (`PLACES_FROM`): so updates are in their order, and
-apart from those that releases before 1.0 wrote under `place ∥ key`, in the changelog too (`SUPPRESSED` in `spec`).
+apart from the rows that releases before 1.0 wrote under `place ∥ key`, in the changelog too (`SUPPRESSED` in `spec`).
 """
 
 from __future__ import annotations
