@@ -7,6 +7,7 @@
 | window, timestamped window | key ∥ start(8) ∥ seq(4) | value, bare value | the same |
 | session | key ∥ end(8) ∥ start(8) | value | passed to the put |
 | versioned | key | bare value | the version's timestamp |
+| key-value of suppressed updates | key | value (`suppressed_rows`) | passed to the put |
 
 (Kafka Streams' own formats.) Marks of a version (`byte_stores.BOUNDED`, `FORGOTTEN`) are a header of its record.
 
@@ -24,14 +25,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import joined, numbers_at, packed, sliced
+from state.columns import joined, numbers_at, one_column, packed, sliced
 from state.errors import RestoreError
 from state.headers import encode_headers
 from state.sorting import last_of_each
 from state.stores.byte_stores import BOUNDED, FORGOTTEN, TOMBSTONE, VALUE
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.segments import Segments
-from state.stores.spec import StoreKind, StoreSpec
+from state.stores.spec import RowFormat, StoreKind, StoreSpec
+from state.stores.suppressed_rows import changelog_columns, local_columns
 from state.tables.buffer import WriteColumns
 
 Int64s = npt.NDArray[np.int64]
@@ -89,6 +91,9 @@ class LocalRows:
 def changelog_batches(spec: StoreSpec, writes: Iterable[WriteColumns]) -> Iterator[ChangelogBatch]:
     """Changelog records for a store's writes (local keys and values), part by part."""
     skip = 10 if spec.kind.segmented else 2
+    if spec.rows is RowFormat.SUPPRESSED:
+        yield from _updates(list(writes), skip)
+        return
     for keys, values, timestamps in writes:
         if spec.kind is StoreKind.VERSIONED:
             batch = _versions(keys, values, timestamps, skip)
@@ -97,6 +102,14 @@ def changelog_batches(spec: StoreSpec, writes: Iterable[WriteColumns]) -> Iterat
             batch = ChangelogBatch(sliced(keys, skip), bare, timestamps)
         if len(batch):
             yield batch
+
+
+def _updates(writes: list[WriteColumns], skip: int) -> Iterator[ChangelogBatch]:
+    """Changelog records of a store of suppressed updates, all at once: the places of a key may be in several parts."""
+    if writes:
+        keys, values, timestamps = zip(*writes, strict=True)
+        logged = changelog_columns(sliced(one_column(keys), skip), one_column(values))
+        yield ChangelogBatch(logged.keys, logged.values, np.concatenate(timestamps)[logged.rows], logged.headers)
 
 
 def _versions(keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: Int64s, skip: int) -> ChangelogBatch:
@@ -117,9 +130,16 @@ def _versions(keys: pa.BinaryArray, values: pa.BinaryArray, timestamps: Int64s, 
 
 
 def local_rows(
-    spec: StoreSpec, prefix: bytes, segments: Segments | None, records: ChangelogBatch, offsets: Int64s
+    spec: StoreSpec,
+    prefix: bytes,
+    segments: Segments | None,
+    records: ChangelogBatch,
+    offsets: Int64s,
+    places: dict[bytes, bytes] | None = None,
 ) -> LocalRows:
     """Local rows for changelog records in offset order. The last record of a key wins; expired ones are left out.
+
+    `places` are those of the store's suppressed updates (`suppressed_rows.local_columns`), which the records change.
 
     Raises:
         RestoreError: A record cannot come from a changelog of this kind.
@@ -128,6 +148,8 @@ def local_rows(
     if keys.null_count:
         raise _foreign(spec, offsets, "a record without a key")
     firsts: dict[int, int] = {}
+    if places is not None:
+        keys, values = local_columns(keys, values, records.headers, places)
     if spec.kind is StoreKind.VERSIONED:
         values = _local_versions(values, records.headers)
         keys = joined(pa.scalar(prefix, pa.binary()), keys, packed(stamps))

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from state.headers import decode_headers
 from state.stores.changelog_records import ChangelogBatch
 from state.stores.spec import HASH_BYTES, NO_HASH, PARTITION_BYTES, SUBSCRIPTION_VERSIONS, RowFormat
+from state.stores.suppressed_rows import update_parts
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -41,18 +42,26 @@ def _waiting(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
 
 
 def _suppressed(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
-    yield _sizes(records.keys) < 8, "its key has less than 8 bytes"
-    if records.headers is not None:
-        versions = [dict(decode_headers(cell)).get("v") for cell in records.headers.to_pylist()]
-        theirs = np.array([version is not None for version in versions], np.bool_)
-        yield (
-            theirs,
-            "its header 'v' shows that Kafka Streams wrote it, whose format of suppressed updates is another one",
-        )
+    """Rows of Kafka Streams' version 3, and those of releases before 1.0, which have no version."""
     valid = _valid(records.values)
-    cut_off = valid & (_sizes(records.values) < 24)
+    marks = [None] * len(valid) if records.headers is None else records.headers.to_pylist()
+    versions = [dict(decode_headers(cell)).get("v") for cell in marks]
+    theirs = valid & np.array([version is not None for version in versions], np.bool_)
+    unknown = theirs & np.array([version != b"\x03" for version in versions], np.bool_)
+    named = next((versions[row] for row in np.flatnonzero(unknown)), None)
+    yield (
+        unknown,
+        f"its header 'v' names the version {(named or b'').hex()} of suppressed updates, and this release knows 3",
+    )
+    at = np.flatnonzero(theirs & ~unknown)
+    if len(at):
+        wrong = update_parts(records.values.take(pa.array(at))).wrong
+        yield _mask(at, valid, wrong), "the lengths inside its value are not those of its parts"
+    before = valid & ~theirs
+    yield before & (_sizes(records.keys) < 8), "its key has less than 8 bytes, and it has no header 'v'"
+    cut_off = before & (_sizes(records.values) < 24)
     yield cut_off, "its value has less than 24 bytes"
-    at = np.flatnonzero(valid & ~cut_off)
+    at = np.flatnonzero(before & ~cut_off)
     values = records.values.take(pa.array(at))
     lengths = np.array([_numbers(values, place) for place in (8, 12, 16, 20)], np.int64)
     too_long = (lengths < -1).any(axis=0) | (np.maximum(lengths, 0).sum(axis=0) > _sizes(values) - 24)

@@ -41,7 +41,8 @@ class RowFormat(str, Enum):
     WAITING = "records that wait for a match or a deadline"
     """Key `time(8) ∥ side(1) ∥ key ∥ number(8)`, value `side(1) ∥ length of headers(4) ∥ headers ∥ value`."""
     SUPPRESSED = "updates that are held back by suppress"
-    """Key `time(8) ∥ key`, value `timestamp(8) ∥ four lengths(4) ∥ prior ∥ old ∥ new ∥ headers ∥ topic`."""
+    """As in Kafka Streams (`suppressed_rows`). Before 1.0: key `time(8) ∥ key`, value `timestamp(8) ∥ four lengths(4) ∥ prior ∥
+    old ∥ new ∥ headers ∥ topic`, which are read."""
     SUBSCRIPTION = "subscriptions of a foreign-key join"
     """Key `length(4) ∥ foreign key ∥ primary key`, value as `SubscriptionWrapperSerde` of Kafka Streams writes it."""
 

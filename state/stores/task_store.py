@@ -35,7 +35,8 @@ from state.stores.position import (
     stores_to_bytes,
 )
 from state.stores.segments import UNLOGGED, Segments
-from state.stores.spec import StoreKind, StoreSpec
+from state.stores.spec import RowFormat, StoreKind, StoreSpec
+from state.stores.suppressed_rows import PLACE
 from state.tables.buffer import DEFAULT_SPILL_BYTES, BufferMemory, WriteBuffer, delete_left_scratch
 from state.tables.open_tables import OpenTables, open_table
 from state.tables.rocks_common import DEFAULT_SETTINGS, RocksSettings
@@ -73,6 +74,7 @@ class TableStores:
         self.stores: dict[str, ByteStore] = {}
         self.buffers: dict[str, WriteBuffer] = {}
         self.segments: dict[str, Segments] = {}
+        self._places: dict[str, dict[bytes, bytes]] = {}
         self.meta: TableMetadata = read_meta(table)
         self._memory = memory
         self._entries = read_stores(table)
@@ -138,6 +140,7 @@ class TableStores:
 
     def apply(self, position: StorePosition, halfway: Callable[[], None] | None = None, durable: bool = True) -> None:
         """Writes the step's rows and its position in one atomic write; `halfway` and `durable`: see `OrderedTable.write`."""
+        self._places.clear()
         first = {n: self.meta.offsets.get(n, 0) if s.logged else UNLOGGED for n, s in self.specs.items()}
         meta = TableMetadata(
             (position.query_id, position.version, position.written_ms),
@@ -215,7 +218,9 @@ class TableStores:
         loaded: dict[str, LocalRows] = {}
         for name in sorted(parts, key=self.prefix):
             part, segments = parts[name], self.segments.get(name)
-            rows = loaded[name] = local_rows(self.specs[name], self.prefix(name), segments, part.records, part.offsets)
+            rows = loaded[name] = local_rows(
+                self.specs[name], self.prefix(name), segments, part.records, part.offsets, self._places_of(name)
+            )
             if segments is not None:
                 meta.segments[name] = segments.to_json_after(UNLOGGED, rows.firsts)
             if self.specs[name].kind is StoreKind.VERSIONED and len(part.records):
@@ -230,6 +235,15 @@ class TableStores:
         self.meta = meta
         return {name: len(rows) for name, rows in loaded.items()}
 
+    def _places_of(self, name: str) -> dict[bytes, bytes] | None:
+        """Key -> place of a store's suppressed updates, read once for a restore; None for other stores."""
+        if self.specs[name].rows is not RowFormat.SUPPRESSED:
+            return None
+        if name not in self._places:
+            rows = (key for key, _ in self.rows(name))
+            self._places[name] = {key[PLACE.size :]: key[: PLACE.size] for key in rows if key[:1] >= b"\x80"}
+        return self._places[name]
+
     def _stream_time(self, name: str, restored: int) -> bytes:
         """The value of a versioned store's stream-time row."""
         data = self.table.get(self.prefix(name))
@@ -240,6 +254,7 @@ class TableStores:
         meta = self.meta.changed()
         meta.offsets.pop(name, None)
         meta.origins.pop(name, None)
+        self._places.pop(name, None)
         segments = self.segments.get(name)
         if segments is not None:
             segments.clear()
@@ -249,6 +264,7 @@ class TableStores:
 
     def reset_all(self) -> None:
         """Empties all stores and deletes the table's metadata; has no effect on a new table."""
+        self._places.clear()
         for segments in self.segments.values():
             segments.clear()
         if self.meta == TableMetadata():

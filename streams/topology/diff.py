@@ -93,6 +93,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 # --- Stores
 
+_JOIN_STORE = "-join-store"
 _ALIKE = ("kind", "key_serde", "value_serde", "retain_duplicates")
 
 
@@ -151,7 +152,12 @@ def missing_store(
         return refused(where, what, said)
     renamed = [other for other, new in added.items() if all(new[part] == old[part] for part in _ALIKE)]
     said = "is gone, and its rows with it"
-    if renamed:
+    if renamed and name.endswith(_JOIN_STORE):
+        said += (
+            f". Before 1.0, '{renamed[0]}' was called so. Let the application's windows close with the release that it ran with, "
+            f"and start with another application id, or take `streams reset`"
+        )
+    elif renamed:
         said += f". If it is now called '{renamed[0]}': give it its old name, with Materialized(name='{name}')"
     if stays:
         said += f". {REFUSED}"

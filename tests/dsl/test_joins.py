@@ -326,3 +326,19 @@ def test_misuse():
     # What was refused has left nothing behind.
     stream.join_all(two, values, TEN_JOIN_ALL)
     assert len(builder.build().stores) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "stores"),
+    [
+        ("join", {"s-this-join-store", "s-other-join-store"}),
+        ("left_join", {"s-this-join-store", "s-outer-other-join-store", "s-left-shared-join-store"}),
+        ("outer_join", {"s-outer-this-join-store", "s-outer-other-join-store", "s-outer-shared-join-store"}),
+    ],
+)
+def test_stores_of_joins_have_kafka_streams_names(kind, stores):
+    """`KStreamImplJoin` of Kafka Streams 4.3.1."""
+    builder = StreamsBuilder()
+    join = getattr(builder.stream("l"), kind)
+    join(builder.stream("r"), lambda a, b: (a, b), TEN, StreamJoined(name="j", store_name="s")).to("out")
+    assert set(builder.build().stores) == stores

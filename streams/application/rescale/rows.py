@@ -24,7 +24,7 @@ from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition
 from state.restore.restorer import RestoreListener
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
-from state.stores.spec import StoreKind, StoreSpec
+from state.stores.spec import RowFormat, StoreKind, StoreSpec
 from streams.errors import RescaleError
 from streams.serdes.base import Serde, serde_identity
 from streams.serdes.exactness import always_canonical
@@ -81,22 +81,29 @@ class LogCopy:
         keys = one_piece(pa.chunked_array([columns.keys for columns, _ in waiting]))
         values = one_piece(pa.chunked_array([columns.values for columns, _ in waiting]))
         stamps = np.concatenate([columns.timestamps for columns, _ in waiting])
+        headers = None
+        if any(columns.headers is not None for columns, _ in waiting):
+            parts = [pa.nulls(len(one), pa.binary()) if one.headers is None else one.headers for one, _ in waiting]
+            headers = one_piece(pa.chunked_array(parts))
         places = np.concatenate([partitions for _, partitions in waiting])
         producer = fenced_producer(self.kafka, self.transactional_id)
         try:
-            self._write(producer, places, keys, values, stamps)
+            self._write(producer, places, keys, values, stamps, headers)
         finally:
             producer.close()
         self.records += len(keys)
 
-    def _write(self, producer: Producer, places: npt.NDArray[np.int32], keys: Any, values: Any, stamps: Any) -> None:
+    def _write(
+        self, producer: Producer, places: npt.NDArray[np.int32], keys: Any, values: Any, stamps: Any, headers: Any
+    ) -> None:
         ends, counts = self.ends(), {}
         producer.begin()
         # One partition after the other: only then does the producer know where the last record of each has landed.
         for partition in np.unique(places).tolist():
             rows = np.flatnonzero(places == partition)
             taken = pa.array(rows)
-            producer.send_columns(self.topic, partition, keys.take(taken), values.take(taken), stamps[rows])
+            own = None if headers is None else headers.take(taken)
+            producer.send_columns(self.topic, partition, keys.take(taken), values.take(taken), stamps[rows], own)
             counts[self.topic, partition] = len(rows)
         producer.flush()
         for place, count in counts.items():
@@ -169,12 +176,14 @@ class RowKey:
         counted: Whether the first part behind `front` has its length (4 bytes) in front: then the record key is in that part.
         has_notations: Whether producers may write the record key in several ways. Versions before keys were canonical brought
             records to tasks by what the producer had written, so that rows may be in another task than that of their key.
+        suppressed: Whether rows of releases before 1.0, which have no header, have a time in front of the key (`with_keys`).
     """
 
     front: int = 0
     back: int = 0
     counted: bool = False
     has_notations: bool = False
+    suppressed: bool = False
 
     def of(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         if not self.counted:
@@ -187,6 +196,33 @@ class RowKey:
                 for key in keys.to_pylist()
             ]
         )
+
+
+def with_keys(
+    key: RowKey, columns: RecordColumns, task: int, tasks: int, placement: Placement
+) -> tuple[RecordColumns, pa.BinaryArray]:
+    """Records of a task with the keys that bring them there.
+
+    A tombstone of `suppress` does not show the format of what it deletes. It is copied for each format in which it belongs to the
+    task, because one that deletes nothing does no harm.
+    """
+    if not key.suppressed:
+        return columns, key.of(columns.keys)
+    marks = [None] * len(columns) if columns.headers is None else columns.headers.to_pylist()
+    rows, found, sure = list[int](), list[bytes](), list[bool]()
+    for row, ((cell, value), mark) in enumerate(zip(columns.cells(), marks, strict=True)):
+        assert cell is not None, "a restore refuses a record without a key"
+        readings = [] if mark is None and value is not None else [cell]
+        readings += [cell[_LONG:]] if mark is None and len(cell) >= _LONG else []
+        for number, reading in enumerate(readings):
+            end = len(reading) - key.back
+            rows.append(row)
+            found.append(reading[:end] if end > 0 else b"")
+            sure.append(number == 0)
+    own = partition_for_keys(binary_column(found), tasks, placement) == task
+    chosen = own | np.array(sure) & ~np.isin(rows, np.array(rows)[own])
+    taken = np.flatnonzero(chosen)
+    return columns.take(np.array(rows)[taken]), binary_column(found).take(pa.array(taken))
 
 
 def row_keys(sub: SubTopology, by_key: frozenset[str] = frozenset()) -> dict[str, RowKey]:
@@ -212,7 +248,8 @@ def _row_key(sub: SubTopology, store: StoreNode, by_key: bool) -> RowKey:
     routed = _routed_by(sub, own or owners)
     for layer, outside in _layers(serde):
         if routed == {serde_identity(layer)}:
-            return RowKey(front, back + outside, counted, not always_canonical(layer))
+            suppressed = store.spec.rows is RowFormat.SUPPRESSED
+            return RowKey(front, back + outside, counted, not always_canonical(layer), suppressed)
     if by_key:
         return RowKey(front, back, counted)
     raise RescaleError(
@@ -234,7 +271,7 @@ def _form(sub: SubTopology, owners: list[ProcessorNode], store: StoreNode) -> tu
         place = owner.stores.index(store.name)
         written_by = owner.input_key_serde or sub.stores[owner.stores[0]].key_serde
         if owner.kind is NodeKind.KTABLE_SUPPRESS:
-            return (_LONG if place == 0 else 0), False, written_by
+            return 0, False, written_by
         if owner.kind is NodeKind.KTABLE_TOP and place == 1:
             return 0, True, written_by
         if isinstance(serde, WaitingKeySerde):
@@ -393,7 +430,7 @@ def stage_partition(
                 f"`streams run` refuses this, too, and shows what to do"
             )
         alive = _alive(columns, spec, marker.expired_before.get(spec.name, 0))
-        keys = key.of(alive.keys)
+        alive, keys = with_keys(key, alive, task, tasks, old)
         if key.has_notations:
             astray = pa.array(partition_for_keys(keys, tasks, old) != task)
             strays.add(alive.keys.filter(astray).to_pylist(), task)

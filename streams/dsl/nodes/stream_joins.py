@@ -35,6 +35,13 @@ from streams.topology.specs.streams import MergeSpec
 
 # --- Two streams: a node and a store for each side, or a single node and store for a self-join.
 
+_SIDES: Mapping[JoinKind, tuple[str, str]] = {
+    "inner": ("this", "other"),
+    "left": ("this", "outer-other"),
+    "outer": ("outer-this", "outer-other"),
+}
+"""What the names of the stores have of this and the other stream, as in Kafka Streams' `KStreamImplJoin`."""
+
 
 def join_streams(
     graph: GraphBuilder,
@@ -55,7 +62,7 @@ def join_streams(
         return graph.typed(_join_itself(graph, join, left, values, how, base), joiner, *types)
     stores = [
         graph.store(join_store(f"{how.store_name or base}-{side}-join-store", how, windows), key_serde, serde)
-        for side, serde in zip(("this", "other"), values, strict=True)
+        for side, serde in zip(_SIDES[kind], values, strict=True)
     ]
     stores += _outer_join_buffer(graph, join, values, how, base)
 

@@ -20,7 +20,6 @@ from state.columns import (
     NOTHING,
     BinaryColumn,
     binary_column,
-    cell_bounds,
     cell_sizes,
     joined,
     numbers_at,
@@ -29,6 +28,15 @@ from state.columns import (
     sliced,
 )
 from state.headers import decode_headers
+from state.stores.suppressed_rows import (
+    NULL,
+    PLACE,
+    PLACES_FROM,
+    SAME_AS_PRIOR,
+    headers_in,
+    headers_part,
+    update_parts,
+)
 from streams.errors import SuppressBufferFullError
 from streams.model.record import ValueAndTimestamp, Windowed
 from streams.operators.columnar import (
@@ -49,17 +57,18 @@ from streams.operators.table.suppress_rules import SuppressRules
 from streams.operators.table.value_getter import Lookup
 from streams.serdes.base import Serde
 
-_PLACE = struct.Struct(">q")
-_HEAD = struct.Struct(">qiiii")
-_NULL = -1
+_HEAD_BEFORE_1_0 = struct.Struct(">qiiii")
+_UNKNOWN = -1
+"""Offset and partition of an update: it may be that of several records, and nobody asks. So a JVM takes them, too."""
 # The timestamp, offset and partition of a record, as Kafka Streams' buffer counts them.
 _RECORD_BYTES = 8 + 8 + 4
+_CURRENT = "format"
 _RECORDS, _BYTES = "records", "buffered_bytes"  # "bytes" was a count by other rules
 _NO_UPDATES = ColumnarBatch(KeyColumn.of([]), [], np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class BufferedUpdate(NamedTuple):
-    """An update in the buffer: `timestamp(8) ∥ four lengths(4) ∥ prior ∥ old ∥ new ∥ headers ∥ topic`.
+    """An update in the buffer (`state.stores.suppressed_rows`).
 
     Attributes:
         timestamp: Of the last update, ms.
@@ -79,11 +88,16 @@ class BufferedUpdate(NamedTuple):
 
     @classmethod
     def read(cls, data: bytes) -> BufferedUpdate:
-        timestamp, *lengths = _HEAD.unpack_from(data)
+        return UpdateColumns.read(binary_column([data])).each()[0]
+
+    @classmethod
+    def read_before_1_0(cls, data: bytes) -> BufferedUpdate:
+        """Of the format before 1.0: `timestamp(8) ∥ four lengths(4) ∥ prior ∥ old ∥ new ∥ headers ∥ topic`."""
+        timestamp, *lengths = _HEAD_BEFORE_1_0.unpack_from(data)
         parts: list[bytes | None] = []
-        at = _HEAD.size
+        at = _HEAD_BEFORE_1_0.size
         for length in lengths:
-            parts.append(None if length == _NULL else data[at : at + length])
+            parts.append(None if length == NULL else data[at : at + length])
             at += max(0, length)
         prior, old, new, headers = parts
         return cls(timestamp, prior, old, new, headers, data[at:])
@@ -119,18 +133,22 @@ class UpdateColumns(NamedTuple):
         return cls(batch.timestamps, olds, olds, codec.values(changes.new), headers, named)
 
     @classmethod
+    def from_each(cls, updates: Sequence[BufferedUpdate]) -> UpdateColumns:
+        timestamps, *cells = zip(*updates, strict=True)
+        return cls(np.array(timestamps, np.int64), *map(binary_column, cells))
+
+    @classmethod
     def read(cls, rows: BinaryColumn) -> UpdateColumns:
-        """`BufferedUpdate.read` for n >= 1 rows."""
-        bounds = cell_bounds(rows)
-        start, parts = bounds[:-1] + np.array(_HEAD.size, bounds.dtype), list[BinaryColumn]()
-        for place in (8, 16):
-            two = numbers_at(rows, place)
-            for lengths in (two >> 32, two << 32 >> 32):
-                end = start + np.maximum(lengths, 0).astype(bounds.dtype)
-                parts.append(_cells(rows, start, end, lengths == _NULL))
-                start = end
-        priors, olds, news, headers = parts
-        topics = _cells(rows, start, bounds[1:], None)
+        """The updates in n >= 1 rows."""
+        parts = update_parts(rows)
+        priors, olds, news = (_cells(rows, *part[:2], part[2] == NULL) for part in (parts.prior, parts.old, parts.new))
+        same = parts.old[2] == SAME_AS_PRIOR
+        olds = pc.if_else(pa.array(same), priors, olds) if same.any() else olds
+        headers = pa.nulls(len(rows), rows.type)
+        if (parts.headers[0] < parts.headers[1]).any():
+            cells = _cells(rows, *parts.headers, None).to_pylist()
+            headers = binary_column([headers_in(cell) for cell in cells])
+        topics = _cells(rows, *parts.topic, None)
         return cls(numbers_at(rows, 0), priors, olds, news, headers, topics)
 
     def each(self) -> list[BufferedUpdate]:
@@ -140,21 +158,51 @@ class UpdateColumns(NamedTuple):
         columns = (one_column(pair) for pair in zip(self[1:], other[1:], strict=True))
         return UpdateColumns(np.append(self.timestamps, other.timestamps), *columns)
 
-    def write(self, firsts: Int64s) -> BinaryColumn:
-        """Rows of the buffer, each with the prior value of an update that may be another one."""
+    def write(self, firsts: Int64s, places: Int64s) -> BinaryColumn:
+        """Rows of the buffer, each with the prior value of an update that may be another one, and with its place, ms."""
         count = len(firsts)
-        parts = [self.priors.take(pa.array(firsts)), *(column[:count] for column in self[2:])]
-        heads = np.empty(count, [("time", ">i8"), ("lengths", ">i4", 4)])
-        heads["time"] = self.timestamps[:count]
-        heads["lengths"] = np.transpose([cell_sizes(part, _NULL) for part in parts[:4]])
-        front = pa.FixedSizeBinaryArray.from_buffers(pa.binary(_HEAD.size), count, [None, pa.py_buffer(heads)])
-        parts = [front.cast(pa.binary()), *parts, NOTHING]
+        priors = self.priors.take(pa.array(firsts))
+        olds, news, headers, topics = (column[:count] for column in self[2:])
+        same = pc.fill_null(pc.equal(priors, olds), False)
+        old_sizes = np.where(same.to_numpy(zero_copy_only=False), SAME_AS_PRIOR, cell_sizes(olds, NULL))
+        parts = [
+            _numbers(">i8", self.timestamps[:count], ">i8", _UNKNOWN, ">i4", cell_sizes(topics)),
+            topics,
+            *_headers_and_size(headers, cell_sizes(priors, NULL)),
+            priors,
+            _numbers(">i4", old_sizes),
+            pc.if_else(same, pa.scalar(b"", olds.type), olds),
+            _numbers(">i4", cell_sizes(news, NULL)),
+            news,
+            packed(places),
+            NOTHING,
+        ]
         return pc.binary_join_element_wise(*parts, null_handling="replace", null_replacement="")
+
+
+def _headers_and_size(headers: BinaryColumn, sizes: Int64s) -> list[BinaryColumn]:
+    """The partition, the headers, and the size of the part behind them."""
+    if headers.null_count == len(headers):
+        return [_numbers(">i4", np.full(len(sizes), _UNKNOWN), ">i4", 0, ">i4", sizes)]
+    partitions = _numbers(">i4", np.full(len(sizes), _UNKNOWN))
+    return [partitions, binary_column(list(map(headers_part, headers.to_pylist()))), _numbers(">i4", sizes)]
+
+
+def _numbers(*kinds_and_numbers: Any) -> BinaryColumn:
+    """Numbers of these kinds (each in front of its numbers), one after the other in each cell."""
+    kinds, numbers = kinds_and_numbers[::2], kinds_and_numbers[1::2]
+    count = max(np.size(column) for column in numbers) if len(numbers) > 1 else len(numbers[0])
+    cells = np.empty(count, [(str(at), kind) for at, kind in enumerate(kinds)])
+    for at, column in enumerate(numbers):
+        cells[str(at)] = column
+    size = cells.dtype.itemsize
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), count, [None, pa.py_buffer(cells)]).cast(pa.binary())
 
 
 def _cells(rows: BinaryColumn, starts: Any, ends: Any, nulls: npt.NDArray[np.bool_] | None) -> BinaryColumn:
     """The bytes from `starts` to `ends` in the rows' data, which do not overlap: every other cell of a column over that data."""
-    bounds, count = np.column_stack([starts, ends]).ravel(), len(starts)
+    kind = np.int64 if isinstance(rows, pa.LargeBinaryArray) else np.int32
+    bounds, count = np.column_stack([starts, ends]).ravel().astype(kind), len(starts)
     cells = pa.Array.from_buffers(rows.type, 2 * count - 1, [None, pa.py_buffer(bounds), rows.buffers()[2]])
     return cells.take(pa.array(np.arange(0, 2 * count, 2), mask=nulls))
 
@@ -181,7 +229,7 @@ class Turn:
         self._of, self._batch, self._count = suppress, batch, len(batch)
         cells = suppress.codec.key_cells(batch.keys)
         self._keys = cells.to_pylist()
-        self._places = window_ends(batch.keys) if suppress.places is None else batch.timestamps
+        self._places = PLACES_FROM + (window_ends(batch.keys) if suppress.places is None else batch.timestamps)
         self._updates = UpdateColumns.of(batch, suppress.codec, suppress.topics_of(batch))
         self._sized = self._updates.each() if suppress.counts_bytes else []
         self.records, self.size = (suppress.ctx.state.get(count, 0) for count in (_RECORDS, _BYTES))
@@ -206,7 +254,7 @@ class Turn:
             rows = joined(places.rows.get_columns(keys), keys).drop_null()
         for row, data in zip(rows.to_pylist(), self._of.buffer.rows.get_columns(rows).to_pylist(), strict=True):
             if data is not None:
-                self._held[row[_PLACE.size :]] = self._next_stored(row)
+                self._held[row[PLACE.size :]] = self._next_stored(row)
                 self._stored.append(data)
 
     def _next_stored(self, row: bytes) -> _Held:
@@ -236,7 +284,7 @@ class Turn:
         key = self._keys[at]
         before = self._held.get(key)
         if before is None:
-            row, first = _PLACE.pack(place) + key, at
+            row, first = PLACE.pack(place) + key, at
             self._of.index.add(row)
             self.records += 1
         else:
@@ -248,7 +296,7 @@ class Turn:
 
     def _emit(self, at: int, row: bytes) -> None:
         self._of.index.pop()
-        held = self._held.pop(row[_PLACE.size :], None)
+        held = self._held.pop(row[PLACE.size :], None)
         if held is None:
             held = self._next_stored(row)
             self._unread.append(row)
@@ -308,7 +356,8 @@ class Turn:
             self._updates = self._updates.followed_by(UpdateColumns.read(binary_column(self._stored)))
         rows, emitted = binary_column(self._rows), np.array(self._emitted)
         firsts, lasts = np.array(self._firsts), np.array(self._lasts)
-        values = self._updates.write(firsts[~emitted])  # the batch's updates are held in their order
+        places_of_held = numbers_at(rows, 0)[~emitted] - PLACES_FROM
+        values = self._updates.write(firsts[~emitted], places_of_held)  # the batch's updates are held in their order
         results = _NO_UPDATES
         if emitted.any():
             results = self._results(firsts, lasts, emitted)
@@ -318,8 +367,8 @@ class Turn:
         buffer.rows.put_columns(rows, values, times)
         if places is not None and len(moved := np.flatnonzero(emitted | (firsts == lasts))):
             rows, times = rows.take(pa.array(moved)), times[moved]
-            at = pc.binary_slice(rows, 0, _PLACE.size).take(pa.array(np.arange(len(moved)), mask=emitted[moved]))
-            places.rows.put_columns(sliced(rows, _PLACE.size), at, times)
+            at = pc.binary_slice(rows, 0, PLACE.size).take(pa.array(np.arange(len(moved)), mask=emitted[moved]))
+            places.rows.put_columns(sliced(rows, PLACE.size), at, times)
         return results
 
     def _results(self, firsts: Int64s, lasts: Int64s, emitted: npt.NDArray[np.bool_]) -> ColumnarBatch:
@@ -336,7 +385,7 @@ class Turn:
             olds = read(seen.to_pylist())
         shared = codec.holds_json and not pc.any(pc.equal(news, b"null")).as_py()  # JSON's null is read as None
         results = ColumnarBatch(
-            KeyColumn.of([codec.read_key(self._rows[row][_PLACE.size :]) for row in at.tolist()]),
+            KeyColumn.of([codec.read_key(self._rows[row][PLACE.size :]) for row in at.tolist()]),
             Changes(JsonValues(news, lambda: read(news.to_pylist())) if shared else read(news.to_pylist()), olds),
             updates.timestamps[lasts[at]],
             np.arange(len(at)),
@@ -347,7 +396,7 @@ class Turn:
             lambda row: row_as_result(
                 codec,
                 results.keys[row],
-                self._rows[at[row]][_PLACE.size :],
+                self._rows[at[row]][PLACE.size :],
                 int(results.timestamps[row]),
                 results.headers_of(row),
             ),
@@ -408,6 +457,8 @@ class Suppress(Operator):
         super().init(ctx)
         self.buffer: TypedKeyValueStore = ctx.store(self.buffer_name)
         self.places: TypedKeyValueStore | None = None if self.places_name is None else ctx.store(self.places_name)
+        if not ctx.state.get(_CURRENT):
+            self._take_over()
         self.index = ExpiryIndex(self.buffer)
         self.codec = Codec(f"{ctx.application_id}-{self.buffer_name}-changelog", self.key_serde, self.value_serde)
         self._time = StreamTime(ctx.state)
@@ -421,6 +472,20 @@ class Suppress(Operator):
             ctx.state.pop(stale, None)
         if self._counts and not ctx.state.keys() >= set(self._counts):
             self._count_again()
+
+    def _take_over(self) -> None:
+        """Writes rows of releases before 1.0 in the format of this one, under other keys."""
+        for row, held in list(self.buffer.all()):
+            place, key = PLACE.unpack_from(row)[0], row[PLACE.size :]
+            if place < 0:
+                continue
+            update = BufferedUpdate.read_before_1_0(held)
+            (written,) = UpdateColumns.from_each([update]).write(np.zeros(1, np.int64), np.array([place])).to_pylist()
+            self.buffer.put(row, None, update.timestamp)
+            self.buffer.put(PLACE.pack(PLACES_FROM + place) + key, written, update.timestamp)
+            if self.places is not None:
+                self.places.put(key, PLACE.pack(PLACES_FROM + place), update.timestamp)
+        self.ctx.state[_CURRENT] = 3
 
     def _count_again(self) -> None:
         """Counts the buffered updates where the state has no counts: at the first start, after a rescale, with a new bound."""
@@ -460,7 +525,7 @@ class Suppress(Operator):
 
     def _ends(self, times: Int64s) -> list[bytes]:
         """The first row that is not due at each of these times."""
-        ends: list[bytes] = packed(np.maximum(times - self._wait_ms + 1, 0)).to_pylist()
+        ends: list[bytes] = packed(PLACES_FROM + np.maximum(times - self._wait_ms + 1, 0)).to_pylist()
         return ends
 
     def _play(self, batch: ColumnarBatch, ends: Sequence[bytes], bounded: bool) -> None:
@@ -493,9 +558,9 @@ class Suppress(Operator):
         if row is None:
             return NO_LIMIT
         if self.rules.by_window:
-            windowed: Windowed = self.codec.read_key(row[_PLACE.size :])
+            windowed: Windowed = self.codec.read_key(row[PLACE.size :])
             return windowed.window.start
-        return int(_PLACE.unpack_from(row)[0])
+        return int(PLACE.unpack_from(row)[0]) - PLACES_FROM
 
 
 def rows_as_emitted(
@@ -520,7 +585,7 @@ def rows_as_emitted(
     def lookup(key: Any, as_of: int | None) -> ValueAndTimestamp | None:
         key_bytes = codec.key(key)
         place = _known_place(known, key, key_bytes)
-        held = None if place is None else rows.get(_PLACE.pack(place) + key_bytes)
+        held = None if place is None else rows.get(PLACE.pack(place) + key_bytes)
         if held is None:
             return above(key, as_of)
         prior = codec.read_value(BufferedUpdate.read(held).prior)
@@ -530,9 +595,9 @@ def rows_as_emitted(
 
 
 def _known_place(places: TypedKeyValueStore | None, key: Any, key_bytes: bytes) -> int | None:
-    """The place that a key has in the buffer, or would have; None where it depends on the update's time."""
+    """The place that a key has in the buffer, or would have, as in a local key; None where it depends on the update's time."""
     if places is None:
         windowed: Windowed = key
-        return windowed.window.end
+        return PLACES_FROM + windowed.window.end
     known = places.get(key_bytes)
-    return None if known is None else int(_PLACE.unpack(known)[0])
+    return None if known is None else int(PLACE.unpack(known)[0])
