@@ -25,12 +25,12 @@ from state.commit.protocols import KafkaAccess
 from state.kafka.admin import KafkaAdmin
 from state.kafka.partitioner import functions_of
 from state.kafka.placement import FUNCTIONS, Placement
-from state.kafka.topics import TopicPartition
+from state.kafka.topics import TopicPartition, partitions_of
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX, split_session_key
 from state.stores.spec import StoreKind, StoreSpec
 from streams.application.adopt import Adopter, GivenPositions, reading_positions
 from streams.application.instances import check_group_is_free
-from streams.application.kafka_streams import OffsetNote, one_sided
+from streams.application.kafka_streams import OffsetNote, one_sided, topics_with_unread
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics
 from streams.application.start import Preflight
 from streams.checkpoint.compare import NEVER
@@ -188,7 +188,9 @@ class Importer:
         """Records on their way between tasks have other keys, or are repeated by nobody, where the plans differ."""
         prefix = f"{self._id}-"
         topics = [name for name in self._admin.topic_names() if name.startswith(prefix) and name.endswith(_INTERNAL)]
-        if waiting := sorted(self._application.unread(self._admin, topics)):
+        places = partitions_of(self._admin.describe_topics(topics))
+        self.preflight.until_decided(self._admin, places, self._application.decide_s)
+        if waiting := sorted(topics_with_unread(self._admin, self.kafka, self._id, topics)):
             raise ConfigError(
                 f"{', '.join(waiting)}: the Java application has not read all that it wrote there, and this would be lost. Nothing "
                 "was written. Let it run until the lag of these topics is 0 (stop its producers, or wait), then stop it"
@@ -295,7 +297,7 @@ class Importer:
             if marker is not None and marker.query_id != IMPORTED and not marker.query_id.endswith(EXPORTED):
                 raise ConfigError(
                     f"{self._id}/{prepared.sub.name}: task {task} has committed here already (version {marker.version}), so "
-                    "there is nothing to import. Nothing was written. If an import was interrupted behind its last marker, `streams "
+                    "there is nothing to import. Nothing was written. If an import was interrupted after its markers, `streams "
                     "adopt` finishes it; if Java has continued, hand over with `streams export-app` first next time"
                 )
         return markers

@@ -10,9 +10,12 @@ import base64
 import binascii
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from state.commit.protocols import KafkaAccess
+from state.kafka.admin import KafkaAdmin
+from state.kafka.topics import TopicPartition, partitions_of
 from state.stores.spec import RowFormat, StoreKind
 from streams.application.prepare import Application
 from streams.topology.node_kind import NodeKind
@@ -116,6 +119,19 @@ def state_of_one_side(sub: SubTopology) -> Iterator[str]:
 def one_sided(application: Application) -> list[str]:
     """`state_of_one_side` of a whole application, each once."""
     return list(dict.fromkeys(why for prepared in application.subs for why in state_of_one_side(prepared.sub)))
+
+
+def topics_with_unread(admin: KafkaAdmin, log: KafkaAccess, group: str, topics: Iterable[str]) -> set[str]:
+    """The topics that have records behind a group's offsets; control records do not count, behind which Java may not commit."""
+    places = partitions_of(admin.describe_topics(sorted(topics)))
+    begins, ends, read = admin.begin_offsets(places), admin.end_offsets(places), admin.group_offsets(group, places)
+    return {
+        place[0] for place in places if _has_records(log, place, max(begins[place], read.get(place, 0)), ends[place])
+    }
+
+
+def _has_records(log: KafkaAccess, place: TopicPartition, start: int, end: int) -> bool:
+    return start < end and any(len(records) for records in log.read(*place, start, end))
 
 
 # --- Settings of topics.
