@@ -142,7 +142,7 @@ def compiled(folder: Path) -> str:
 @contextmanager
 def java(classes: str, servers: str, app: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A Java application that runs within the block, and is closed at its end."""
-    options = ["-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", classes, "Interop"]
+    options = ["-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", classes, "Interop"]
     process = subprocess.Popen([str(find_java()), *options, servers, app, str(folder / app)])
     try:
         yield process
