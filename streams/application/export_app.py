@@ -126,7 +126,7 @@ class Exporter:
         check_checkpoint(sub, checkpoint, markers)
         check_topic(sub, checkpoint, markers)
         if not any(markers.values()):
-            # Nothing was ever committed, so Java begins anew as well.
+            # Nothing was ever committed, so Java begins at the start as well.
             return SubExport(prepared, {}, found)
         positions = settled_position(sub, checkpoint, markers, "hand it over").by_partition()
         return SubExport(prepared, {place: (at, _note(place, markers)) for place, at in positions.items()}, found)
@@ -145,7 +145,7 @@ def _without_end(marker: CommitMarker) -> CommitMarker:
 
 
 def _note(place: TopicPartition, markers: Markers) -> OffsetNote:
-    """The partition's time, or where it is not known, that of its task, which is no earlier than its records'."""
+    """The partition's time, or where it is not known, that of its task, which is at least as late as its records'."""
     for marker in filter(None, markers.values()):
         if times := known_times(marker.operator_state).get(place):
             return OffsetNote(times[-1][1])

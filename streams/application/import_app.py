@@ -149,7 +149,7 @@ class Importer:
         if wrong := one_sided(self._application):
             raise ConfigError(
                 f"{self._id} cannot be taken over from Kafka Streams: {'; '.join(wrong)}. Nothing was written. Leave that out, or "
-                "let this application build its state anew, under another application id"
+                "let this application build its state again, under another application id"
             )
         self._check_names()
         self._check_lag()
@@ -380,7 +380,7 @@ class Importer:
             of = {name: ends[changelog_topic(self._id, name), task] for name in one.logs}
             if not access.replace(task, old, self._marker(one, task, of, notes)):
                 raise ConfigError(
-                    f"{self._id}/{one.prepared.sub.name}: task {task} has committed meanwhile. Stop the application"
+                    f"{self._id}/{one.prepared.sub.name}: task {task} has committed in between. Stop the application"
                 )
 
     def _marker(
@@ -401,7 +401,7 @@ class Importer:
             task=task,
             tasks=prepared.tasks,
             topology_hash=prepared.sub.topology_hash,
-            version=1 if old is None else old.version + 1,
+            version=1 if old is None else old.version,
             batch_id=NEVER,
             batch="",
             ranges={},
@@ -424,7 +424,7 @@ def derived_state(prepared: PreparedSub, logs: Mapping[str, Log], seen: int) -> 
     """What operators keep besides their stores, from the rows of one task.
 
     An operator's stream time is the newest time in its changelogs: the record that moved it was not late, and so was stored. For
-    joins, the newest row of each store counts, too; for sessions, the oldest start of those that may be open.
+    joins, the newest row of each store counts, too; for sessions, the oldest start of the open sessions.
 
     Args:
         prepared: The sub-topology.

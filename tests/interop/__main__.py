@@ -198,7 +198,8 @@ def differences(what: str, ours: Mapping[object, object], theirs: Mapping[object
     return [f"{what}, {key!r}: {ours.get(key)!r} instead of {theirs.get(key)!r}" for key in keys]
 
 
-def main() -> int:
+def main(phases: int) -> int:
+    """Plays so many phases; the first one is Java's."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         classes = compiled(folder / "classes")
@@ -208,7 +209,7 @@ def main() -> int:
         try:
             cluster = Cluster(broker.bootstrap_servers)
             cluster.make_topics()
-            play(cluster, classes, folder)
+            play(cluster, classes, folder, phases)
             wrong = compare(cluster)
         finally:
             broker.stop(delete=True)
@@ -218,13 +219,13 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def play(cluster: Cluster, classes: str, folder: Path) -> None:
-    """Java, here, Java, here, Java."""
+def play(cluster: Cluster, classes: str, folder: Path, phases: int) -> None:
+    """Java, here, Java, and so on."""
     servers = cluster.servers
     with java(classes, servers, ALONE, folder) as alone:
-        for phase in range(5):
+        for phase in range(phases):
             here = phase % 2 == 1
-            print(f"phase {phase}: {'here' if here else 'Java'}", flush=True)
+            print(f"phase {phase}, {time.strftime('%H:%M:%S')}: {'here' if here else 'Java'}", flush=True)
             parts = records(phase, late=here)
             if not here:
                 with java(classes, servers, APP, folder) as mine:
@@ -239,9 +240,8 @@ def play(cluster: Cluster, classes: str, folder: Path) -> None:
             command(servers, folder, "import-app", "--dry-run")
             command(servers, folder, "import-app", "--yes")
             command(servers, folder, "run", "--available-now")
-            command(servers, folder, "export-app", "--dry-run")
             command(servers, folder, "export-app", "--yes")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 5))
