@@ -227,28 +227,6 @@ def to_its_end(world: World, running: CommandProcess) -> None:
 
 
 @drill(
-    "D51",
-    "killed within a cut-over",
-    injects="SIGKILL to `streams export-app`, and to `streams import-app` between its checks and its transactions",
-    holds="the tasks refuse to run until all is taken back; then the results are those without a cut-over",
-    minutes=2,
-)
-def killed_within_a_cut_over(world: World) -> None:
-    world.start()
-    world.stop_at_rest()
-    for name, said in (("export-app", "Java then continues at"), ("import-app", "reading then continues at")):
-        moving = command(world, name)
-        moving.until_end(lambda moving=moving, said=said: said in moving.log(), ADOPT_S, f"no result of the checks of {name}")
-        moving.close()
-        world.saw(f"{name} was killed behind its checks")
-        if name == "export-app":
-            to_its_end(world, command(world, name))
-        world.saw(f"refused: {world.refused(MISMATCH)[:140]}")
-    to_its_end(world, command(world, "import-app"))
-    world.restarts("the state was handed over and taken back")
-
-
-@drill(
     "D42",
     "killed within rescales",
     injects="SIGKILL to `streams rescale`, several times, from 2 tasks to 3 and back",
