@@ -22,9 +22,9 @@ from streams import (
     TimeWindows,
 )
 from streams.application.adopt import Adopter
-from streams.application.export_app import Exporter
-from streams.application.import_app import Importer
-from streams.application.kafka_streams import OffsetNote
+from streams.application.java.export_app import Exporter
+from streams.application.java.import_app import Importer
+from streams.application.java.limits import OffsetNote
 from streams.application.markers import MarkerAccess
 from streams.application.prepare import plan_application
 from streams.application.start import Preflight

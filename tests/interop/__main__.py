@@ -24,7 +24,7 @@ from benchmarks.peers.environments import jars_of
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicSpec
-from streams.application.kafka_streams import topics_with_unread
+from streams.application.java.limits import topics_with_unread
 from streams.broker import EmbeddedBroker, fetch_jars
 from streams.broker.jars import class_path, find_java
 from tests.interop.program import APP, INPUTS, KINDS

@@ -16,7 +16,7 @@ from state.commit.marker import EXPORTED, CommitMarker
 from state.kafka.topics import TopicPartition
 from streams.application.adopt import settled_position
 from streams.application.instances import check_group_is_free
-from streams.application.kafka_streams import OffsetNote, one_sided, settings_for_java
+from streams.application.java.limits import OffsetNote, one_sided, settings_for_java
 from streams.application.markers import still_running
 from streams.application.prepare import Application, PreparedSub
 from streams.application.start import Preflight

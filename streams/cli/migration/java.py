@@ -11,9 +11,9 @@ import typer
 from state.changelog import commits_topic
 from state.kafka.admin import KafkaAdmin
 from streams.application.adopt import GivenPositions
-from streams.application.export_app import Exporter
-from streams.application.import_app import Importer
 from streams.application.instances import while_stopped
+from streams.application.java.export_app import Exporter
+from streams.application.java.import_app import Importer
 from streams.application.prepare import plan_application
 from streams.application.start import Preflight
 from streams.cli.command import command, option

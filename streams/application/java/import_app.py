@@ -30,7 +30,7 @@ from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX, split_session_key
 from state.stores.spec import StoreKind, StoreSpec
 from streams.application.adopt import Adopter, GivenPositions, reading_positions
 from streams.application.instances import check_group_is_free
-from streams.application.kafka_streams import OffsetNote, one_sided, topics_with_unread
+from streams.application.java.limits import OffsetNote, one_sided, topics_with_unread
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics
 from streams.application.start import Preflight
 from streams.checkpoint.compare import NEVER
