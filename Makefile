@@ -139,6 +139,10 @@ peers: venv ## Set up the systems that the benchmarks compare with, each in a fo
 
 SITE_VENV := build/site-venv
 
+.PHONY: interop
+interop: jars ## Take over a Kafka Streams application in Java and hand it back, twice, on a real broker; compare results and stores
+	$(BIN)/python -m tests.interop
+
 .PHONY: site
 site: venv ## Build the documentation site into build/site, with the pages of the API (needs Python 3.11 or newer)
 	@[ -e $(SITE_VENV)/.installed ] && [ $(SITE_VENV)/.installed -nt scripts/site-requirements.lock ] || { \

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
-from state.commit.marker import RESCALED, UNPLACED, CommitMarker, Ranges
+from state.commit.marker import EXPORTED, RESCALED, UNPLACED, CommitMarker, Ranges
 from state.errors import CheckpointMismatchError
 from state.kafka.placement import Placement
 
@@ -181,6 +181,12 @@ def check_lineage(identity: TaskIdentity, found: CommitMarker) -> None:
             identity,
             "a rescale has taken over its state, and has not come to its end",
             "Stop the application, and run the same `streams rescale` again: it continues where it stopped.",
+        )
+    if found.query_id.endswith(EXPORTED):
+        raise mismatch(
+            identity,
+            "its state was handed to Kafka Streams",
+            "Stop the Java application, and run `streams import-app`: it takes the state back.",
         )
     if found.query_id != identity.query_id:
         raise mismatch(

@@ -40,6 +40,9 @@ _READABLE = (2, FORMAT, LIVE_FORMAT, PLACED_FORMAT, PLACED_LIVE_FORMAT)
 RESCALED = "~rescaled"
 """At the end of the query id of a marker whose task may not commit any more: `streams rescale` gives its keys to other tasks."""
 
+EXPORTED = "~exported"
+"""Likewise where `streams export-app` has handed the state to Kafka Streams: `streams import-app` takes it back."""
+
 Ranges = Mapping[str, Mapping[str, tuple[int, int]]]
 """topic -> partition (as text, for JSON) -> [start, end) of the offsets that fed a step."""
 

@@ -434,19 +434,29 @@ def _plan(
     return Move(sub, MarkerAccess(kafka, sub), moved, first, checkpoint)
 
 
-def _with_unmoved_topics(sub: SubIdentity, first: FirstBatch, checkpoint: Checkpoint, markers: Markers) -> FirstBatch:
-    """The new positions, and the present ones in topics that are not moved."""
+def settled_position(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers, then: str) -> SourceOffsets:
+    """Where reading continues, of a sub-topology whose last micro-batch is complete; `then`: what the user wants, for messages.
+
+    Raises:
+        ConfigError: The micro-batch is not complete, or the checkpoint does not say it.
+    """
     if checkpoint.logged > checkpoint.committed or checkpoint.repeats:
         raise ConfigError(
             f"{sub.name}: micro-batch {max(checkpoint.logged, 0)} is logged but not complete, and some tasks may have committed "
-            "it. Run the application again (--available-now) and stop it, then move its positions. Nothing was written"
+            f"it. Run the application again (--available-now) and stop it, then {then}. Nothing was written"
         )
     present = position(checkpoint, markers)
     if present is None:
         raise ConfigError(
             f"{sub.name}: the checkpoint does not show where reading continues. Run the application once (--available-now) and "
-            "stop it, then move its positions. Nothing was written"
+            f"stop it, then {then}. Nothing was written"
         )
+    return present
+
+
+def _with_unmoved_topics(sub: SubIdentity, first: FirstBatch, checkpoint: Checkpoint, markers: Markers) -> FirstBatch:
+    """The new positions, and the present ones in topics that are not moved."""
+    present = settled_position(sub, checkpoint, markers, "move its positions")
     at = SourceOffsets({**present.topics, **first.start.topics})
     return FirstBatch(at, at)
 

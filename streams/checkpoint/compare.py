@@ -341,7 +341,8 @@ def plan_adoption(
     done = frozenset(task for task, marker in found.items() if marker.batch_id == batch != NEVER)
     # A live step is never repeated: each task continues behind its own last one.
     confirmed = confirmed or any(marker.live for marker in found.values())
-    if confirmed or done == markers.keys():
+    # Behind an import, or an adoption without a step since, there is no micro-batch to repeat.
+    if confirmed or batch == NEVER or done == markers.keys():
         at = SourceOffsets(_topics(topic_ids, ends))
         return Adoption(query_id, FirstBatch(at, at), versions, frozenset())
     # The same clock as before: timestamps too far ahead must be rejected again, so that tasks get the same rows.

@@ -51,6 +51,8 @@ COMMANDS = {
     "replica": LazyCommand("replica", "Keep warm copies of an application's stores."),
     "serve": LazyCommand("replica", "Answer reads of an application's stores over HTTP."),
     "adopt": LazyCommand("rescale", "Create a new checkpoint from an application's commits."),
+    "import-app": LazyCommand("migration.java", "Take over a Kafka Streams application in Java."),
+    "export-app": LazyCommand("migration.java", "Hand an application's state to Kafka Streams in Java."),
     "rescale": LazyCommand("rescale", "Move an application's state to more or fewer tasks."),
     "doctor": LazyCommand("inspection.doctor", "Find what is wrong with an application, and which command fixes it."),
     "errors": LazyCommand("inspection.errors", "Print what an error means, what to do, and whether something is lost."),
@@ -102,7 +104,7 @@ def _load(name: str) -> "Command":
     group = getattr(module, "app", None)
     if group is None:
         group = typer.Typer(add_completion=False)
-        group.command(name, cls=PlainCommand)(getattr(module, name))
+        group.command(name, cls=PlainCommand)(getattr(module, name.replace("-", "_")))
     command = typer.main.get_command(group)
     command.name = name
     return command

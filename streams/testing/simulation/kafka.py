@@ -302,6 +302,7 @@ class SimulatedKafka:
     Attributes:
         now_ms: The broker's clock, the timestamp of control records.
         groups: Consumer group -> partition -> committed offset.
+        notes: Likewise, the metadata of the offset, if it has any.
         late: Commits that were sent and have not arrived: (transactional id, epoch).
         settings: Topic -> its settings, of topics that were created with some.
     """
@@ -315,6 +316,7 @@ class SimulatedKafka:
         self.now_ms = 0
         self.hook: Hook = hook or NothingHappens()
         self.groups: dict[str, dict[TopicPartition, int]] = {}
+        self.notes: dict[str, dict[TopicPartition, str]] = {}
         self.late: list[tuple[Transactional, int]] = []
         self._transactional: dict[str, Transactional] = {}
         self.settings: dict[str, dict[str, str]] = {}
@@ -451,6 +453,17 @@ class SimulatedKafka:
         """The committed offsets of a group, in some partitions or all."""
         wanted = None if places is None else set(places)
         return {place: to for place, to in self.groups.get(group, {}).items() if wanted is None or place in wanted}
+
+    def group_notes(self, group: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
+        """Like `group_offsets`, with the metadata of each offset."""
+        notes = self.notes.get(group, {})
+        return {place: (at, notes.get(place, "")) for place, at in self.group_offsets(group, places).items()}
+
+    def commit_group_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Commits offsets with metadata."""
+        self.hook.before(RequestEvent("commit offsets", group))
+        self.groups.setdefault(group, {}).update({place: at for place, (at, _) in offsets.items()})
+        self.notes.setdefault(group, {}).update({place: note for place, (_, note) in offsets.items()})
 
     def delete_topic(self, name: str) -> None:
         self._topics.pop(name, None)

@@ -1,0 +1,1 @@
+"""Takes over the state of Kafka Streams applications in Java, and hands it back."""

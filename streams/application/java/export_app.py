@@ -1,0 +1,153 @@
+"""Hands the state of an application to Kafka Streams in Java: `streams export-app`.
+
+The changelogs stay as they are. Java gets what it keeps elsewhere than this engine: committed offsets with partition times in their
+metadata, and settings by which windows expire. Then a last marker of each task keeps it from going on here, until
+`streams import-app` takes the state back. All is checked before anything is written; after an interruption, the same command ends
+what was begun, because each of its writes may be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from state.changelog import changelog_topic
+from state.commit.marker import EXPORTED, CommitMarker
+from state.kafka.topics import TopicPartition
+from streams.application.adopt import settled_position
+from streams.application.instances import check_group_is_free
+from streams.application.java.limits import OffsetNote, one_sided, settings_for_java
+from streams.application.markers import still_running
+from streams.application.prepare import Application, PreparedSub
+from streams.application.start import Preflight
+from streams.checkpoint.compare import Markers, check_checkpoint, check_program, check_topic
+from streams.checkpoint.files import read_checkpoint
+from streams.errors import ConfigError
+from streams.model.record import NO_TIME
+from streams.source.partition_times import known_times
+
+
+@dataclass(frozen=True)
+class SubExport:
+    """What a sub-topology hands over.
+
+    Attributes:
+        offsets: Partition -> where Java continues, and the metadata of this offset.
+        markers: Task -> its last marker.
+    """
+
+    prepared: PreparedSub
+    offsets: Mapping[TopicPartition, tuple[int, OffsetNote]]
+    markers: Markers
+
+    def lines(self) -> Iterator[str]:
+        """The export for users."""
+        yield f"  stores: {', '.join(sorted(self.prepared.sub.stores)) or 'none'}"
+        places = sorted(self.offsets.items())
+        at = ", ".join(f"{topic}-{number}: {offset} (time {note.time})" for (topic, number), (offset, note) in places)
+        yield f"  Java then continues at: {at}"
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """The export of one application.
+
+    Attributes:
+        leave: Whether what no Java program can continue stays behind; else it is an error.
+        members: The members of a group; default: asks the brokers.
+    """
+
+    preflight: Preflight
+    leave: bool = False
+    members: Callable[[str], Sequence[str]] | None = None
+
+    @property
+    def _application(self) -> Application:
+        return self.preflight.application
+
+    def survey(self) -> list[SubExport]:
+        """What would be handed over; writes nothing.
+
+        Raises:
+            AlreadyRunningError: The group has members: Java runs already.
+            CheckpointMismatchError: Checkpoint and markers do not belong together.
+            ConfigError: Something waits, or no Java program can continue it.
+        """
+        application = self._application
+        app = application.config.application_id
+        check_group_is_free(application.config, self.members)
+        wrong = one_sided(application)
+        if wrong and not self.leave:
+            raise ConfigError(
+                f"no Java program can continue all of {app}: {'; '.join(wrong)}. Nothing was written. With --leave, this stays "
+                "behind, and the rest is handed over"
+            )
+        topics = {*application.plan.repartition_topics, *(t for one in application.subs for t in one.sub.delays)}
+        if waiting := sorted(application.unread(self.preflight.admin, topics)):
+            raise ConfigError(
+                f"{', '.join(waiting)}: records wait there that the Java program may not read. Nothing was written. Run the "
+                "application until they are read (`streams run --available-now`), then repeat this"
+            )
+        return [self._survey(prepared) for prepared in application.subs]
+
+    def run(self, found: Sequence[SubExport]) -> None:
+        """Hands over what a survey has found.
+
+        Raises:
+            CheckpointMismatchError: A task has committed since.
+            KafkaClientError: The group has members.
+        """
+        admin, app = self.preflight.admin, self._application.config.application_id
+        for one in found:
+            now = self.preflight.markers(one.prepared).fenced()
+            moved = [task for task, marker in now.items() if marker != one.markers[task]]
+            if moved:
+                raise still_running(self.preflight.identity(one.prepared), moved[0], "export-app")
+        for one in found:
+            for node in one.prepared.sub.stores.values():
+                settings = settings_for_java(node.spec.kind, node.spec.retention_ms) if node.spec.logged else {}
+                if settings:
+                    admin.alter_topic(changelog_topic(app, node.spec.name), settings)
+        offsets = {place: (at, note.encode()) for one in found for place, (at, note) in one.offsets.items()}
+        if offsets:
+            admin.commit_group_offsets(app, offsets)
+        for one in found:
+            self._end(one)
+
+    def _survey(self, prepared: PreparedSub) -> SubExport:
+        sub, access = self.preflight.identity(prepared), self.preflight.markers(prepared)
+        found = access.read() if self.preflight.admin.describe_topics([access.topic]) else {}
+        # An export that was interrupted has ended some tasks already.
+        markers = {task: marker and _without_end(marker) for task, marker in found.items()}
+        check_program(sub, markers)
+        checkpoint = read_checkpoint(
+            self.preflight.files, sub.name, {marker.batch_id for marker in markers.values() if marker}
+        )
+        check_checkpoint(sub, checkpoint, markers)
+        check_topic(sub, checkpoint, markers)
+        if not any(markers.values()):
+            # Nothing was ever committed, so Java begins at the start as well.
+            return SubExport(prepared, {}, found)
+        positions = settled_position(sub, checkpoint, markers, "hand it over").by_partition()
+        return SubExport(prepared, {place: (at, _note(place, markers)) for place, at in positions.items()}, found)
+
+    def _end(self, one: SubExport) -> None:
+        access = self.preflight.markers(one.prepared)
+        for task, marker in one.markers.items():
+            if marker is None or marker.query_id.endswith(EXPORTED):
+                continue
+            if not access.replace(task, marker, replace(marker, query_id=marker.query_id + EXPORTED)):
+                raise still_running(self.preflight.identity(one.prepared), task, "export-app")
+
+
+def _without_end(marker: CommitMarker) -> CommitMarker:
+    return replace(marker, query_id=marker.query_id.removesuffix(EXPORTED))
+
+
+def _note(place: TopicPartition, markers: Markers) -> OffsetNote:
+    """The partition's time, or where it is not known, that of its task, which is at least as late as its records'."""
+    for marker in filter(None, markers.values()):
+        if times := known_times(marker.operator_state).get(place):
+            return OffsetNote(times[-1][1])
+    owner = markers.get(place[1] % max(1, len(markers)))
+    return OffsetNote(NO_TIME if owner is None else owner.stream_time)

@@ -1,0 +1,149 @@
+"""What Kafka Streams in Java and this engine can take over from each other, and what the offsets say that Java commits.
+
+Names, keys and values of most stores are the same on both sides. So the state itself is never rewritten: only what each side keeps
+besides its changelogs has to be derived, from rows and from committed offsets.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from state.commit.protocols import KafkaAccess
+from state.kafka.admin import KafkaAdmin
+from state.kafka.topics import TopicPartition, partitions_of
+from state.stores.spec import RowFormat, StoreKind
+from streams.application.prepare import Application
+from streams.topology.node_kind import NodeKind
+from streams.topology.plan import SubTopology
+from streams.topology.specs.aggregations import AggregationSpec
+
+_HEAD = struct.Struct(">bq")
+_COUNT = struct.Struct(">i")
+_CLOSE = struct.Struct(">q")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+_WITH_CLOSES = 2
+"""The version of the metadata that may say last closes (KIP-825); version 1 has the time only."""
+
+
+@dataclass(frozen=True)
+class OffsetNote:
+    """The metadata of an offset that Kafka Streams commits (`TopicPartitionMetadata`): base64 of version, time and closes.
+
+    Attributes:
+        time: The largest timestamp of the partition so far, ms; -1: none.
+        closes: Store of an aggregation with results on close -> the time up to which windows were closed, ms.
+    """
+
+    time: int
+    closes: Mapping[str, int] = field(default_factory=dict)
+
+    def encode(self) -> str:
+        """The text that Kafka Streams reads."""
+        data = _HEAD.pack(_WITH_CLOSES, self.time)
+        if self.closes:
+            data += _COUNT.pack(len(self.closes))
+            for store, time in sorted(self.closes.items()):
+                name = store.encode()
+                data += _COUNT.pack(len(name)) + name + _CLOSE.pack(time)
+        return base64.b64encode(data).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> OffsetNote | None:
+        """What a text says; None for another program's. Foreign bytes may follow it (`state.kafka.admin.note_of`)."""
+        found = _BASE64.match(text)
+        whole = found.group() if found else ""
+        try:
+            data = base64.b64decode(whole[: len(whole) - len(whole) % 4])
+        except binascii.Error:
+            return None
+        if len(data) < _HEAD.size or data[0] not in (1, _WITH_CLOSES):
+            return None
+        version, time = _HEAD.unpack_from(data)
+        return cls(time, _closes(data[_HEAD.size :]) if version == _WITH_CLOSES else {})
+
+
+def _closes(data: bytes) -> dict[str, int]:
+    """The closes behind the time; none where the bytes are not such a list, but what follows in memory."""
+    found: dict[str, int] = {}
+    try:
+        (count,) = _COUNT.unpack_from(data)
+        at = _COUNT.size
+        for _ in range(count):
+            (size,) = _COUNT.unpack_from(data, at)
+            name, at = data[at + _COUNT.size : at + _COUNT.size + size].decode(), at + _COUNT.size + size
+            (found[name],) = _CLOSE.unpack_from(data, at)
+            at += _CLOSE.size
+    except (struct.error, UnicodeDecodeError):
+        return {}
+    return found
+
+
+# --- What cannot be taken over.
+
+_FOREIGN_ROWS = {
+    RowFormat.WAITING: "the records of a left or outer join that wait for a partner have another format here",
+    RowFormat.SUPPRESSED: "the updates that suppress holds back have another format here",
+}
+_OURS_ALONE = {
+    NodeKind.KSTREAM_DEDUPLICATE: "deduplicate()",
+    NodeKind.KSTREAM_RETRY: "retries",
+    NodeKind.KSTREAM_ENRICH: "enrich()",
+    NodeKind.KSTREAM_JOINALL: "join_all()",
+    NodeKind.KSTREAM_ASOFTHIS: "as_of_join()",
+    NodeKind.KTABLE_TOP: "top()",
+}
+"""Operators that Kafka Streams does not have."""
+_OPEN_WINDOWS = "results on close need an index of the open windows, which Kafka Streams does not have"
+
+
+def state_of_one_side(sub: SubTopology) -> Iterator[str]:
+    """What of a sub-topology's state neither side can take over from the other, each with its reason."""
+    for node in sub.processors:
+        kind = getattr(node.spec, "kind", None)
+        if kind in _OURS_ALONE:
+            yield f"'{node.name}': Kafka Streams has no {_OURS_ALONE[kind]}"
+        elif isinstance(node.spec, AggregationSpec) and len(node.stores) > 1:
+            yield f"'{node.name}': {_OPEN_WINDOWS}"
+    for name, store in sub.stores.items():
+        if store.spec.rows in _FOREIGN_ROWS:
+            yield f"store '{name}': {_FOREIGN_ROWS[store.spec.rows]}"
+    for topic in sub.delays:
+        yield f"topic {topic}: Kafka Streams has no retry topics"
+
+
+def one_sided(application: Application) -> list[str]:
+    """`state_of_one_side` of a whole application, each once."""
+    return list(dict.fromkeys(why for prepared in application.subs for why in state_of_one_side(prepared.sub)))
+
+
+def topics_with_unread(admin: KafkaAdmin, log: KafkaAccess, group: str, topics: Iterable[str]) -> set[str]:
+    """The topics that have records behind a group's offsets; control records do not count, behind which Java may not commit."""
+    places = partitions_of(admin.describe_topics(sorted(topics)))
+    begins, ends, read = admin.begin_offsets(places), admin.end_offsets(places), admin.group_offsets(group, places)
+    return {
+        place[0] for place in places if _has_records(log, place, max(begins[place], read.get(place, 0)), ends[place])
+    }
+
+
+def _has_records(log: KafkaAccess, place: TopicPartition, start: int, end: int) -> bool:
+    return start < end and any(len(records) for records in log.read(*place, start, end))
+
+
+# --- Settings of topics.
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+def settings_for_java(kind: StoreKind, retention_ms: int | None) -> dict[str, str]:
+    """The settings of a changelog that Kafka Streams relies on and this engine sets otherwise.
+
+    Windows and sessions expire by the brokers' clock there (`window.store.change.log.additional.retention.ms`); nobody trims them.
+    """
+    if not kind.segmented or retention_ms is None:
+        return {}
+    return {"retention.ms": str(retention_ms + DAY_MS)}

@@ -1,0 +1,1 @@
+"""Commands that take over other systems' applications."""
