@@ -87,7 +87,7 @@ def _closes(data: bytes) -> dict[str, int]:
 
 _FOREIGN_ROWS = {
     RowFormat.WAITING: "the records of a left or outer join that wait for a partner have another format here",
-    RowFormat.SUPPRESSED: "the updates that suppress holds back have another format here",
+    RowFormat.SUPPRESSED: "what suppress holds back cannot be taken over or handed back yet",
 }
 _OURS_ALONE = {
     NodeKind.KSTREAM_DEDUPLICATE: "deduplicate()",
