@@ -191,7 +191,8 @@ def _headers_and_size(headers: BinaryColumn, sizes: Int64s) -> list[BinaryColumn
 def _numbers(*kinds_and_numbers: Any) -> BinaryColumn:
     """Numbers of these kinds (each in front of its numbers), one after the other in each cell."""
     kinds, numbers = kinds_and_numbers[::2], kinds_and_numbers[1::2]
-    count = max(np.size(column) for column in numbers) if len(numbers) > 1 else len(numbers[0])
+    # A number that is the same in every cell has no length; there may be no cells.
+    count = next(len(column) for column in numbers if np.ndim(column))
     cells = np.empty(count, [(str(at), kind) for at, kind in enumerate(kinds)])
     for at, column in enumerate(numbers):
         cells[str(at)] = column
