@@ -30,14 +30,14 @@ from state.changelog import changelog_topic
 from state.commit.marker import CommitMarker, end_behind, read_last_marker
 from state.errors import KafkaClientError, RestoreError, StateCorruptedError
 from state.kafka.topics import TopicPartition
-from state.restore.place import TaskLogs
+from state.restore.place import CopiedTask
 from state.restore.task_stores import StoreSource, TaskStateManager
 from state.restore.verify import check_marker, check_not_rescaled
 from state.stores.task_store import TaskStore
 
 Clock = Callable[[], float]
 """Seconds, of a clock that nobody sets."""
-MakeStores = Callable[[TaskLogs], TaskStateManager]
+MakeStores = Callable[[CopiedTask], TaskStateManager]
 """Makes what opens the stores of a task."""
 
 LOOK_S = 0.2
@@ -54,7 +54,7 @@ _MOST_HEARD = 256
 """The most markers that wait to be followed; without the first of more, the copy asks for all."""
 
 
-class Followed(ABC):
+class FollowedCopy(ABC):
     """What is brought forward.
 
     Args:
@@ -91,7 +91,7 @@ class Followed(ABC):
         """Notes that at this time no further commit existed."""
 
 
-class FollowedTask(Followed):
+class FollowedTask(FollowedCopy):
     """The stores of one task. As it is, a standby: its database is open only while it is brought forward, so others can copy it.
 
     Args:
@@ -103,7 +103,9 @@ class FollowedTask(Followed):
     keeps_open = False
     """Whether the database stays open."""
 
-    def __init__(self, source: StoreSource, task: TaskLogs, make: MakeStores, clock_s: Clock = time.monotonic) -> None:
+    def __init__(
+        self, source: StoreSource, task: CopiedTask, make: MakeStores, clock_s: Clock = time.monotonic
+    ) -> None:
         super().__init__(str(task.place), clock_s)
         self.task = task
         self.marker: CommitMarker | None = None
@@ -322,7 +324,7 @@ class Follower(Generic[_Copy]):
         kafka: Ends,
         make: Callable[[TopicPartition], _Copy],
         known: Collection[TopicPartition],
-        global_copy: Followed | None = None,
+        global_copy: FollowedCopy | None = None,
         parallel: int = 4,
         check: Callable[[], None] = lambda: None,
         elsewhere: Callable[[TopicPartition], bool] = lambda place: True,
@@ -450,20 +452,20 @@ class Follower(Generic[_Copy]):
         """Whether a copy can be given up. One that cannot be read is of use to nobody."""
         return not self.copies[place].ready or (missing_s >= self._kept_s and self._elsewhere(place))
 
-    def _begin(self, place: TopicPartition, copy: Followed, forward: Callable[[], object]) -> None:
+    def _begin(self, place: TopicPartition, copy: FollowedCopy, forward: Callable[[], object]) -> None:
         """Lets a thread bring a copy forward, unless one does that, or it has just failed."""
         with self._lock:
             if place not in self._busy and self._clock_s() >= self._retry_at.get(place, 0.0):
                 self._submit(place, copy, forward)
 
-    def _submit(self, place: TopicPartition, copy: Followed, forward: Callable[[], object]) -> None:
+    def _submit(self, place: TopicPartition, copy: FollowedCopy, forward: Callable[[], object]) -> None:
         """Called with the lock."""
         if not self._closing:
             self._busy.add(place)
             pool = self._pool if copy.ready else self._restores
             pool.submit(self._catch_up, place, copy, forward)
 
-    def _catch_up(self, place: TopicPartition, copy: Followed, forward: Callable[[], object]) -> None:
+    def _catch_up(self, place: TopicPartition, copy: FollowedCopy, forward: Callable[[], object]) -> None:
         """Brings a copy forward, and again if it has heard of further commits meanwhile.
 
         The other copies come first: a task that commits faster than its copy can follow would keep the thread for ever.

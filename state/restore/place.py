@@ -31,7 +31,7 @@ class TaskPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskLogs:
+class CopiedTask:
     """A task and those of its stores that a copy of it has."""
 
     place: TaskPlace

@@ -14,7 +14,7 @@ from state.commit.live import LiveKafka
 from state.errors import RestoreError
 from state.kafka.topics import TopicPartition
 from state.restore.follower import Clock, FollowedTask, Follower
-from state.restore.place import TaskLogs
+from state.restore.place import CopiedTask
 from state.restore.restorer import RestoreListener
 from state.restore.snapshots import NO_SNAPSHOTS, SnapshotSettings
 from state.restore.task_stores import StoreSource, TaskStateManager
@@ -103,7 +103,7 @@ class ReplicaPosition:
         fault: Why the last attempt to bring it forward failed; empty = it did not.
     """
 
-    task: TaskLogs
+    task: CopiedTask
     version: int = 0
     behind: int | None = None
     fault: str = ""
@@ -126,7 +126,7 @@ class Replica(Follower[FollowedTask]):
     def __init__(
         self,
         source: StoreSource,
-        tasks: Sequence[TaskLogs],
+        tasks: Sequence[CopiedTask],
         folder: Path,
         listener: RestoreListener | None = None,
         parallel: int = 2,
@@ -138,7 +138,7 @@ class Replica(Follower[FollowedTask]):
         self._seen: dict[TopicPartition, Mapping[TopicPartition, int]] = {}
         """Where they ended at a look since: a task that never rests is ahead of its copy at every look."""
 
-        def stores(task: TaskLogs) -> TaskStateManager:
+        def stores(task: CopiedTask) -> TaskStateManager:
             return TaskStateManager(source, task.place.identity(), list(task.specs), folder, listener=listener)
 
         def make(place: TopicPartition) -> FollowedTask:

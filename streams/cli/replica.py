@@ -19,7 +19,7 @@ import typer
 
 from state.errors import TopicNotFoundError
 from state.kafka.consumers import GroupMember
-from state.restore.place import TaskLogs
+from state.restore.place import CopiedTask
 from state.tables.files import make_private
 from streams.application.restore import SERVED_AT_A_TIME, Replica, ReplicaPosition
 from streams.application.stored_tasks import StoredTask, stored_tasks
@@ -342,7 +342,7 @@ def _address(text: str, option: str) -> Address:
         raise ConfigError(f"{option}: {error}") from error
 
 
-def replica_tasks(tasks: list[StoredTask], stores: list[str]) -> list[TaskLogs]:
+def replica_tasks(tasks: list[StoredTask], stores: list[str]) -> list[CopiedTask]:
     """The tasks that have some of these stores, or any that have a changelog and are on disk if none is named."""
     fit = {node.name: node.spec for task in tasks for node in task.stores.values()}
     for name in stores:
@@ -354,7 +354,7 @@ def replica_tasks(tasks: list[StoredTask], stores: list[str]) -> list[TaskLogs]:
     for task in tasks:
         specs = [node.spec for node in task.stores.values() if not stores or node.name in stores]
         if followed := tuple(spec for spec in specs if spec.logged and spec.persistent):
-            found.append(TaskLogs(task.place, followed))
+            found.append(CopiedTask(task.place, followed))
     if not found:
         raise ConfigError("no store of this application is on disk and has a changelog: there is nothing to follow")
     return found

@@ -19,8 +19,8 @@ from typing import Protocol
 from state.commit.marker import CommitMarker
 from state.commit.session import FLUSH_EVERY_S
 from state.kafka.topics import TopicInfo, TopicPartition, partitions_of
-from state.restore.follower import Clock, Followed, FollowedTask, MakeStores
-from state.restore.place import TaskLogs
+from state.restore.follower import Clock, FollowedCopy, FollowedTask, MakeStores
+from state.restore.place import CopiedTask
 from state.restore.task_stores import StoreSource
 from state.stores.task_store import TaskStore
 from streams.errors import CursorExpiredError, StoreNotReadyError
@@ -96,7 +96,7 @@ class ViewReading:
         self._copy.end_reading(self._view)
 
 
-class Copy(Followed):
+class Copy(FollowedCopy):
     """What can be read while it is brought forward; any thread may read.
 
     Args:
@@ -272,7 +272,7 @@ class TaskCopy(FollowedTask, Copy):
     def __init__(
         self,
         source: StoreSource,
-        task: TaskLogs,
+        task: CopiedTask,
         make: MakeStores,
         clock_s: Clock = time.monotonic,
         on_close: Callable[[], None] = lambda: None,

@@ -12,7 +12,7 @@ from state.changelog import commits_topic
 from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition
 from state.restore.follower import Ends
-from state.restore.place import TaskLogs, TaskPlace
+from state.restore.place import CopiedTask, TaskPlace
 from streams.application.store_rows import StoreReader, view_of, window_ends
 from streams.errors import NotUpToBoundError, QueryError
 from streams.serdes.base import serde_identity
@@ -288,7 +288,7 @@ def _fits(copy: Copy, position: Position, commit: Commit, end: int) -> Callable[
     return fits
 
 
-def replica_task(application_id: str, sub: SubTopology, task: int, tasks: int) -> TaskLogs:
+def replica_task(application_id: str, sub: SubTopology, task: int, tasks: int) -> CopiedTask:
     """A task with all stores that can be copied."""
     place = TaskPlace(application_id, sub.name, task, tasks, sub.topology_hash)
-    return TaskLogs(place, tuple(node.spec for node in sub.stores.values() if node.spec.logged))
+    return CopiedTask(place, tuple(node.spec for node in sub.stores.values() if node.spec.logged))

@@ -25,7 +25,7 @@ from state.kafka.key_hash import partition_for_key
 from state.kafka.placement import FUNCTIONS, Placement
 from state.kafka.topics import TopicPartition
 from state.restore.follower import Follower
-from state.restore.place import TaskLogs
+from state.restore.place import CopiedTask
 from state.restore.task_stores import TaskStateManager, WorkerMemory
 from state.restore.verify import check_not_rescaled
 from state.stores.task_store import open_task_store
@@ -217,7 +217,7 @@ class StoreServer:
         # One for each changelog: that of the commits topic, which is only read at first, gives way to them.
         kafka = self._reader(len(task.specs))
 
-        def make(of: TaskLogs) -> TaskStateManager:
+        def make(of: CopiedTask) -> TaskStateManager:
             identity, specs = of.place.identity(), list(of.specs)
             return TaskStateManager(kafka, identity, specs, self._folder, memory=memory, snapshots=config.snapshots)
 

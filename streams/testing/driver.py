@@ -22,7 +22,7 @@ from state.headers import encode_headers
 from state.kafka.key_hash import partition_for_key
 from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition
-from state.restore.place import TaskLogs
+from state.restore.place import CopiedTask
 from state.restore.task_stores import TaskStateManager
 from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
@@ -68,7 +68,7 @@ def served_by_driver(
     tasks = {query.sub.name: query.tasks for query in stateful}
     disks = MemoryDisks()
 
-    def make(task: TaskLogs) -> TaskStateManager:
+    def make(task: CopiedTask) -> TaskStateManager:
         return disks.stores(kafka, task.place.identity(), list(task.specs), 0)
 
     copies: dict[TopicPartition, TaskCopy] = {}

@@ -51,7 +51,7 @@ NO_TROUBLE = Trouble()
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class CurvePoint:
     """Ten seconds: rates and counts are those since the point before, the others are of its end. None: unknown."""
 
     at_ms: int
@@ -65,11 +65,11 @@ class Point:
     lags: array[int]
 
 
-class Curve:
+class FigureCurve:
     """The last hour of one sub-topology."""
 
     def __init__(self) -> None:
-        self._points: deque[Point] = deque(maxlen=POINTS)
+        self._points: deque[CurvePoint] = deque(maxlen=POINTS)
         # Totals count from the start of the process: what went wrong before the first look belongs to the first point.
         self._before: tuple[int, int | None, int | None] | None = None
         self._trouble = NO_TROUBLE
@@ -98,7 +98,7 @@ class Curve:
         trouble, self._trouble = Trouble.of(sub).since(self._trouble), Trouble.of(sub)
         sizes = [one.state.disk_bytes for one in sub.tasks.values() if one.state is not None]
         lags = (sub.partitions[place].lag for place in places)
-        point = Point(
+        point = CurvePoint(
             at_ms,
             _per_s(before[1], ends[0], at_ms - before[0]),
             _per_s(before[2], ends[1], at_ms - before[0]),
@@ -138,7 +138,7 @@ class Curve:
         }
 
 
-def _partitions(points: Sequence[Point]) -> list[dict[str, Any]]:
+def _partitions(points: Sequence[CurvePoint]) -> list[dict[str, Any]]:
     """The lags of the partitions that are furthest behind, furthest first."""
     last = points[-1] if points else None
     order = sorted(zip(last.lags, last.places, strict=True), key=lambda one: (-one[0], one[1])) if last else []
@@ -146,7 +146,7 @@ def _partitions(points: Sequence[Point]) -> list[dict[str, Any]]:
     tuples = {id(point.places): point.places for point in points}
     at = {name: {place: index for index, place in enumerate(places)} for name, places in tuples.items()}
 
-    def lag(point: Point, place: TopicPartition) -> int | None:
+    def lag(point: CurvePoint, place: TopicPartition) -> int | None:
         index = at[id(point.places)].get(place)
         found = _UNKNOWN if index is None else point.lags[index]
         return None if found == _UNKNOWN else found

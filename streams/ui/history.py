@@ -27,7 +27,7 @@ import orjson
 
 from streams.logs.events import PAUSED, RESUMED, Event
 from streams.metrics.application import ApplicationMetrics, MicroBatchFigures, StepFigures, SubTopologyMetrics
-from streams.ui.curves import Curve
+from streams.ui.curves import FigureCurve
 
 RATE_OVER_MS = 10_000
 """The period that rates are averaged over."""
@@ -210,7 +210,7 @@ class SubHistory:
     samples: deque[Sample] = field(default_factory=deque)
     ends: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_ENDS))
     micro_batches: deque[MicroBatchPoint] = field(default_factory=deque)
-    curve: Curve = field(default_factory=Curve)
+    curve: FigureCurve = field(default_factory=FigureCurve)
     _waits: _Waits = field(default_factory=_Waits)
     _newest: dict[tuple[str, int], int] = field(default_factory=dict)
     _step_count: int = 0

@@ -15,7 +15,7 @@ import typer
 
 from state.errors import KafkaClientError, TopicNotFoundError
 from state.restore.directory import StateDirectory
-from state.restore.place import TaskLogs, TaskPlace
+from state.restore.place import CopiedTask, TaskPlace
 from state.stores.codec import timestamped
 from state.stores.dump import read_task_store
 from state.stores.task_store import StorePosition, TaskStore, open_task_store
@@ -241,7 +241,7 @@ def test_a_folder_that_is_only_needed_meanwhile_goes(tmp_path):
 
 # --- `streams replica` waits while topics are missing or brokers are away, and says so once.
 
-WARM = ReplicaPosition(TaskLogs(TaskPlace("app", "in", 0, 1, "hash"), ()), version=3, behind=0)
+WARM = ReplicaPosition(CopiedTask(TaskPlace("app", "in", 0, 1, "hash"), ()), version=3, behind=0)
 
 
 class Member:

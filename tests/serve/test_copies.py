@@ -15,7 +15,7 @@ from state.commit.session import FLUSH_EVERY_S
 from state.errors import KafkaClientError, RestoreError, StateError, TopicNotFoundError
 from state.kafka.topics import TopicInfo
 from state.restore.follower import Follower
-from state.restore.place import TaskLogs, TaskPlace
+from state.restore.place import CopiedTask, TaskPlace
 from state.restore.snapshots import NO_SNAPSHOTS
 from state.restore.task_stores import TaskStateManager, WorkerMemory
 from state.restore.verify import check_not_rescaled
@@ -29,7 +29,7 @@ from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, marker_of
 from tests.snapshots.life import Life
 
 COMMITS = (commits_topic(APPLICATION, "orders"), 0)
-TASK = TaskLogs(TaskPlace(APPLICATION, "orders", 0, 1, "hash"), tuple(SPECS))
+TASK = CopiedTask(TaskPlace(APPLICATION, "orders", 0, 1, "hash"), tuple(SPECS))
 
 
 class Served(Life):

@@ -7,7 +7,7 @@ import pytest
 
 from state.changelog import commits_topic
 from state.errors import KafkaClientError, RestoreError
-from state.restore.place import TaskLogs, TaskPlace
+from state.restore.place import CopiedTask, TaskPlace
 from state.restore.plan import Action
 from state.restore.restorer import RestoreEndedError, UnlessOver
 from state.restore.snapshots import NO_SNAPSHOTS
@@ -32,7 +32,7 @@ class Followed(Life):
         self.replica = self.new_replica()
 
     def new_replica(self, specs=SPECS, **options):
-        task = TaskLogs(TaskPlace(APPLICATION, "orders", 0, 1, "hash"), tuple(specs))
+        task = CopiedTask(TaskPlace(APPLICATION, "orders", 0, 1, "hash"), tuple(specs))
         return Replica(self.logs, [task], self.replica_dir, **options)
 
     def stores(self, host=None, memory=None, **options):

@@ -10,7 +10,7 @@ import pytest
 from state.errors import KafkaClientError
 from state.kafka.error_mapping import timed_out
 from streams.metrics.application import PartitionMetrics, SubTopologyMetrics, TaskMetrics
-from streams.ui.curves import POINT_MS, POINTS, Curve, Trouble
+from streams.ui.curves import POINT_MS, POINTS, FigureCurve, Trouble
 from streams.ui.pulse import LATE_S, Pulse
 
 
@@ -25,13 +25,13 @@ def sub(read: int, end: int | None, dead: int = 0, failed: int = 0, partitions: 
     )
 
 
-def add(curve: Curve, at_ms: int, one: SubTopologyMetrics) -> None:
+def add(curve: FigureCurve, at_ms: int, one: SubTopologyMetrics) -> None:
     place = one.partitions["in", 0]
     curve.add(at_ms, one, (place.position, place.end), lambda: (5.0, 9.0))
 
 
 def test_a_point_has_the_rates_and_counts_since_the_one_before() -> None:
-    curve = Curve()
+    curve = FigureCurve()
     add(curve, 0, sub(0, 100))
     add(curve, 5_000, sub(500, 600))
     add(curve, POINT_MS, sub(1_000, 1_300, dead=3))
@@ -48,7 +48,7 @@ def test_a_point_has_the_rates_and_counts_since_the_one_before() -> None:
 
 
 def test_trouble_is_news_for_ten_minutes() -> None:
-    curve = Curve()
+    curve = FigureCurve()
     add(curve, 0, sub(0, 0))
     add(curve, POINT_MS, sub(0, 0, dead=2))
     # Three more since the last point.
@@ -59,7 +59,7 @@ def test_trouble_is_news_for_ten_minutes() -> None:
 
 
 def test_an_hour_is_kept_and_the_partitions_that_are_furthest_behind_are_shown() -> None:
-    curve = Curve()
+    curve = FigureCurve()
     for number in range(POINTS + 50):
         add(curve, number * POINT_MS, sub(0, 10, partitions=300))
     found = curve.as_json
@@ -108,7 +108,7 @@ def test_nobody_asks_while_nobody_looks() -> None:
 
 
 def test_lags_of_new_partitions_have_no_past() -> None:
-    curve = Curve()
+    curve = FigureCurve()
     add(curve, 0, sub(0, 0))
     add(curve, POINT_MS, sub(0, 7))
     grown = sub(0, 7)

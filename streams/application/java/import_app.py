@@ -58,7 +58,7 @@ _SUFFIXES = {
 
 
 @dataclass
-class Log:
+class JavaLog:
     """What one partition of a changelog says.
 
     Attributes:
@@ -95,7 +95,7 @@ class SubImport:
     """
 
     prepared: PreparedSub
-    logs: Mapping[str, Sequence[Log]]
+    logs: Mapping[str, Sequence[JavaLog]]
     positions: Mapping[TopicPartition, int]
     placement: Placement
     markers: Mapping[int, CommitMarker | None]
@@ -237,9 +237,9 @@ class Importer:
             "(topology.optimization) cannot be taken over"
         )
 
-    def _read(self, prepared: PreparedSub, node: StoreNode, topic: str, task: int, end: int) -> Log:
+    def _read(self, prepared: PreparedSub, node: StoreNode, topic: str, task: int, end: int) -> JavaLog:
         """Reads one partition of a changelog."""
-        log, spec = Log(end), node.spec
+        log, spec = JavaLog(end), node.spec
         retention = _retention(prepared, spec.name, log.sessions)
         for columns in self.kafka.read(topic, task, self.kafka.begin_offset((topic, task)), end):
             log.records += len(columns)
@@ -256,7 +256,7 @@ class Importer:
                     retention.add(np.array([start for _, _, start in rows]), np.array([end for _, end, _ in rows]))
         return log
 
-    def _check_transactional(self, topics: Mapping[str, str], logs: Mapping[str, Sequence[Log]]) -> None:
+    def _check_transactional(self, topics: Mapping[str, str], logs: Mapping[str, Sequence[JavaLog]]) -> None:
         if self.at_least_once:
             return
         for name, topic in topics.items():
@@ -274,7 +274,7 @@ class Importer:
         places = [(topic, number) for topic, info in sorted(infos.items()) for number in range(info.partitions)]
         return reading_positions(self._admin, self._id, places, {}, Checkpoint(), self.given)
 
-    def _placement(self, prepared: PreparedSub, logs: Mapping[str, Sequence[Log]]) -> Placement:
+    def _placement(self, prepared: PreparedSub, logs: Mapping[str, Sequence[JavaLog]]) -> Placement:
         for placement in FUNCTIONS:
             fits = all(placement in log.functions for of in logs.values() for log in of)
             if fits and prepared.placement in (None, placement):
@@ -420,7 +420,9 @@ class Importer:
         )
 
 
-def derived_state(prepared: PreparedSub, logs: Mapping[str, Log], seen: int) -> dict[str, dict[str, dict[str, object]]]:
+def derived_state(
+    prepared: PreparedSub, logs: Mapping[str, JavaLog], seen: int
+) -> dict[str, dict[str, dict[str, object]]]:
     """What operators keep besides their stores, from the rows of one task.
 
     An operator's stream time is the newest time in its changelogs: the record that moved it was not late, and so was stored. For
