@@ -17,6 +17,7 @@ from streams import (
     Consumed,
     Grouped,
     Int64Serde,
+    JoinWindows,
     JsonSerde,
     Materialized,
     Processor,
@@ -402,3 +403,19 @@ def test_a_description_without_fields_is_compared_without_them():
     old = manifest(build(typed(First)))
     del old["sub_topologies"]["in"]["stores"]["t"]["fields"]
     assert compare(old, build(typed(Needs))) == []
+
+
+def test_a_left_join_from_before_its_store_had_kafka_streams_name_is_refused_with_a_way_out():
+    def joined(builder):
+        windows = JoinWindows.of_time_difference_with_no_grace(10)
+        builder.stream("a").left_join(builder.stream("b"), lambda left, right: left, windows).to("out")
+
+    new = build(joined)
+    text = manifest_json(new)
+    assert "-outer-other-join-store" in text
+    old = json.loads(text.replace("-outer-other-join-store", "-other-join-store"))
+    old["sub_topologies"]["a"]["hash"] = "before"
+    (change,) = [one for one in compare(old, new) if one.says.startswith("is gone")]
+    assert change.refused
+    assert "-outer-other-join-store' was called so" in change.says
+    assert "`streams reset`" in change.says
