@@ -92,7 +92,7 @@ def rescale(
     running. An interrupted rescale is finished by running it again; the old checkpoint is moved aside.
     """
     check_no_question(as_json, yes or dry_run, "add --dry-run, or --yes to rescale")
-    topology, config = application.of(target)
+    choices, (topology, config) = state.choices(), application.of(target)
     say = partial(typer.echo, err=as_json)
     with (
         KafkaAdmin(config.client) as admin,
@@ -102,9 +102,7 @@ def rescale(
         moved = LiveRescale(config, admin, files, progress)
         to_plan = tasks is None and placement is None
         rescaler, plan = (
-            moved.to_plan(topology, state.choices())
-            if to_plan
-            else (moved.rescaler(topology, tasks, state.choices(), placement), None)
+            moved.to_plan(topology, choices) if to_plan else (moved.rescaler(topology, tasks, choices, placement), None)
         )
         planned = [as_dict(sub) for sub in rescaler.subs]
         for line in [*map(_line, rescaler.subs), *(() if plan is None else _about(plan, admin))]:

@@ -16,10 +16,9 @@ from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from math import isfinite, isnan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-import pyarrow as pa
 
 from streams.errors import SerdeError
 from streams.model.record import Window, Windowed
@@ -27,7 +26,6 @@ from streams.serdes import base
 from streams.serdes.base import Serde, a_value
 from streams.serdes.by_type import DefaultKeySerde, DerivedSerde
 from streams.serdes.json import JsonIdSerde, JsonSerde, JsonWithKeys
-from streams.serdes.json_scan import normal_json
 from streams.serdes.json_text import dumps, loads
 from streams.serdes.keys import JsonKeySerde
 from streams.serdes.primitives import (
@@ -45,6 +43,9 @@ from streams.serdes.primitives import (
 )
 from streams.serdes.registry import RegistrySerde
 from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde, VersionedSerde
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Show = Callable[[bytes | None], Any]
 """Makes JSON data of bytes; raises `SerdeError`."""
@@ -207,6 +208,9 @@ def texts_of(
     serde: Serde, topic: str, view: Callable[[Any], Any] | None = None
 ) -> Callable[[pa.BinaryArray], list[bytes]]:
     """As `text_of`, of a column with many cells, none null: compiled code says of most JSON that it can stay as it is."""
+    # Not at the top: commands that show a few records do without the libraries of columns.
+    from streams.serdes.json_scan import normal_json
+
     text, kind = text_of(serde, topic, view), None if view is not None else type(taken(serde))
 
     def checked(column: pa.BinaryArray) -> list[bytes]:

@@ -70,6 +70,7 @@ def add_aggregates(events: KStream[str, dict[str, int]]) -> None:
     grouped = events.group_by_key()
     minutes = TimeWindows.of_size_and_grace(MINUTE, 0)
     grouped.aggregate(n=agg.sum("n")).suppress(Suppressed.until_time_limit(MINUTE)).to_stream().to("sums")
+    grouped.aggregate(n=agg.count_distinct("n")).to_stream().to("distinct")
     grouped.reduce(lambda total, value: value)
     grouped.windowed_by(minutes).count()
     grouped.windowed_by(minutes).reduce(lambda total, value: value)

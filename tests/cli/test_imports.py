@@ -104,7 +104,7 @@ MAY_IMPORT = {
     },
 }
 """What a command's module may import of all that."""
-WORKING = {"drill", "inspection.doctor", "replica", "rescale", "reset", "restore"}
+WORKING = {"drill", "inspection.doctor", "migration.java", "replica", "rescale", "reset", "restore"}
 """The modules of commands that do with the engine what they do: their work takes longer than its import."""
 
 
