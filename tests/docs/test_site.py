@@ -14,6 +14,8 @@ from streams.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 NAVIGATION = re.findall(r": ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+REPORTS = {"drills.md", "drills-micro-batches.md"}
+"""Pages of results that other pages link to, and that the navigation leaves out."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +31,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 
 def test_each_page_is_in_the_navigation_once(site: ModuleType) -> None:
-    assert sorted(NAVIGATION) == sorted(path.relative_to(site.PAGES).as_posix() for path in site.PAGES.rglob("*.md"))
+    pages = {path.relative_to(site.PAGES).as_posix() for path in site.PAGES.rglob("*.md")}
+    assert sorted(NAVIGATION) == sorted(pages - REPORTS)
+
+
+def test_github_shows_the_names_from_elsewhere_as_the_site_does(site: ModuleType) -> None:
+    page = "port/names.md"
+    made = (site.PAGES / page).read_text(encoding="utf-8")
+    assert (ROOT / "docs" / page).read_text(encoding="utf-8") == made, f"copy it from build/docs/{page} after `make site`"
 
 
 def test_every_command_has_a_heading(site: ModuleType) -> None:
