@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Annotated
 
 import typer
 
 from state.changelog import commits_topic
+from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from streams.application.adopt import GivenPositions
 from streams.application.instances import while_stopped
@@ -43,10 +44,7 @@ def import_app(
     The application id is its application.id. Refused while its group has members, or records wait in its repartition topics.
     """
     given, stores = GivenPositions.parse(position or ()), _names(store or ())
-    topology, config = application.of(target)
-    with KafkaAdmin(config.client) as admin, open_checkpoint(config) as files:
-        kafka = live(config)
-        preflight = Preflight(plan_application(topology, config, admin, kafka), files, admin, typer.echo, kafka)
+    with _planned(application, target) as (preflight, kafka):
         importer = Importer(preflight, kafka, stores, given, at_least_once)
         found = importer.survey()
         for one in found:
@@ -72,10 +70,7 @@ def export_app(
 
     Java needs the same application.id, topology and store names, and processing.guarantee=exactly_once_v2.
     """
-    topology, config = application.of(target)
-    with KafkaAdmin(config.client) as admin, open_checkpoint(config) as files:
-        kafka = live(config)
-        preflight = Preflight(plan_application(topology, config, admin, kafka), files, admin, typer.echo, kafka)
+    with _planned(application, target) as (preflight, _):
         exporter = Exporter(preflight, leave)
         found = exporter.survey()
         for one in found:
@@ -86,6 +81,15 @@ def export_app(
         with _stopped(preflight):
             exporter.run(found)
         typer.echo("done: start the Java application, with processing.guarantee=exactly_once_v2")
+
+
+@contextmanager
+def _planned(application: ApplicationOptions, target: str) -> Iterator[tuple[Preflight, LiveKafka]]:
+    """The application as a start would plan it, and its logs."""
+    topology, config = application.of(target)
+    with KafkaAdmin(config.client) as admin, open_checkpoint(config) as files:
+        kafka = live(config)
+        yield Preflight(plan_application(topology, config, admin, kafka), files, admin, typer.echo, kafka), kafka
 
 
 def _names(texts: Iterable[str]) -> dict[str, str]:
