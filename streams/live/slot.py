@@ -184,7 +184,7 @@ class Slot:
                 self._look(pool, now)
                 if now - self._reported >= REPORT_EVERY_S:
                     self._report(now)
-                self._rest(due, clock)
+                self._rest(due, now, clock)
             self._end(pool, clock)
             self._report(clock())
 
@@ -229,11 +229,18 @@ class Slot:
             elif isinstance(error, RestoreEndedError):
                 self._report_open(task, error.done)
 
-    def _rest(self, due: float, clock: Callable[[], float]) -> None:
-        """Waits until there is something to do: the next step is due, records have arrived, or the last one is committed."""
+    def _rest(self, due: float, looked: float, clock: Callable[[], float]) -> None:
+        """Waits until there is something to do: the next step is due, records have arrived, or the last one is committed.
+
+        Args:
+            due: When the next step is due.
+            looked: When the slot last looked whether it was. It may have become due since, and what has woken the slot while it
+                waited for the commit wakes it no more.
+            clock: The time, s.
+        """
         now, seconds = clock(), self._job.interval_s
-        if self._committing is None and due > now:
-            seconds = min(seconds, due - now)
+        if self._committing is None and due > looked:
+            seconds = min(seconds, max(due - now, 0.0))
         elif self._committing is None:
             # The last step's report is not late.
             seconds = min(seconds * IDLE_INTERVALS, max(self._reported + REPORT_EVERY_S - now, 0.0))

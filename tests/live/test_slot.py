@@ -347,3 +347,37 @@ def test_a_step_of_all_tasks_is_one_commit_and_a_long_one_is_committed_without_t
     first = "begin 0, begin 1, commit 0, apply 0, apply 1"
     second = "begin 2, begin 0, begin 1, commit 2, apply 2, apply 0, apply 1"
     assert ", ".join(done) == f"{first}, {second}, begin 2, commit 2, apply 2"
+
+
+def test_a_step_that_becomes_due_while_stores_are_brought_to_the_last_one_begins_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Records that came during the commit have woken the slot then, and wake it no more."""
+    now, rests = 0.0, list[float]()
+
+    class OneStep(Task):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            self.rests_s, self.steps = 60.0, 0
+
+        def begin(self, now_ms: int, last: bool, bound: Bound) -> bool:
+            self.steps += 1
+            return (self.task, self.steps) == (0, 1)
+
+        def commit(self) -> None:
+            """It takes no time."""
+
+        def apply(self) -> None:
+            nonlocal now
+            now += 1.05 * slot._job.interval_s
+            rests.clear()
+
+    def wait(self: Wake, seconds: float) -> None:
+        rests.append(seconds)
+        slot._link.stopped = now > 0 and len(rests) == 2
+        real_wait(self, min(seconds, 30.0))
+
+    slot, real_wait = slot_of(OneStep, monkeypatch), Wake.wait
+    monkeypatch.setattr(Wake, "wait", wait)
+    slot.run(lambda: now)
+    assert rests == [0.0, slots.IDLE_INTERVALS * slot._job.interval_s]
