@@ -42,10 +42,10 @@ $(STAMP): requirements.lock pyproject.toml scripts/check-prerequisites.sh script
 		--config-settings editable_mode=compat -e . # a plain path, which editors and mypy follow, not an import hook
 	@cp scripts/find-spark-home $(BIN)/find-spark-home
 	@echo "Compiling the kernels (kept on disk)."
-	@$(BIN)/python -m streams.spark.warm_up
+	@$(BIN)/python -m streams.engine.spark.warm_up
 	@echo "Recording Spark's classes, so that it starts with less CPU."
-	@$(BIN)/python -m streams.spark.record_classes 2>/dev/null || \
-		echo "That failed; Spark will start more slowly. $(BIN)/python -m streams.spark.record_classes tries again, and says why."
+	@$(BIN)/python -m streams.driver.record_classes 2>/dev/null || \
+		echo "That failed; Spark will start more slowly. $(BIN)/python -m streams.driver.record_classes tries again, and says why."
 	@touch $(STAMP)
 
 .PHONY: jars

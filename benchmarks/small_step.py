@@ -35,13 +35,13 @@ from state.kafka.partitioner import choose_partitions
 from state.kafka.topics import TopicInfo, TopicPartition
 from state.restore.task_stores import TaskStateManager, WorkerMemory
 from streams import BytesSerde, Consumed, JoinWindows, Materialized, Produced, StreamsBuilder, TimeWindows, agg
-from streams.live.task import LiveTask
-from streams.microbatch.job import QueryJob
-from streams.microbatch.step import TaskAccess
-from streams.runtime.settings import TaskSettings
-from streams.source.offsets import SourceOffsets, TopicOffsets
-from streams.source.topics import SourceSpec
-from streams.spark.warm_up import warm_up
+from streams.engine.graph.settings import TaskSettings
+from streams.engine.live.task import LiveTask
+from streams.engine.source.offsets import SourceOffsets, TopicOffsets
+from streams.engine.source.topics import SourceSpec
+from streams.engine.spark.warm_up import warm_up
+from streams.engine.step.job import QueryJob
+from streams.engine.step.step import TaskAccess
 from streams.topology.plan import build_plan
 from streams.topology.topology import Topology
 
@@ -271,7 +271,7 @@ def measure(topology: Topology, records: int, steps: int, report: Path | None) -
         for _ in range(200):
             bench.give(records)
             bench.step()
-        # As workers do (`streams.spark.worker_main`): what stays is not searched for circles.
+        # As workers do (`streams.driver.worker_main`): what stays is not searched for circles.
         gc.collect()
         gc.freeze()
         times = []

@@ -37,13 +37,13 @@ from state.stores.task_store import open_task_store
 from state.tables.open_tables import open_tables
 from state.tables.rocks_common import rocks_settings
 from streams import StreamsBuilder, TimeWindows, Topology, agg
-from streams.microbatch.job import QueryJob
-from streams.microbatch.read import PlannedRange, TaskRow, read_range
-from streams.microbatch.step import BatchContext, run_step
-from streams.runtime.settings import TaskSettings
-from streams.source.offsets import OffsetRange
-from streams.source.topics import SourceSpec
-from streams.spark.warm_up import warm_up
+from streams.engine.graph.settings import TaskSettings
+from streams.engine.source.offsets import OffsetRange
+from streams.engine.source.topics import SourceSpec
+from streams.engine.spark.warm_up import warm_up
+from streams.engine.step.job import QueryJob
+from streams.engine.step.read import PlannedRange, TaskRow, read_range
+from streams.engine.step.step import BatchContext, run_step
 from streams.topology.plan import build_plan
 from topologies.records import create_topics
 
@@ -107,7 +107,7 @@ def rows_of(job: QueryJob, topic_id: str, batch: int, records: int, now_ms: int)
 
 
 def step_of(job: QueryJob, task: int) -> CommitStep:
-    """A step as `streams.spark.worker` makes it."""
+    """A step as `streams.engine.spark.worker` makes it."""
     kafka, identity = (
         LiveKafka(job.client, job.transaction_timeout_ms, outputs=job.outputs),
         job.identity(task, "query"),

@@ -147,6 +147,6 @@ def _kind(process: psutil.Process, root: int) -> str:
         return str(process.name())
     command = process.cmdline()
     # The engine's daemon forks the workers; Spark's own daemon forks the planners.
-    if "streams.spark.daemon" in command:
+    if "streams.engine.spark.daemon" in command:
         return "workers"
     return "planner" if any("pyspark" in word for word in command) else "Python"

@@ -19,8 +19,8 @@ import streams
 import streams.sinks
 import streams.testing
 from streams.cli.main import COMMANDS, app
+from streams.driver.kafka_streams import KafkaStreams
 from streams.migration_hints import CONTEXTS, OPERATORS, PACKAGE, SETTINGS
-from streams.spark.kafka_streams import KafkaStreams
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -57,7 +57,7 @@ PAGE_OF = {
     "state.errors": "errors",
     "streams.testing": "testing",
     "streams.metrics": "testing",
-    "streams.spark": "running",
+    "streams.driver": "running",
     "streams.sinks": "sinks",
 }
 """The beginning of a module's name -> its page; the longest one counts."""

@@ -16,11 +16,11 @@ _shadowing.check_state_package()
 
 if _typing.TYPE_CHECKING:
     from streams.api import *
-    from streams.spark.kafka_streams import KafkaStreams as KafkaStreams
+    from streams.driver.kafka_streams import KafkaStreams as KafkaStreams
     from streams.version import __version__ as __version__
 else:  # a type checker would believe that every name exists
     from streams.migration_hints import names_of_package as _names_of_package
 
     __getattr__, __dir__ = _names_of_package(
-        __name__, "streams.api", {"KafkaStreams": "streams.spark.kafka_streams", "__version__": "streams.version"}
+        __name__, "streams.api", {"KafkaStreams": "streams.driver.kafka_streams", "__version__": "streams.version"}
     )

@@ -9,11 +9,11 @@ from typing import Any
 from unittest import mock
 
 from state.headers import decode_headers
+from streams.engine.graph.settings import ONE_BY_ONE
 from streams.errors import RecordFailedError
 from streams.model.record import Headers
 from streams.operators.columnar import ColumnarBatch
 from streams.operators.operator import Operator
-from streams.runtime.settings import ONE_BY_ONE
 from streams.testing import TopologyTestDriver
 from streams.topology.graph import Node, SourceNode
 from streams.topology.plan import SubTopology, build_plan

@@ -85,8 +85,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """One Spark session for all tests of the session, started with the engine's own settings, and with Delta if it fits."""
-    from streams.spark.delta import jars_fit
-    from streams.spark.launch.ahead import start_session
+    from streams.driver.delta import jars_fit
+    from streams.driver.launch.ahead import start_session
 
     folder = tmp_path_factory.mktemp("spark")
     settings = {

@@ -34,7 +34,7 @@ def all_errors() -> list[type[StreamsError]]:
     """Every error class of the engine, wherever it is defined."""
     for package in (state, streams):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not module.name.startswith("streams.spark.startup"):
+            if not module.name.startswith("streams.engine.spark.startup"):
                 importlib.import_module(module.name)
     found: list[type[StreamsError]] = []
     waiting = [StreamsError]

@@ -28,7 +28,7 @@ from rich.table import Table
 
 from streams.broker import EmbeddedBroker, fetch_jars
 from streams.cli.command import readable_errors
-from streams.spark.lake.query import VARIABLE
+from streams.driver.lake.query import VARIABLE
 from topologies import flights_data, flights_lake, records
 from topologies.comparison import compare
 from topologies.flights_data import FlightData
@@ -126,7 +126,7 @@ class LakeDemo:
     @contextmanager
     def session(self) -> Iterator[SparkSession]:
         """A Spark session with Delta Lake."""
-        from streams.spark.launch.ahead import start_session
+        from streams.driver.launch.ahead import start_session
 
         options = {"spark.master": "local[2]", "spark.sql.warehouse.dir": str(self.folder / "warehouse")}
         spark = start_session("demo-lake", options, str(self.folder), delta=True)

@@ -1,7 +1,7 @@
 """Interfaces of what a step needs around it: Kafka, local stores, the results of processing.
 
 The real implementations are `state.commit.live.LiveKafka`, `state.restore.task_stores.TaskStateManager` and
-`streams.runtime.task.task`. A simulator has its own, so the very step that runs in production can be driven through crashes.
+`streams.engine.task.task`. A simulator has its own, so the very step that runs in production can be driven through crashes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class KeyedColumns(Protocol):
 
 
 class Send(KeyedColumns, Protocol):
-    """Columns for one topic (`streams.runtime.outputs.SendBatch`)."""
+    """Columns for one topic (`streams.engine.graph.outputs.SendBatch`)."""
 
     @property
     def topic(self) -> str: ...

@@ -41,10 +41,10 @@ from streams.checkpoint.files import (
     read_checkpoint,
     write_query_id,
 )
+from streams.engine.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
+from streams.engine.source.topics import check_same
 from streams.errors import ConfigError
 from streams.lake.commit import HandedOver, SinkId, topic_log
-from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
-from streams.source.topics import check_same
 
 
 @dataclass(frozen=True)

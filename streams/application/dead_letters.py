@@ -17,11 +17,11 @@ from state.errors import OffsetsLostError, TopicNotFoundError
 from state.headers import decode_headers
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicInfo, TopicPartition
+from streams.engine.graph.handlers import OUTSIDE
 from streams.errors import ConfigError
 from streams.model.record import COUNTED_BY, CUT, ERROR_HEADERS, ORIGIN, Headers, plain_headers
 from streams.model.timestamps import RETRIED_TIME
 from streams.operators.attempts import ATTEMPT, TOPIC
-from streams.runtime.handlers import OUTSIDE
 from streams.topology.graph import Failed
 from streams.topology.plan import Plan
 from streams.topology.topology import Topology

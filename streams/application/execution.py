@@ -19,9 +19,9 @@ from streams.application.start import Preflight
 from streams.checkpoint.compare import Adoption, Markers, check_checkpoint, position, runs_live, versions_of
 from streams.checkpoint.files import LIVE, write_first_batch, write_query_id
 from streams.config import Execution, StreamsConfig
+from streams.engine.source.offsets import FirstBatch, SourceOffsets
+from streams.engine.source.topics import check_same
 from streams.errors import ConfigError
-from streams.source.offsets import FirstBatch, SourceOffsets
-from streams.source.topics import check_same
 from streams.topology.ways import why_not_live
 
 

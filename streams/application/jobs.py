@@ -8,9 +8,9 @@ from dataclasses import replace
 from state.commit.crash_points import CrashPoints
 from state.kafka.placement import Placement
 from streams.application.prepare import Application, PreparedSub
+from streams.engine.source.offsets import FirstBatch
+from streams.engine.step.job import ProcessMemory, QueryJob
 from streams.metrics.reports import DriverAddress
-from streams.microbatch.job import ProcessMemory, QueryJob
-from streams.source.offsets import FirstBatch
 
 
 def query_job(

@@ -10,9 +10,8 @@ from state.changelog import commits_topic, ensure_pauses, pauses_topic
 from state.kafka.admin import KafkaAdmin
 from streams.cluster.records import Outgoing, write_records
 from streams.config import Execution
-from streams.errors import ConfigError
-from streams.source.log import CommandLog
-from streams.source.pauses import (
+from streams.engine.source.log import CommandLog
+from streams.engine.source.pauses import (
     WHOLE,
     LeftLive,
     Pauses,
@@ -21,6 +20,7 @@ from streams.source.pauses import (
     pause_record,
     read_pauses,
 )
+from streams.errors import ConfigError
 from streams.topology.naming import INGEST
 from streams.wording import did_you_mean
 

@@ -22,9 +22,9 @@ from streams.application.markers import placed_marker
 from streams.application.prepare import Application, PreparedSub
 from streams.cluster.key_functions import Admin, Shown, shown_by, shown_in
 from streams.config import Execution
+from streams.engine.graph.keys import canonical_keys
+from streams.engine.source.pauses import LeftLive
 from streams.errors import ConfigError
-from streams.runtime.keys import canonical_keys
-from streams.source.pauses import LeftLive
 from streams.topology.plan import SubTopology
 
 

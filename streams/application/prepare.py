@@ -17,12 +17,12 @@ from streams.application.dead_letters import check_dead_letter_topic
 from streams.application.ingests import ensure_ingests, ingest_partitions
 from streams.application.owned_topics import own_manifest, owned_topics
 from streams.config import Execution, StreamsConfig
+from streams.engine.graph.settings import TaskSettings, global_table_settings
+from streams.engine.source.log import CommandLog
+from streams.engine.source.offsets import SourceOffsets
+from streams.engine.source.partition_times import asks_for_partition_time
+from streams.engine.source.topics import SourceSpec
 from streams.model.table_columns import ColumnRule
-from streams.runtime.settings import TaskSettings, global_table_settings
-from streams.source.log import CommandLog
-from streams.source.offsets import SourceOffsets
-from streams.source.partition_times import asks_for_partition_time
-from streams.source.topics import SourceSpec
 from streams.topology.graph import Failed, Graph, ProcessorNode, SourceNode
 from streams.topology.plan import (
     Plan,

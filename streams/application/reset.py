@@ -43,9 +43,9 @@ from streams.application.owned_topics import (
 )
 from streams.checkpoint.files import LocalFiles, write_first_batch, write_query_id
 from streams.config import StreamsConfig
+from streams.engine.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
 from streams.errors import ConfigError, ResetUnfinishedError
 from streams.lake.commit import TABLE_COMMIT
-from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
 from streams.topology.graph import InternalTopic
 from streams.wording import counted
 

@@ -63,13 +63,13 @@ from streams.checkpoint.files import (
 )
 from streams.cluster.admin import check_reachable
 from streams.config import StreamsConfig
+from streams.engine.source.log import LiveLog, now_ms
+from streams.engine.source.offsets import FirstBatch, SourceOffsets
+from streams.engine.source.pauses import Pauses, read_pauses
+from streams.engine.source.planner import BatchPlanner
+from streams.engine.source.sampling import Positions, ReadRecords, Sampled
+from streams.engine.source.topics import SourceTopics
 from streams.errors import ConfigError, DamagedCheckpointError, TopologyMismatchError
-from streams.source.log import LiveLog, now_ms
-from streams.source.offsets import FirstBatch, SourceOffsets
-from streams.source.pauses import Pauses, read_pauses
-from streams.source.planner import BatchPlanner
-from streams.source.sampling import Positions, ReadRecords, Sampled
-from streams.source.topics import SourceTopics
 from streams.topology.diff import REFUSED, StateEffect, compare_plan, unreadable_topics
 from streams.topology.graph import InternalTopic
 from streams.topology.manifest import plan_manifest

@@ -15,10 +15,10 @@ from streams.application.markers import newest_markers
 from streams.application.owned_topics import commits_topics_of, owned_topics
 from streams.application.prepare import Application
 from streams.checkpoint.files import CheckpointFiles, LocalFiles, confirmed_end, is_local
+from streams.engine.graph.looked_up import LookedUp, looked_up_by
+from streams.engine.source.offsets import TopicOffsets
+from streams.engine.source.pauses import NOTHING, LeftLive, Pauses
 from streams.lake.commit import TABLE_COMMIT, SinkCommit
-from streams.runtime.looked_up import LookedUp, looked_up_by
-from streams.source.offsets import TopicOffsets
-from streams.source.pauses import NOTHING, LeftLive, Pauses
 from streams.topology.graph import LakeSink
 
 # --- How far the lake sinks of an application have written: the lag of their queries behind their internal topics.

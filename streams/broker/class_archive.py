@@ -1,7 +1,7 @@
 """Archives of Java classes, read and verified once, which Java maps into memory at startup.
 
 Java spends much of a start's CPU on reading classes from jars. The mechanism is Java's application class-data sharing (JEP 350):
-one run is recorded, and later ones start from the archive. Spark has one (`spark/launch/settings.py`), and the embedded broker
+one run is recorded, and later ones start from the archive. Spark has one (`driver/launch/settings.py`), and the embedded broker
 (`record_classes.py`).
 
 Java ignores an archive that does not match its version and the jars. But a truncated archive would crash Java: so the size of the

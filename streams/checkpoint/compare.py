@@ -11,8 +11,8 @@ from state.commit.marker import UNPLACED, CommitMarker, format_of
 from state.errors import CheckpointMismatchError
 from state.kafka.topics import TopicPartition
 from streams.checkpoint.files import FIRST_BATCH, Checkpoint
+from streams.engine.source.offsets import FirstBatch, SourceOffsets, TopicOffsets, batch_digest
 from streams.model.record import NO_TIME
-from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets, batch_digest
 
 # --- The comparison of a checkpoint with the commit markers of all tasks, before any task runs. Pure functions.
 #

@@ -11,14 +11,14 @@ from typing import Any, Protocol
 import orjson
 
 from state.tables.files import make_private, write_private
+from streams.engine.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets, batch_digest
 from streams.errors import ConfigError, DamagedCheckpointError
-from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets, batch_digest
 
 # --- Paths are relative to the application's checkpoint folder
 
 
 class CheckpointFiles(Protocol):
-    """The file operations on a checkpoint: `LocalFiles`, or Hadoop's through `streams.spark.checkpoint_files`."""
+    """The file operations on a checkpoint: `LocalFiles`, or Hadoop's through `streams.driver.checkpoint_files`."""
 
     def names(self, folder: str) -> list[str]: ...
     def read(self, path: str) -> bytes | None: ...

@@ -299,8 +299,8 @@ def open_checkpoint(config: StreamsConfig) -> Iterator[CheckpointFiles]:
     if is_local(config.checkpoint_dir) and "spark.hadoop.fs.defaultFS" not in config.spark:
         yield LocalFiles(config.checkpoint_dir)
         return
-    from streams.spark.checkpoint_files import checkpoint_files
-    from streams.spark.launch.ahead import start_session
+    from streams.driver.checkpoint_files import checkpoint_files
+    from streams.driver.launch.ahead import start_session
 
     session = start_session(config.application_id, config.spark, config.checkpoint_dir)
     try:

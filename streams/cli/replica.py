@@ -28,9 +28,9 @@ from streams.cli.options import ApplicationOptions, AsJson, Target, complete_sto
 from streams.cli.output import print_json_line
 from streams.cli.progress import RestoreProgress
 from streams.config.settings import Address
+from streams.driver.stopping import stopped_by_signals
 from streams.errors import ConfigError
 from streams.logs.output import set_up_command
-from streams.spark.stopping import stopped_by_signals
 from streams.wording import did_you_mean
 
 if TYPE_CHECKING:

@@ -47,8 +47,8 @@ from streams.cli.options import (
 )
 from streams.cli.output import print_json
 from streams.config import StreamsConfig
+from streams.engine.source.offsets import FirstBatch
 from streams.errors import ConfigError
-from streams.source.offsets import FirstBatch
 
 Topics = Annotated[
     str | None,

@@ -132,12 +132,12 @@ def _start(program: TopologyTarget, config: StreamsConfig, target: str) -> None:
         # A crash in native code, which raises nothing, leaves the stack of each thread.
         faulthandler.enable(sys.__stderr__)
     program.share_with_workers()
-    from streams.spark.launch.ahead import session_ahead
-    from streams.spark.stopping import stopped_by_signals
+    from streams.driver.launch.ahead import session_ahead
+    from streams.driver.stopping import stopped_by_signals
 
     delta = program.mentions_delta()
     if delta:
-        from streams.spark.delta import fetch_delta
+        from streams.driver.delta import fetch_delta
 
         fetch_delta(typer.echo)
     # Until the application takes signals as requests to stop, they interrupt, and the command ends in the same way.
@@ -188,7 +188,7 @@ def run_topology(
     topology: Topology, config: StreamsConfig, until_ms: int | None = None, target: str = "TARGET"
 ) -> None:
     """Runs a topology in this process until it ends or is stopped."""
-    from streams.spark.runner import StreamsApplication
+    from streams.driver.runner import StreamsApplication
 
     def say(text: str) -> None:
         application.progress.say(text)

@@ -24,9 +24,9 @@ from streams.cli.output import print_json, print_json_line, shown_time, table, t
 from streams.cli.target import TopologyTarget
 from streams.config import Execution, StreamsConfig
 from streams.config.settings import Address, age_in_words
-from streams.source.log import CommandLog
-from streams.source.pauses import WHOLE, Pauses, read_pauses
-from streams.spark.stopping import stopped_by_signals
+from streams.driver.stopping import stopped_by_signals
+from streams.engine.source.log import CommandLog
+from streams.engine.source.pauses import WHOLE, Pauses, read_pauses
 
 if TYPE_CHECKING:
     # Commands that need no topology, such as `streams pause`, do not wait until all that is imported.

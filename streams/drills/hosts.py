@@ -27,7 +27,7 @@ from state.tables.open_tables import open_linked
 from streams.broker.processes import HOST, Watchdog, free_ports
 from streams.drills.drill import DrillFailed, NotPossibleHere
 from streams.drills.processes import CommandProcess, Supervised, own_environment, python_workers, runs, wait_until
-from streams.spark.launch.settings import archive_options
+from streams.driver.launch.settings import archive_options
 
 BRIDGE = "hosts"
 PREFIX = "10.77.0."

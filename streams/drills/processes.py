@@ -21,7 +21,7 @@ from streams.drills.drill import DrillFailed
 
 START_TIMEOUT_S = 400.0
 END_TIMEOUT_S = 60.0
-_DAEMON_MODULE = "streams.spark.daemon"
+_DAEMON_MODULE = "streams.engine.spark.daemon"
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, what: str, log: Callable[[], str] = str) -> None:

@@ -13,8 +13,8 @@ import orjson
 from state.kafka.admin import KafkaAdmin
 from state.kafka.topics import TopicPartition
 from streams.checkpoint.files import Checkpoint, CheckpointFiles, write_query_id
+from streams.engine.source.offsets import SourceOffsets, TopicOffsets
 from streams.errors import LakePositionError
-from streams.source.offsets import SourceOffsets, TopicOffsets
 
 # --- `SinkCommit`: what a sink writes into each of its table's commits, and reads there at each start.
 #

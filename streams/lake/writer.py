@@ -13,10 +13,10 @@ import orjson
 import pyarrow as pa
 
 from state.columns import RecordColumns
+from streams.engine.source.offsets import TopicOffsets
 from streams.errors import LakeConflictError
 from streams.lake.commit import SinkCommit, SinkId
 from streams.model.table_columns import Cell, ColumnType, ListType, MapType, RowLayout, StructType, quoted
-from streams.source.offsets import TopicOffsets
 
 # --- Rows of a sink's internal topic as Arrow columns: the table's columns, and where each row stood in the topic.
 

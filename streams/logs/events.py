@@ -293,7 +293,7 @@ class Events:
         self._notifier.notify(event)
 
     def reported(self, sub_topology: str, task: int, events: Iterable[Mapping[str, Any]]) -> None:
-        """Takes in the events of a step from its report: see `streams.microbatch.step`."""
+        """Takes in the events of a step from its report: see `streams.engine.step.step`."""
         for one in events:
             self.emit(_BY_NAME[one["event"]], one["message"], sub_topology, task, **one["fields"])
 

@@ -1,10 +1,11 @@
 """The metrics of a step, of a sub-topology and of an application, as frozen plain data: `orjson.dumps` writes them as JSON.
 
-A worker measures a step, one task's part of a micro-batch, and reports it with the step's result row (`streams.spark.worker`);
-`StepFigures.of` reads the report. Totals count from the start of the process that runs the application (the driver) and never fall
-while it lives: a query that starts again after a failure continues them. A new process begins at zero, like the counters of any
-program that Prometheus scrapes. A step whose worker died after its commit, before its report, is counted with the attempt that
-finds the commit: its numbers of records are those of the commit marker, while the counts of operators that run in tasks are lost.
+A worker measures a step, one task's part of a micro-batch, and reports it with the step's result row
+(`streams.engine.spark.worker`); `StepFigures.of` reads the report. Totals count from the start of the process that runs the
+application (the driver) and never fall while it lives: a query that starts again after a failure continues them. A new process
+begins at zero, like the counters of any program that Prometheus scrapes. A step whose worker died after its commit, before its
+report, is counted with the attempt that finds the commit: its numbers of records are those of the commit marker, while the counts
+of operators that run in tasks are lost.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from streams.runtime.following import FOLLOWED
-from streams.runtime.settings import CPU_NS, LOOKED_UP, ONE_BY_ONE, UNMATCHED
+from streams.engine.graph.following import FOLLOWED
+from streams.engine.graph.settings import CPU_NS, LOOKED_UP, ONE_BY_ONE, UNMATCHED
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets in seconds: a part of a step takes about a millisecond, a large restore minutes."""
@@ -142,7 +143,7 @@ class StepFigures:
         records_out: Records written to output topics.
         changelog_records: Records written to changelogs.
         event_time_ms: The task's stream time, ms since 1970; None: no record yet.
-        counters: Counts by flat names (`streams.runtime.settings`); those of readers are with the task that reports the partition.
+        counters: Counts by flat names (`streams.engine.graph.settings`); those of readers are with the task that reports it.
         seconds: The duration of each of `PARTS` that the step had.
         total_s: The duration of the step as a whole, with decoding its rows.
         cpu_s: The CPU time of it.
@@ -155,7 +156,7 @@ class StepFigures:
         event_times: The event times of the topic-partitions that the task reports.
         state: The size of the task's state; None: not measured at this step.
         restore: What the step has restored; None: nothing.
-        followed: Samples of the followed key's records, as JSON (`streams.runtime.following`).
+        followed: Samples of the followed key's records, as JSON (`streams.engine.graph.following`).
         live: Whether it is a report of live execution, about several steps: durations are their means, other figures their sums.
         steps: The number of steps.
     """
@@ -246,7 +247,7 @@ class NodeMetrics:
         records_out: The number of records forwarded; 0 for a sink.
         dropped: The number of records dropped, by reason.
         one_by_one: The number of records processed one by one although the node can process them together, by reason.
-        cpu_ns: The CPU time, where operators are timed (`streams.runtime.settings`).
+        cpu_ns: The CPU time, where operators are timed (`streams.engine.graph.settings`).
         other: Further counters of the operator by name, such as the calls of an `enrich`.
         looked_up: The number of records for which a join has looked on its other side.
         unmatched: The number of these records that have found nothing there, by reason.
@@ -411,7 +412,7 @@ class SubTopologyMetrics:
         starts: Starts of its query.
         committed_ms: When its last micro-batch was finished, ms since 1970; None: none since the start.
         running_since_ms: When the micro-batch that runs now has begun, ms since 1970; None: none runs.
-        counters: Counts by flat names (`streams.runtime.settings`).
+        counters: Counts by flat names (`streams.engine.graph.settings`).
         tasks: Its tasks that have had a step since the start.
         partitions: (topic, partition) -> position and lag.
         restores: (task, store) -> its last restore, also while it runs; of micro-batches, known where metrics are served.

@@ -1,7 +1,7 @@
 """The recorder: collects what the driver learns of an application, and gives its metrics at any moment. Thread-safe.
 
-The runner feeds it through the progress display (`streams.spark.progress`): reports of steps, Spark's progress of queries, and what
-keeps the application from working. Workers report restores while these run (`streams.metrics.reports`).
+The runner feeds it through the progress display (`streams.driver.progress`): reports of steps, Spark's progress of queries, and
+what keeps the application from working. Workers report restores while these run (`streams.metrics.reports`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from streams.engine.graph.settings import MOVED, RESTORED_FROM_COPY, Counters
 from streams.metrics.application import (
     ApplicationMetrics,
     MicroBatchFigures,
@@ -24,7 +25,6 @@ from streams.metrics.application import (
     TaskMetrics,
 )
 from streams.metrics.memory import MemoryMeter
-from streams.runtime.settings import MOVED, RESTORED_FROM_COPY, Counters
 
 log = logging.getLogger(__name__)
 

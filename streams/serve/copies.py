@@ -23,8 +23,8 @@ from state.restore.follower import Clock, FollowedCopy, FollowedTask, MakeStores
 from state.restore.place import CopiedTask
 from state.restore.task_stores import StoreSource
 from state.stores.task_store import TaskStore
+from streams.engine.graph.global_tables import GlobalTables, TopicLogs
 from streams.errors import CursorExpiredError, StoreNotReadyError
-from streams.runtime.global_tables import GlobalTables, TopicLogs
 from streams.serve.position import Kept, Position, Step
 
 _RECENT = 4

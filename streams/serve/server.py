@@ -37,8 +37,9 @@ from streams.application.stored_tasks import stateful_subs, stored_tasks, with_o
 from streams.cluster.records import Outgoing, RecordWriter
 from streams.config import StreamsConfig
 from streams.config.settings import Address
+from streams.engine.graph.global_tables import GlobalTables, global_store_specs
+from streams.engine.source.log import now_ms
 from streams.errors import ConfigError, StoreNotReadyError
-from streams.runtime.global_tables import GlobalTables, global_store_specs
 from streams.serve.copies import GlobalCopy, TaskCopy
 from streams.serve.copy_kafka import CopyKafka
 from streams.serve.http import HttpThread, check_installed, listening
@@ -46,7 +47,6 @@ from streams.serve.local import LocalStore
 from streams.serve.nodes import BEAT_S, Node, Nodes
 from streams.serve.security import Guard, Security, check_protected
 from streams.serve.served import Served, replica_task
-from streams.source.log import now_ms
 from streams.topology.topology import Topology
 
 _GLOBAL_LOGS = 16

@@ -30,6 +30,9 @@ from streams.application.markers import placed_marker
 from streams.application.prepare import begins_live, with_tasks
 from streams.application.rescale.plan import Handling, UsersChoices
 from streams.config import Execution, StreamsConfig
+from streams.engine.graph.event_time import IN_MICROSECONDS, IN_SECONDS, unit_warning
+from streams.engine.graph.global_tables import GlobalTables, global_store_specs
+from streams.engine.graph.settings import Counters, Policy, TaskSettings
 from streams.errors import ConfigError
 from streams.metrics.application import NodeMetrics, node_metrics
 from streams.migration_hints import OF_THE_APPLICATION
@@ -37,9 +40,6 @@ from streams.model.record import TimestampLike, to_timestamp_ms
 from streams.model.typing import K, V
 from streams.model.windows import Duration, to_ms
 from streams.operators.operator import Mode
-from streams.runtime.event_time import IN_MICROSECONDS, IN_SECONDS, unit_warning
-from streams.runtime.global_tables import GlobalTables, global_store_specs
-from streams.runtime.settings import Counters, Policy, TaskSettings
 from streams.serdes.base import Serde
 from streams.serve.copies import GlobalCopy, TaskCopy
 from streams.serve.served import Served, replica_task

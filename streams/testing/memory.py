@@ -17,9 +17,9 @@ from state.restore.task_stores import StoreSource, TaskStateManager, WorkerMemor
 from state.stores.spec import StoreSpec
 from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
+from streams.engine.graph.global_tables import GlobalTables, global_store_specs
+from streams.engine.graph.settings import TaskSettings
 from streams.lake.writer import DELETED, arrow_schema, row_batch
-from streams.runtime.global_tables import GlobalTables, global_store_specs
-from streams.runtime.settings import TaskSettings
 from streams.testing.simulation import SimulatedKafka, SimulatedStores, SimulatedTable
 from streams.topology.graph import DeltaTable, Graph, LakeSink
 from streams.topology.topology import Topology

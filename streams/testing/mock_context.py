@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
+from streams.engine.graph.node import Punctuation, Punctuations
+from streams.engine.graph.typed_stores import typed_store
 from streams.model.record import Headers, Record, RecordMetadata
 from streams.model.windows import Duration
 from streams.operators.process.store_views import user_store
 from streams.operators.process.user_processor import checked_record
 from streams.operators.process.user_stores import InProcess
 from streams.operators.processor import PunctuationType, punctuation_type
-from streams.runtime.node import Punctuation, Punctuations
-from streams.runtime.typed_stores import typed_store
 from streams.topology.graph import StoreNode
 
 

@@ -25,17 +25,17 @@ from streams.application.markers import placed_marker
 from streams.application.rescale.plan import UsersChoices
 from streams.application.rescale.rescale import RescaleContext, Rescaler, SubRescale
 from streams.checkpoint.compare import Markers, SubIdentity
+from streams.engine.graph.outputs import OutputTopics
+from streams.engine.graph.settings import TaskSettings
+from streams.engine.graph.typed_stores import typed_stores
+from streams.engine.reader.pipeline import ReaderPipeline
+from streams.engine.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets, batch_digest
+from streams.engine.source.partition_times import PartitionTimes, asks_for_partition_time
+from streams.engine.source.topics import SourceSpec, due_before_ms
+from streams.engine.step.job import QueryJob
+from streams.engine.step.read import PlannedCall, PlannedRange, TaskRow, call_every_task, read_range
+from streams.engine.step.step import BatchContext, run_step
 from streams.errors import RescaleError
-from streams.microbatch.job import QueryJob
-from streams.microbatch.read import PlannedCall, PlannedRange, TaskRow, call_every_task, read_range
-from streams.microbatch.step import BatchContext, run_step
-from streams.runtime.outputs import OutputTopics
-from streams.runtime.reader.pipeline import ReaderPipeline
-from streams.runtime.settings import TaskSettings
-from streams.runtime.typed_stores import typed_stores
-from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets, batch_digest
-from streams.source.partition_times import PartitionTimes, asks_for_partition_time
-from streams.source.topics import SourceSpec, due_before_ms
 from streams.testing.memory import MemoryDisks, MemoryGlobalTables
 from streams.testing.simulation import Crash, SimulatedKafka
 from streams.topology.plan import SubTopology

@@ -66,7 +66,7 @@ def _node(sub: SubTopology, name: str, node: Node, line: str | None) -> dict[str
 
 
 def _timed(sub: SubTopology) -> dict[str, list[str]]:
-    """Under which names the CPU time of each node is counted (`streams.runtime.settings`)."""
+    """Under which names the CPU time of each node is counted (`streams.engine.graph.settings`)."""
     found: dict[str, list[str]] = {}
     for name, node in sub.nodes.items():
         if isinstance(node, SourceNode):

@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from functools import reduce
 from typing import Any
 
+from streams.engine.graph.settings import CPU_NS
 from streams.metrics.application import (
     PARTS,
     WHOLE_STEP,
@@ -20,7 +21,6 @@ from streams.metrics.application import (
     SubTopologyMetrics,
     TaskMetrics,
 )
-from streams.runtime.settings import CPU_NS
 from streams.ui.curves import POINT_MS, Trouble
 from streams.ui.headline import Headline, Throughput, headline
 from streams.ui.history import FollowedRecord, History, StepPoint, SubHistory, Work

@@ -6,7 +6,7 @@ micro-batch, and whenever somebody looks. Nothing here asks Kafka or Spark. Thre
 Waiting times ("visible after") are those of records, from their timestamp until the driver knows of their commit. A step reports
 the newest timestamp of each partition; the records before it are taken as evenly spread over the time in which they came. So the
 figures mean something where timestamps are the clock's, and `event_time_lag_ms` tells where they are not. The driver hears of live
-steps once a second (`streams.live.slot`), so their waiting times are up to a second too long.
+steps once a second (`streams.engine.live.slot`), so their waiting times are up to a second too long.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class StepPoint:
 
 @dataclass(frozen=True, slots=True)
 class FollowedRecord:
-    """A sample of the followed key (`streams.runtime.following`), with the step that it comes from."""
+    """A sample of the followed key (`streams.engine.graph.following`), with the step that it comes from."""
 
     at_ms: int
     sub_topology: str

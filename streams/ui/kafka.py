@@ -41,12 +41,12 @@ from streams.application.transactions import undecided
 from streams.checkpoint.files import LocalFiles, is_local
 from streams.cluster.admin import Survey
 from streams.config import StreamsConfig
+from streams.engine.source.log import LiveLog
+from streams.engine.source.pauses import read_pauses
 from streams.errors import ConfigError
 from streams.model.record import Headers
 from streams.serdes.base import Serde
 from streams.serdes.json_shown import shown, shown_json
-from streams.source.log import LiveLog
-from streams.source.pauses import read_pauses
 from streams.topology.graph import SinkNode, SourceNode
 from streams.topology.topology import Topology
 from streams.ui.history import wall_clock_ms

@@ -11,7 +11,7 @@ from state.kafka.topics import TopicSpec
 from streams.application.doctor.inspection import Severity
 from streams.application.status import application_status
 from streams.cli.status import _left_live, as_dict
-from streams.source.pauses import NOTHING, LeftLive, left_live_record, pauses_in
+from streams.engine.source.pauses import NOTHING, LeftLive, left_live_record, pauses_in
 from tests.application.cluster import marker
 from tests.doctor.world import APP, NOW_MS, World
 

@@ -23,8 +23,8 @@ from streams.application.prepare import Application, PreparedSub, plan_applicati
 from streams.application.start import Preflight
 from streams.checkpoint.files import LocalFiles
 from streams.config import Execution, StreamsConfig
+from streams.engine.source.pauses import LeftLive
 from streams.errors import ConfigError
-from streams.source.pauses import LeftLive
 from streams.testing.simulation import SimulatedKafka
 from streams.topology.topology import Topology
 from tests.application.cluster import marker

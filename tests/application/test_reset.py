@@ -34,9 +34,9 @@ from streams.checkpoint.compare import NEVER
 from streams.checkpoint.files import read_checkpoint
 from streams.cli.reset import move_positions
 from streams.config import StreamsConfig
+from streams.engine.source.offsets import FirstBatch
+from streams.engine.source.pauses import WHOLE, pause_record
 from streams.errors import ConfigError, RescaleUnfinishedError, ResetUnfinishedError
-from streams.source.offsets import FirstBatch
-from streams.source.pauses import WHOLE, pause_record
 from streams.topology.plan import build_plan
 from tests.application.cluster import CONTROL, files
 from tests.application.test_owned_topics import KEPT, MADE, PROGRAM, all_made, neighbours

@@ -17,10 +17,10 @@ from streams.application import status as status_module
 from streams.application.status import SinkStatus, Status, SubStatus, TaskStatus, records_per_second, sink_statuses
 from streams.cli.status import _table, _unmatched, as_dict
 from streams.config.settings import age_in_words
+from streams.engine.graph.looked_up import LookedUp
+from streams.engine.source.offsets import SourceOffsets, TopicOffsets
+from streams.engine.source.pauses import NOTHING, WHOLE, Pauses
 from streams.lake.commit import TABLE_COMMIT, SinkCommit, SinkId
-from streams.runtime.looked_up import LookedUp
-from streams.source.offsets import SourceOffsets, TopicOffsets
-from streams.source.pauses import NOTHING, WHOLE, Pauses
 from streams.testing.simulation import SimulatedKafka
 from streams.topology.graph import DeltaTable, InternalTopic, LakeSink
 

@@ -26,7 +26,7 @@ from streams.application.prepare import ensure_internal_topics, plan_application
 from streams.application.start import Preflight
 from streams.checkpoint.files import LocalFiles, query_id_of, read_checkpoint
 from streams.config import StreamsConfig
-from streams.source.offsets import FirstBatch, SourceOffsets
+from streams.engine.source.offsets import FirstBatch, SourceOffsets
 from streams.testing.simulation import SimulatedKafka, SimulatedStores, SimulatedTable
 from tests.checkpoint.made import at
 from tests.commit.test_step import Effects

@@ -43,8 +43,8 @@ from state.kafka.topics import TopicSpec
 from streams import BytesSerde
 from streams.broker import EmbeddedBroker
 from streams.config import Execution, StreamsConfig
-from streams.spark.progress import Progress
-from streams.spark.runner import StreamsApplication
+from streams.driver.progress import Progress
+from streams.driver.runner import StreamsApplication
 from streams.testing import TopologyTestDriver
 from tests.spark.live import running_in_thread
 from topologies.records import create_topics

@@ -11,7 +11,7 @@ from typing import Any
 from state.commit.marker import CommitMarker
 from streams.checkpoint.compare import SubIdentity
 from streams.checkpoint.files import LocalFiles, write_first_batch, write_query_id
-from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets, batch_digest
+from streams.engine.source.offsets import FirstBatch, SourceOffsets, TopicOffsets, batch_digest
 
 SUB = SubIdentity("app", "in", 2, "hash")
 

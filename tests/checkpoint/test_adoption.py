@@ -15,8 +15,8 @@ from state.errors import CheckpointMismatchError, FencedError
 from streams.application.adopt import GivenPositions, reading_positions, take_over
 from streams.checkpoint.compare import Adoption, Markers, check_checkpoint, check_topic, plan_adoption, position
 from streams.checkpoint.files import Checkpoint, LocalFiles, read_checkpoint
+from streams.engine.source.offsets import FirstBatch, SourceOffsets, TopicOffsets, batch_digest
 from streams.errors import ConfigError
-from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets, batch_digest
 from tests.checkpoint.made import SUB, Made, at, made_marker
 
 ENDS = [at(2, 3), at(4, 3), at(9, 8)]

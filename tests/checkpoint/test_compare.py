@@ -26,8 +26,8 @@ from streams.checkpoint.files import (
     write_first_batch,
     write_query_id,
 )
+from streams.engine.source.offsets import FirstBatch, batch_digest
 from streams.errors import DamagedCheckpointError
-from streams.source.offsets import FirstBatch, batch_digest
 from tests.checkpoint.made import SUB, Made, at, made_marker
 
 ENDS = [at(2, 3), at(4, 3), at(4, 6), at(9, 9)]

@@ -20,17 +20,17 @@ ENGINE = {
     "state.columns",
     "state.commit.live",
     "state.stores.task_store",
-    "streams.live",
-    "streams.microbatch",
+    "streams.engine.live",
+    "streams.engine.step",
     "streams.operators.columnar",
     "streams.operators.operator",
-    "streams.runtime.node",
+    "streams.engine.graph.node",
 }
 PLANNING = {
     "streams.application.prepare",
     "streams.dsl",
     "streams.operators",
-    "streams.runtime",
+    "streams.engine.graph",
     "streams.topology.graph",
 }
 OPERATORS = {f"streams.operators.{module}" for module in late.NAMES}
@@ -82,14 +82,14 @@ LIGHT = [
     "streams.application.prepare",
     "streams.application.status",
     "streams.application.stored_tasks",
-    "streams.source.log",
+    "streams.engine.source.log",
 ]
 ALL_MODULES = {
     *(f"streams.cli.{module}" for module in ("main", *COMMAND_MODULES)),
     *ASKING,
     *LIGHT,
-    "streams.spark.daemon",
-    "streams.spark.runner",
+    "streams.engine.spark.daemon",
+    "streams.driver.runner",
 }
 MAY_IMPORT = {
     # These read stores or many records; the libraries of columns are what they do it with.
@@ -181,15 +181,13 @@ def test_a_type_checker_sees_the_names_that_there_are() -> None:
 
 
 def test_spark_s_daemon_can_be_started_by_what_imports_nothing_heavy() -> None:
-    assert imported("streams.spark.daemon") & (LIBRARIES | ENGINE | PLANNING) == set()
+    assert imported("streams.engine.spark.daemon") & (LIBRARIES | ENGINE | PLANNING) == set()
 
 
 def test_the_driver_needs_neither_pandas_nor_compiled_kernels() -> None:
-    assert imported("streams.spark.runner") & {"numba", "pandas", "rocksdict"} == set()
+    assert imported("streams.driver.runner") & {"numba", "pandas", "rocksdict"} == set()
 
 
 def test_workers_have_all_operators_before_they_are_forked() -> None:
-    program = (
-        "import json, sys; from streams.spark.warm_up import warm_up; warm_up(); print(json.dumps(list(sys.modules)))"
-    )
+    program = "import json, sys; from streams.engine.spark.warm_up import warm_up; warm_up(); print(json.dumps(list(sys.modules)))"
     assert output(program) >= OPERATORS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streams.config import StreamsConfig
-from streams.microbatch.job import SMALLEST_CACHE, ProcessMemory
+from streams.engine.step.job import SMALLEST_CACHE, ProcessMemory
 
 MIB = 2**20
 

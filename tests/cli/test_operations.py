@@ -21,8 +21,8 @@ from streams.broker import EmbeddedBroker
 from streams.cli.dlq import DeadLetters, _cells
 from streams.cli.output import print_table
 from streams.config import Execution
+from streams.engine.source.pauses import WHOLE, Pauses
 from streams.errors import ConfigError
-from streams.source.pauses import WHOLE, Pauses
 from streams.topology.plan import Plan, build_plan
 from streams.topology.topology import Topology
 from tests.application.cluster import marker

@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
+from streams.driver.progress import Progress, ShownPace
 from streams.metrics.application import StepFigures
-from streams.spark.progress import Progress, ShownPace
 from tests.metrics.made import step
 
 

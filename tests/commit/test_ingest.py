@@ -17,12 +17,12 @@ from state.commit.ingest_batch import IngestBatch, digest_of
 from state.errors import CheckpointMismatchError
 from streams.application.ingests import keys_digest, last_markers, logged_batch, remake_checkpoint
 from streams.checkpoint.files import LocalFiles
+from streams.driver.ingest.writer import RowRecords
+from streams.engine.graph.outputs import Outputs, SendBatch, UnlimitedTopics
+from streams.engine.graph.settings import Policy, TaskSettings
 from streams.errors import RecordFailedError, RegistryError
-from streams.runtime.outputs import Outputs, SendBatch, UnlimitedTopics
-from streams.runtime.settings import Policy, TaskSettings
 from streams.serdes.json import JsonSerde
 from streams.serdes.primitives import StringSerde
-from streams.spark.ingest.writer import RowRecords
 from streams.testing.simulation.kafka import SimulatedKafka
 from streams.topology.graph.nodes import Ingest
 

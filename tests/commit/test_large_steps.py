@@ -15,8 +15,8 @@ from state.errors import StepTooLargeError
 from state.kafka.partitioner import choose_partitions
 from state.kafka.transport import SendColumns
 from streams.config import StreamsConfig
-from streams.runtime.outputs import Collector
-from streams.runtime.reader import task_inputs
+from streams.engine.graph.outputs import Collector
+from streams.engine.reader import task_inputs
 
 
 class Arrow:

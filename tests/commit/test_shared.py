@@ -22,8 +22,8 @@ from state.errors import (
 from state.restore.task_stores import WorkerMemory
 from streams.application.markers import MarkerAccess
 from streams.checkpoint.compare import SubIdentity
-from streams.live.link import DriverAddress
-from streams.live.slot import LiveJob
+from streams.engine.live.link import DriverAddress
+from streams.engine.live.slot import LiveJob
 from streams.testing.simulation import SimulatedKafka, SimulatedStores, SimulatedTable
 from streams.testing.simulation.kafka import SimulatedProducer
 from tests.commit.test_step import COMMITS, SPECS, TOPICS, A, Points, process

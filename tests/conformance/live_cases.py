@@ -28,10 +28,10 @@ from state.commit.marker import CommitMarker
 from state.kafka.admin import KafkaAdmin
 from streams.config import Execution, StreamsConfig
 from streams.config import Mode as ConfiguredMode
+from streams.driver.progress import Progress
+from streams.driver.runner import StreamsApplication
 from streams.metrics.application import StepFigures
 from streams.operators.operator import Mode
-from streams.spark.progress import Progress
-from streams.spark.runner import StreamsApplication
 from streams.topology.plan import Plan, SubTopology, build_plan, with_added_topics
 from streams.topology.topology import Topology
 from streams.topology.ways import why_not_live

@@ -12,9 +12,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from streams.microbatch.job import QueryJob
-from streams.source.offsets import SourceOffsets
-from streams.spark.source import KafkaSource, KafkaStreamReader
+from streams.driver.source import KafkaSource, KafkaStreamReader
+from streams.engine.source.offsets import SourceOffsets
+from streams.engine.step.job import QueryJob
 
 
 def first_beyond(start: SourceOffsets, ends: Sequence[SourceOffsets]) -> SourceOffsets | None:
@@ -49,6 +49,6 @@ class ScriptedSource(KafkaSource):
 
 
 def scripted(made: type[DataSource], job: QueryJob, ends: Sequence[SourceOffsets]) -> type[DataSource]:
-    """The class that `streams.spark.source.source_class` made, with a script."""
+    """The class that `streams.driver.source.source_class` made, with a script."""
     own = {name: made.__dict__[name] for name in ("planning", "job", "name")}
     return type(f"ScriptedSourceOf{job.sub.index}", (ScriptedSource,), {**own, "ends": tuple(ends)})

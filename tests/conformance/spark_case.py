@@ -24,12 +24,12 @@ from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from streams.config import Execution, StreamsConfig
 from streams.config import Mode as ConfiguredMode
+from streams.driver.progress import Progress
+from streams.driver.runner import StreamsApplication
+from streams.engine.source.offsets import SourceOffsets, TopicOffsets
+from streams.engine.step.job import QueryJob
 from streams.metrics.application import StepFigures
-from streams.microbatch.job import QueryJob
 from streams.operators.operator import Mode
-from streams.source.offsets import SourceOffsets, TopicOffsets
-from streams.spark.progress import Progress
-from streams.spark.runner import StreamsApplication
 from streams.topology.plan import Plan, build_plan
 from streams.topology.topology import Topology
 from tests.conformance.case import Case, CaseError

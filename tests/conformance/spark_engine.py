@@ -12,8 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from streams.broker import EmbeddedBroker, fetch_jars
+from streams.driver.launch.ahead import start_session
 from streams.operators.operator import Mode
-from streams.spark.launch.ahead import start_session
 from tests.conformance.build import build
 from tests.conformance.case import Case, CaseError
 from tests.conformance.driver_engine import Outcome

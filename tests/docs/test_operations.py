@@ -24,7 +24,7 @@ def named_errors() -> set[str]:
     """All errors below `StreamsError` that the engine can raise, of all modules that can be imported here."""
     for package in (state, streams):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not module.name.startswith(("streams.testing", "streams.spark.startup")):
+            if not module.name.startswith(("streams.testing", "streams.engine.spark.startup")):
                 importlib.import_module(module.name)
     found, waiting = set(), [StreamsError]
     while waiting:

@@ -12,8 +12,8 @@ import pytest
 
 from streams import KafkaStreams, StreamsBuilder, Topology
 from streams.config import StreamsConfig
-from streams.spark import kafka_streams
-from streams.spark.progress import NotebookProgress
+from streams.driver import kafka_streams
+from streams.driver.progress import NotebookProgress
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "running.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from streams.application.doctor.inspection import Finding, Severity
 from streams.application.prepare import ensure_internal_topics
 from streams.application.rescale.plan import Phase, RescaleNotes, RescalePlan
 from streams.application.reset import note_reset
-from streams.source.pauses import WHOLE, execution_record, pause_record
+from streams.engine.source.pauses import WHOLE, execution_record, pause_record
 from tests.doctor.world import NOW_MS, World, only
 
 

@@ -13,8 +13,8 @@ from state.errors import TopicNotFoundError
 from streams import JsonSerde, Processor, Retry, StreamsBuilder
 from streams.application.prepare import make_outputs
 from streams.cli import replay as command
+from streams.engine.source.planner import BatchPlanner
 from streams.errors import ConfigError, TopologyError
-from streams.source.planner import BatchPlanner
 from streams.topology.graph import SinkNode, SourceNode
 from streams.topology.plan import build_plan
 from streams.topology.rewrite import with_own_outputs

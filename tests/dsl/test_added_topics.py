@@ -24,9 +24,9 @@ from streams import (
     Suppressed,
     TimeWindows,
 )
-from streams.runtime.reader.pipeline import ReaderPipeline
-from streams.runtime.rows import RowBatch
-from streams.runtime.settings import TaskSettings
+from streams.engine.graph.rows import RowBatch
+from streams.engine.graph.settings import TaskSettings
+from streams.engine.reader.pipeline import ReaderPipeline
 from streams.testing import TopologyTestDriver
 from streams.topology.diff import compare
 from streams.topology.manifest import as_written, manifest

@@ -40,10 +40,10 @@ from streams import (
     fields,
     when,
 )
+from streams.engine.graph.handlers import RecordFailedError
 from streams.errors import RecordError
 from streams.model.aggregates import Sum, results
 from streams.model.record import pick
-from streams.runtime.handlers import RecordFailedError
 from streams.serdes.json_text import dumps, loads
 from streams.testing import TopologyTestDriver
 

@@ -621,7 +621,7 @@ def test_all_is_the_public_names():
 @pytest.mark.slow
 def test_importing_the_package_imports_nothing_large_before_a_name_is_used():
     program = (
-        "import sys, streams, streams.source.offsets\n"
+        "import sys, streams, streams.engine.source.offsets\n"
         "large = {'numpy', 'pyarrow', 'numba', 'pandas', 'streams.api'}\n"
         "before = large & set(sys.modules)\n"
         "from streams import *\n"

@@ -29,11 +29,11 @@ from streams import (
     timestamp_field,
 )
 from streams.application.ingests import ingest_partitions
+from streams.driver.ingest.writer import RowRecords
 from streams.dsl.builder import DeltaRead
+from streams.engine.graph.outputs import Outputs, UnlimitedTopics
+from streams.engine.graph.settings import TaskSettings
 from streams.errors import RecordFailedError
-from streams.runtime.outputs import Outputs, UnlimitedTopics
-from streams.runtime.settings import TaskSettings
-from streams.spark.ingest.writer import RowRecords
 from streams.testing import TopologyTestDriver
 from streams.topology.graph.nodes import Ingest
 from streams.topology.plan import build_plan

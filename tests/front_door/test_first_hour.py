@@ -30,7 +30,7 @@ from streams import (
 )
 from streams.broker import cluster, processes
 from streams.cli import reset
-from streams.spark.launch.settings import prepare_environment
+from streams.driver.launch.settings import prepare_environment
 from streams.testing import TopologyTestDriver
 
 REPOSITORY = Path(__file__).parents[2]

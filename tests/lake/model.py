@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from streams.engine.source.offsets import TopicOffsets
 from streams.lake.commit import SavedCommit, SinkCommit, SinkId, TopicLog, newest, resume
 from streams.lake.writer import LakeWriter, WriteConflictError
-from streams.source.offsets import TopicOffsets
 
 SINK = SinkId("app", "delta-flights")
 

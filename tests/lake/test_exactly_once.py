@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from streams import Consumed, JsonSerde, StreamsBuilder, StringSerde, Topology
 from streams.checkpoint.files import Checkpoint
+from streams.driver.lake.delta_table import _CONFLICTS
+from streams.engine.source.offsets import SourceOffsets, TopicOffsets
 from streams.errors import LakeConflictError, LakePositionError
 from streams.lake.commit import HandedOver, SavedCommit, SinkCommit, TopicLog, check_handed_over, newest
-from streams.source.offsets import SourceOffsets, TopicOffsets
-from streams.spark.lake.delta_table import _CONFLICTS
 from tests.both_ways import Fed, check_both_ways
 from tests.lake.model import SINK, DriverDied, ModelSink, ModelTable, ModelTopic, conflict, died
 from tests.operators.both_ways import examples

@@ -17,8 +17,8 @@ from streams.application.reset import plan_reset, reset
 from streams.application.start import check_start
 from streams.checkpoint.files import LocalFiles, write_query_id
 from streams.config import StreamsConfig
+from streams.engine.source.offsets import SourceOffsets, TopicOffsets
 from streams.errors import TopologyMismatchError
-from streams.source.offsets import SourceOffsets, TopicOffsets
 from tests.application.cluster import Cluster
 
 TOPIC = "app-delta-orders-repartition"

@@ -14,14 +14,14 @@ from state.changelog import changelog_topic, commits_topic
 from state.commit.decide import TaskIdentity
 from state.commit.step import CommitStep
 from state.restore.task_stores import WorkerMemory
-from streams.live.alignment import FREE, UNSAID, Alignment, Bound, readings
-from streams.live.ends import RunEnd
-from streams.live.task import LiveTask
-from streams.microbatch.job import QueryJob
-from streams.microbatch.step import TaskAccess
-from streams.runtime.settings import Counters, TaskSettings
-from streams.source.offsets import SourceOffsets, TopicOffsets
-from streams.source.planner import SourceSpec
+from streams.engine.graph.settings import Counters, TaskSettings
+from streams.engine.live.alignment import FREE, UNSAID, Alignment, Bound, readings
+from streams.engine.live.ends import RunEnd
+from streams.engine.live.task import LiveTask
+from streams.engine.source.offsets import SourceOffsets, TopicOffsets
+from streams.engine.source.planner import SourceSpec
+from streams.engine.step.job import QueryJob
+from streams.engine.step.step import TaskAccess
 from streams.testing.simulation import SimulatedKafka, SimulatedStores, SimulatedTable
 from streams.topology.plan import SubTopology, build_plan
 from streams.topology.topology import Topology

@@ -24,11 +24,11 @@ from streams import (
     StringSerde,
     TimeWindows,
 )
-from streams.live.alignment import MOST_MS, SILENT_S, UNSAID, Alignment, Bound, readings
-from streams.live.link import REACHED, Link
-from streams.source.backlog import admit
-from streams.source.sampling import BacklogSamples
-from streams.spark.live import LiveDriver
+from streams.driver.live import LiveDriver
+from streams.engine.live.alignment import MOST_MS, SILENT_S, UNSAID, Alignment, Bound, readings
+from streams.engine.live.link import REACHED, Link
+from streams.engine.source.backlog import admit
+from streams.engine.source.sampling import BacklogSamples
 from streams.testing import TopologyTestDriver
 from streams.topology.plan import build_plan
 from streams.topology.topology import Topology

@@ -9,8 +9,8 @@ import pytest
 
 from state.columns import RecordColumns
 from streams import StreamsBuilder
-from streams.live.ends import RunEnd
-from streams.live.partitions import Ending
+from streams.engine.live.ends import RunEnd
+from streams.engine.live.partitions import Ending
 from streams.topology.plan import SubTopology, build_plan
 from tests.live.test_task import APP, Arriving, World, copy
 

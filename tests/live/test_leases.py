@@ -10,12 +10,8 @@ from typing import Any
 import pytest
 
 from state.kafka.topics import TopicPartition
-from streams.live.slot import LiveJob, LiveSub, most_slots, slots_for
-from streams.logs.events import PARTITIONS_UNREAD, Event, Events
-from streams.metrics.reports import DriverAddress
-from streams.source.offsets import SourceOffsets, TopicOffsets
-from streams.spark.executors import await_executors, executors_asked_for, tasks_at_once
-from streams.spark.leases import (
+from streams.driver.executors import await_executors, executors_asked_for, tasks_at_once
+from streams.driver.leases import (
     ASK_EVERY_S,
     OBSTACLE,
     STEADY_S,
@@ -24,7 +20,11 @@ from streams.spark.leases import (
     UnreadPartitions,
     held_slots,
 )
-from streams.spark.session import processes_of
+from streams.driver.session import processes_of
+from streams.engine.live.slot import LiveJob, LiveSub, most_slots, slots_for
+from streams.engine.source.offsets import SourceOffsets, TopicOffsets
+from streams.logs.events import PARTITIONS_UNREAD, Event, Events
+from streams.metrics.reports import DriverAddress
 from tests.live.test_task import APP, World, copy
 
 

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from state import secrets
-from streams.live import slot as slots
-from streams.live.link import Link
+from streams.driver import live
+from streams.driver.live import RENEW_AFTER_S, LiveDriver, LiveGate
+from streams.engine.live import slot as slots
+from streams.engine.live.link import Link
+from streams.engine.source.log import STEP
 from streams.metrics.reports import MOST_BYTES, MOST_WAITING, SILENT_S, DriverAddress, Reports, connect
-from streams.source.log import STEP
-from streams.spark import live
-from streams.spark.live import RENEW_AFTER_S, LiveDriver, LiveGate
 
 HOST = "127.0.0.1"
 WAIT_S = 30.0

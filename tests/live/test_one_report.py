@@ -14,17 +14,17 @@ import pytest
 
 from streams import BytesSerde, StreamsBuilder, StringSerde
 from streams.config import load_config
-from streams.live.link import Link
-from streams.live.slot import report_of
+from streams.driver.live import LiveDriver
+from streams.driver.runner import StreamsApplication
+from streams.engine.live.link import Link
+from streams.engine.live.slot import report_of
+from streams.engine.source.offsets import OffsetRange
+from streams.engine.spark import worker
+from streams.engine.spark.shuffle import shuffle_keys
+from streams.engine.step.read import PlannedRange, read_range
 from streams.metrics.application import StepFigures, StoreRestore
 from streams.metrics.reports import RestoreReporter, reports_to
-from streams.microbatch.read import PlannedRange, read_range
 from streams.model.record import NO_TIME
-from streams.source.offsets import OffsetRange
-from streams.spark import worker
-from streams.spark.live import LiveDriver
-from streams.spark.runner import StreamsApplication
-from streams.spark.shuffle import shuffle_keys
 from streams.topology.topology import Topology
 from tests.live.test_task import APP, World
 

@@ -33,12 +33,14 @@ from streams import (
     agg,
     col,
 )
+from streams.engine.live.partitions import FIRST_RECORDS, MOST_RECORDS, Pace
+from streams.engine.live.task import LiveTask
+from streams.engine.source.offsets import OffsetRange, SourceOffsets, TopicOffsets
+from streams.engine.source.partition_times import PartitionTimes
+from streams.engine.step.job import ProcessMemory
+from streams.engine.step.read import PlannedRange, read_range
+from streams.engine.step.step import BatchContext, run_step
 from streams.errors import RecordFailedError
-from streams.live.partitions import FIRST_RECORDS, MOST_RECORDS, Pace
-from streams.live.task import LiveTask
-from streams.microbatch.job import ProcessMemory
-from streams.microbatch.read import PlannedRange, read_range
-from streams.microbatch.step import BatchContext, run_step
 from streams.model.record import NO_TIME
 from streams.model.timestamps import (
     CustomTimestampExtractor,
@@ -46,8 +48,6 @@ from streams.model.timestamps import (
     UsePartitionTimeOnInvalidTimestamp,
     WallclockTimestampExtractor,
 )
-from streams.source.offsets import OffsetRange, SourceOffsets, TopicOffsets
-from streams.source.partition_times import PartitionTimes
 from streams.testing.simulation import SimulatedKafka
 from streams.topology.topology import Topology
 from tests.budget import up_to

@@ -14,10 +14,10 @@ from state.errors import CheckpointMismatchError
 from state.kafka.key_hash import partition_for_key
 from state.kafka.placement import FUNCTIONS, Placement
 from streams import BytesSerde, Processor, Record, Retry, StreamsBuilder, StringSerde
+from streams.engine.live.task import LiveTask
+from streams.engine.source.offsets import SourceOffsets, TopicOffsets
+from streams.engine.step.step import TaskAccess
 from streams.errors import KeyPlacementError
-from streams.live.task import LiveTask
-from streams.microbatch.step import TaskAccess
-from streams.source.offsets import SourceOffsets, TopicOffsets
 from streams.testing.simulation import SimulatedStores
 from streams.topology.topology import Topology
 from tests.live.test_task import World

@@ -15,11 +15,11 @@ from streams import StreamsBuilder
 from streams.application.prepare import ensure_internal_topics, plan_application
 from streams.checkpoint.files import LocalFiles
 from streams.config import StreamsConfig
+from streams.driver import runner
+from streams.driver.runner import StreamsApplication
+from streams.engine.source.offsets import SourceOffsets, TopicOffsets
 from streams.errors import ApplicationFailedError, ConfigError, NewPartitionsError
 from streams.logs.events import NOT_LIVE, Event
-from streams.source.offsets import SourceOffsets, TopicOffsets
-from streams.spark import runner
-from streams.spark.runner import StreamsApplication
 from streams.testing.simulation import SimulatedKafka
 
 

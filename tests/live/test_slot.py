@@ -13,14 +13,14 @@ import pytest
 from state.errors import StateCorruptedError
 from state.restore.plan import Action
 from state.restore.restorer import RestoreEndedError, RestoreReport, StoreReport
+from streams.engine.live import slot as slots
+from streams.engine.live.alignment import FREE, Bound, Reached
+from streams.engine.live.link import REACHED, Link
+from streams.engine.live.slot import LiveJob, LiveSub, Slot, Wake
+from streams.engine.live.task import Tally
+from streams.engine.source.offsets import SourceOffsets
 from streams.errors import NewPartitionsError
-from streams.live import slot as slots
-from streams.live.alignment import FREE, Bound, Reached
-from streams.live.link import REACHED, Link
-from streams.live.slot import LiveJob, LiveSub, Slot, Wake
-from streams.live.task import Tally
 from streams.metrics.reports import DriverAddress
-from streams.source.offsets import SourceOffsets
 from tests.live.test_task import APP, World, copy
 
 

@@ -23,15 +23,15 @@ from state.errors import TopicRecreatedError
 from state.kafka.key_hash import partition_for_key
 from state.restore.task_stores import WorkerMemory
 from streams import BytesSerde, Consumed, JsonSerde, Materialized, Produced, StreamsBuilder
+from streams.engine.graph.settings import TaskSettings
+from streams.engine.live.partitions import SILENT_S, OwnPartition
+from streams.engine.live.task import POLL_S, SOON_S, LiveTask
+from streams.engine.source.offsets import SourceOffsets, TopicOffsets
+from streams.engine.source.topics import SourceSpec
+from streams.engine.step import global_tables
+from streams.engine.step.job import QueryJob
+from streams.engine.step.step import TaskAccess
 from streams.errors import KeyPlacementError, NewPartitionsError
-from streams.live.partitions import SILENT_S, OwnPartition
-from streams.live.task import POLL_S, SOON_S, LiveTask
-from streams.microbatch import global_tables
-from streams.microbatch.job import QueryJob
-from streams.microbatch.step import TaskAccess
-from streams.runtime.settings import TaskSettings
-from streams.source.offsets import SourceOffsets, TopicOffsets
-from streams.source.topics import SourceSpec
 from streams.testing.simulation import SimulatedKafka, SimulatedStores, SimulatedTable
 from streams.topology.plan import build_plan
 from streams.topology.topology import Topology

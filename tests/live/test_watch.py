@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from streams.live.watch import SLOW_AFTER_S, Watch
+from streams.engine.live.watch import SLOW_AFTER_S, Watch
 
 
 def test_a_function_that_hangs_is_named_and_named_again() -> None:

@@ -12,6 +12,9 @@ from state.commit.decide import TaskIdentity
 from state.errors import ClientFailure, FencedError, RestoreError
 from state.restore.plan import Action
 from state.restore.restorer import RestoreReport, StoreReport
+from streams.driver.reports import INTERVAL_S, DeadLetterEvents, OtherUnitEvents, PauseEvents
+from streams.engine.source.pauses import WHOLE, Pauses
+from streams.engine.step.step import log_failed_attempt, step_events
 from streams.logs.events import (
     DEAD_LETTERS,
     EXECUTION_CHANGED,
@@ -27,9 +30,6 @@ from streams.logs.events import (
     Events,
     Notifier,
 )
-from streams.microbatch.step import log_failed_attempt, step_events
-from streams.source.pauses import WHOLE, Pauses
-from streams.spark.reports import INTERVAL_S, DeadLetterEvents, OtherUnitEvents, PauseEvents
 
 
 class Heard:

@@ -12,13 +12,13 @@ import pytest
 
 from state import secrets
 from state.errors import ClientFailure, TopicNotFoundError
+from streams.driver.queries import readable
+from streams.driver.reports import log_steps
+from streams.engine.graph.handlers import Origin, record_failed
 from streams.errors import RecordFailedError
 from streams.logs.events import RESTORED, Event
 from streams.logs.json_lines import as_json, error_fields, line_of, record_fields, set_context
 from streams.metrics.application import MicroBatchFigures, StepFigures
-from streams.runtime.handlers import Origin, record_failed
-from streams.spark.queries import readable
-from streams.spark.reports import log_steps
 from tests.logs.a_process import CANARY
 
 

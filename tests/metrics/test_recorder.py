@@ -17,6 +17,7 @@ from state.restore.task_stores import TaskStateManager, WorkerMemory
 from state.stores.codec import timestamped
 from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
+from streams.engine.step.step import figures_of, restored
 from streams.metrics.application import (
     BOUNDS,
     Histogram,
@@ -32,7 +33,6 @@ from streams.metrics.application import (
 )
 from streams.metrics.memory import WORKER, MemoryMeter, about_this_process, host_name, role_of
 from streams.metrics.recorder import START, MetricsRecorder
-from streams.microbatch.step import figures_of, restored
 from tests.metrics.made import NOW_MS, recorder, step
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, commit, marker_of, write_random
 
@@ -257,9 +257,9 @@ def test_workers_on_other_hosts_are_known_by_their_last_steps() -> None:
 @pytest.mark.parametrize(
     ("name", "line", "role"),
     [
-        ("java", "java -cp x --conf spark.python.daemon.module=streams.spark.daemon pyspark-shell", "java"),
+        ("java", "java -cp x --conf spark.python.daemon.module=streams.engine.spark.daemon pyspark-shell", "java"),
         ("java", "java -Xmx512m kafka.Kafka server.properties", "broker"),
-        ("python3", "python3 -m streams.spark.daemon pyspark.worker", WORKER),
+        ("python3", "python3 -m streams.engine.spark.daemon pyspark.worker", WORKER),
         ("python3", "python3 -m pyspark.sql.streaming.python_streaming_source_runner", "planner"),
         ("sh", "sh -c true", "other"),
     ],

@@ -20,11 +20,11 @@ from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
 from streams.config import load_config
 from streams.config.settings import Address
+from streams.driver.runner import StreamsApplication
 from streams.metrics.application import StoreRestore
 from streams.metrics.export import metrics_served
 from streams.metrics.recorder import MetricsRecorder
 from streams.metrics.reports import INTERVAL_S, RESTORING, DriverAddress, RestoreReporter, reports_to
-from streams.spark.runner import StreamsApplication
 from tests.live.test_running import program
 from tests.metrics.made import recorder, step
 from tests.metrics.test_export import get, value

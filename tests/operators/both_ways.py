@@ -109,7 +109,7 @@ def everything(build: Callable[[Any], Any], columns: bool, steps: list[Step], **
     transports = {entry.transport for sub in plan_alone(topology).sub_topologies for entry in sub.entries}
     assert ("columns" in transports) == columns
     policies = {"deserialization": "skip", "processing": "dlq", "production": "skip", "dead_letter_topic": "dead"}
-    logging.getLogger("streams.runtime.handlers").setLevel(logging.ERROR)
+    logging.getLogger("streams.engine.graph.handlers").setLevel(logging.ERROR)
     with TopologyTestDriver(topology, partitions={"in": 2}, tasks=1, settings={**policies, **settings}) as driver:
         topic = driver.create_input_topic("in", value_serde=JsonSerde())
         for number, step in enumerate(steps):

@@ -19,9 +19,9 @@ from streams import (
     Window,
     Windowed,
 )
-from streams.runtime.reader.pipeline import ReaderPipeline
-from streams.runtime.settings import TaskSettings
-from streams.runtime.task.task import StreamTask
+from streams.engine.graph.settings import TaskSettings
+from streams.engine.reader.pipeline import ReaderPipeline
+from streams.engine.task.task import StreamTask
 from streams.testing import TopologyTestDriver
 from streams.topology.plan import build_plan
 

@@ -10,7 +10,7 @@ import pytest
 
 from streams import JoinWindows, Materialized, StreamsBuilder, StringSerde
 from streams.application.rescale.plan import _task_state
-from streams.runtime.looked_up import STATE, LookedUp, looked_up_by, looked_up_in, note_looked_up
+from streams.engine.graph.looked_up import STATE, LookedUp, looked_up_by, looked_up_in, note_looked_up
 from streams.testing import TopologyTestDriver
 
 Build = Callable[[StreamsBuilder], Any]

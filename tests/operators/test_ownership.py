@@ -26,10 +26,10 @@ from streams import (
     fields,
 )
 from streams.dsl import functions
+from streams.engine.graph.node import changing_nodes, owners
 from streams.errors import RecordFailedError
 from streams.model.ownership import may_share, only_reads, snapshot
 from streams.model.record import Window, Windowed
-from streams.runtime.node import changing_nodes, owners
 from streams.testing import TopologyTestDriver
 
 Build = Callable[[StreamsBuilder], None]

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from streams.config import StreamsConfig
-from streams.spark.launch.settings import SPARK_SETTINGS
-from streams.spark.session import SUPPORTED_SPARK
+from streams.driver.launch.settings import SPARK_SETTINGS
+from streams.driver.session import SUPPORTED_SPARK
 
 ROOT = Path(__file__).parents[2]
 MANIFEST = (ROOT / "deploy/spark-application.yaml").read_text(encoding="utf-8")

@@ -32,8 +32,8 @@ from streams import (
     StringSerde,
     UuidSerde,
 )
+from streams.engine.reader import source_reader
 from streams.errors import RescaleError
-from streams.runtime.reader import source_reader
 from streams.testing import TopologyTestDriver
 from streams.topology.topology import Topology
 from tests.budget import up_to

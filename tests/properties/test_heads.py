@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from state.columns import RecordColumns
 from streams import Produced, Record, StreamsBuilder
+from streams.engine.graph.settings import TaskSettings
+from streams.engine.graph.values import load_value
+from streams.engine.reader.pipeline import ReaderPipeline
 from streams.operators.columnar import ColumnarBatch, KeyColumn
-from streams.runtime.reader.pipeline import ReaderPipeline
-from streams.runtime.settings import TaskSettings
-from streams.runtime.values import load_value
 from streams.topology.graph import ProcessorNode
 from streams.topology.plan import SubTopology, build_plan
 from tests.budget import up_to

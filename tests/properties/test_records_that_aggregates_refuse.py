@@ -100,7 +100,7 @@ def played(shape: str, way: Way, records: Sequence[tuple[str, Any, int]], kinds:
     st.booleans(),
 )
 def test_the_others_have_one_result_whatever_the_steps(shape, records, kinds, in_front):
-    logging.getLogger("streams.runtime.handlers").setLevel(logging.ERROR)
+    logging.getLogger("streams.engine.graph.handlers").setLevel(logging.ERROR)
     first, *others = (played(shape, way, records, kinds, in_front) for way in WAYS)
     assert all(one == first for one in others)
 

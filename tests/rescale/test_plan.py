@@ -11,8 +11,8 @@ from streams.application.rescale.plan import UsersChoices, first_batch, merged_s
 from streams.application.start import Findings, Preflight
 from streams.checkpoint.compare import SubIdentity
 from streams.checkpoint.files import Checkpoint
+from streams.engine.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
 from streams.errors import RescaleError
-from streams.source.offsets import FirstBatch, SourceOffsets, TopicOffsets
 from tests.checkpoint.made import made_marker
 
 SUB = SubIdentity("app", "in", 2, "hash")

@@ -26,8 +26,8 @@ from streams.application.reset import Wanted, start_positions
 from streams.application.start import Preflight
 from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint
 from streams.checkpoint.files import read_checkpoint
+from streams.engine.source.offsets import FirstBatch
 from streams.errors import RescaleError
-from streams.source.offsets import FirstBatch
 from streams.testing import TopologyTestDriver
 from tests.doctor.world import APP, World
 

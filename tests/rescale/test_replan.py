@@ -27,8 +27,8 @@ from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint
 from streams.checkpoint.files import LocalFiles, read_checkpoint
 from streams.cli.rescale import _about, _line, as_dict
 from streams.config import StreamsConfig
+from streams.engine.source.offsets import FirstBatch
 from streams.errors import RescaleError, RescaleUnfinishedError
-from streams.source.offsets import FirstBatch
 from streams.testing.simulation import Crash
 from streams.topology.topology import Topology
 from tests.rescale.test_kills import KillAt

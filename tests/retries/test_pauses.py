@@ -11,8 +11,11 @@ import pytest
 
 from state.changelog import commits_topic, pauses_topic
 from streams.application.pausing import parts
-from streams.source.offsets import SourceOffsets
-from streams.source.pauses import (
+from streams.driver.ingest import query as query_module
+from streams.driver.ingest.query import IngestRun, PauseHold
+from streams.driver.stopping import BatchInterruptedError
+from streams.engine.source.offsets import SourceOffsets
+from streams.engine.source.pauses import (
     LOOK_MS,
     NOTHING,
     WHOLE,
@@ -22,11 +25,8 @@ from streams.source.pauses import (
     pause_record,
     read_pauses,
 )
-from streams.source.planner import BatchPlanner
-from streams.source.topics import SourceSpec
-from streams.spark.ingest import query as query_module
-from streams.spark.ingest.query import IngestRun, PauseHold
-from streams.spark.stopping import BatchInterruptedError
+from streams.engine.source.planner import BatchPlanner
+from streams.engine.source.topics import SourceSpec
 from streams.testing.simulation import SimulatedKafka
 from streams.topology.graph.nodes import Ingest
 

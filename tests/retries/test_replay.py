@@ -27,8 +27,8 @@ from streams.application.dead_letters import (
     replay,
     replays_topic,
 )
+from streams.engine.graph.handlers import OUTSIDE, error_headers
 from streams.errors import ConfigError
-from streams.runtime.handlers import OUTSIDE, error_headers
 from streams.testing import TopologyTestDriver
 from streams.testing.simulation import Crash, Fate, SimulatedKafka
 from tests.budget import up_to

@@ -16,8 +16,8 @@ from pyspark.errors import PySparkRuntimeError
 
 from streams import ConfigError, KafkaStreams, StreamsBuilder, StreamsError, Topology, TopologyError
 from streams.config import StreamsConfig
+from streams.driver.progress import NotebookProgress
 from streams.metrics.application import MicroBatchFigures
-from streams.spark.progress import NotebookProgress
 from tests.metrics.made import step
 
 State = KafkaStreams.State
@@ -338,7 +338,7 @@ def test_progress_in_a_notebook_is_no_stream_of_numbers(capsys: pytest.CaptureFi
 LEFT_RUNNING = """
 import threading
 from streams import KafkaStreams, StreamsBuilder
-from streams.spark.progress import NotebookProgress
+from streams.driver.progress import NotebookProgress
 
 builder = StreamsBuilder()
 builder.stream("in").to("out")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from streams.runtime.values import dump_job
+from streams.engine.graph.values import dump_job
 
 
 class Colour(Enum):

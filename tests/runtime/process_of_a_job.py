@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
-from streams.runtime.values import dump_value, load_job, load_value
+from streams.engine.graph.values import dump_value, load_job, load_value
 
 
 def main(what: str, folder: str) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from state.columns import RecordColumns
 from streams import KStream, StreamsBuilder, agg, col, fields
-from streams.runtime.reader.pipeline import ReaderPipeline
-from streams.runtime.settings import TaskSettings
+from streams.engine.graph.settings import TaskSettings
+from streams.engine.reader.pipeline import ReaderPipeline
 from streams.topology.plan import SubTopology, build_plan
 from streams.topology.planning.column_head import ColumnHead
 

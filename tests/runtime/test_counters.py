@@ -3,7 +3,7 @@
 import time
 
 from streams import Consumed, JoinWindows, Materialized, Produced, StreamsBuilder, TimeWindows, agg
-from streams.runtime.settings import CPU_NS
+from streams.engine.graph.settings import CPU_NS
 from streams.testing import TopologyTestDriver
 
 

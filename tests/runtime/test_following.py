@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from streams import Consumed, JsonSerde, Materialized, Produced, StreamsBuilder, TimeWindows, agg
-from streams.runtime.following import FOLLOWED, MOST
+from streams.engine.graph.following import FOLLOWED, MOST
 from streams.testing import TopologyTestDriver
 
 Seen = tuple[str, str | None, str | None]

@@ -15,11 +15,11 @@ from streams import (
     WallclockTimestampExtractor,
     agg,
 )
+from streams.engine.graph.rows import NOW, RowBatch, decode, encode
+from streams.engine.graph.settings import TaskSettings
+from streams.engine.reader import pipeline, task_inputs
+from streams.engine.reader.pipeline import ReaderPipeline
 from streams.errors import RecordFailedError, TopologyError
-from streams.runtime.reader import pipeline, task_inputs
-from streams.runtime.reader.pipeline import ReaderPipeline
-from streams.runtime.rows import NOW, RowBatch, decode, encode
-from streams.runtime.settings import TaskSettings
 from streams.testing import TopologyTestDriver
 from streams.topology.plan import build_plan
 

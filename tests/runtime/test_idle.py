@@ -7,8 +7,8 @@ import pytest
 from streams.application.prepare import Application
 from streams.config import StreamsConfig, load_config
 from streams.dsl.builder import StreamsBuilder
+from streams.engine.task.task import idle_ms
 from streams.errors import ConfigError
-from streams.runtime.task.task import idle_ms
 from streams.topology.plan import build_plan
 
 

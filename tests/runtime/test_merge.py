@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.runtime.task.input import merge_order
+from streams.engine.task.input import merge_order
 from tests.conformance.stretches import merge_order_plain
 
 rows = st.lists(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams.runtime.handlers import Origin, record_failed
-from streams.spark.queries import readable
+from streams.driver.queries import readable
+from streams.engine.graph.handlers import Origin, record_failed
 
 
 @pytest.mark.parametrize("topic", ["orders", "a.b-1_c", "orders-7"])

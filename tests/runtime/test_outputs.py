@@ -5,11 +5,11 @@ import pytest
 from state.errors import TopicNotFoundError
 from state.kafka.topics import BATCH_OVERHEAD, RECORD_OVERHEAD, limits_of, wire_size
 from streams import Processor, Record, StreamsBuilder
+from streams.engine.graph.handlers import DeadLetter, error_headers, fitted
+from streams.engine.graph.outputs import Outputs, UnlimitedTopics
+from streams.engine.graph.settings import TaskSettings
 from streams.errors import RecordFailedError
 from streams.model.record import CUT, ERROR_HEADERS
-from streams.runtime.handlers import DeadLetter, error_headers, fitted
-from streams.runtime.outputs import Outputs, UnlimitedTopics
-from streams.runtime.settings import TaskSettings
 from streams.testing import TopologyTestDriver
 
 HOUR = 3_600_000

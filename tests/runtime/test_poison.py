@@ -9,10 +9,10 @@ import pytest
 from state.columns import RecordColumns
 from state.headers import decode_headers, encode_headers
 from streams import Consumed, Materialized, StreamsBuilder, agg, timestamp_field
+from streams.engine.graph.settings import TaskSettings
+from streams.engine.reader.pipeline import ReaderPipeline
 from streams.errors import RecordFailedError
 from streams.model.timestamps import FAIL_ON_INVALID_TIMESTAMP, UsePartitionTimeOnInvalidTimestamp
-from streams.runtime.reader.pipeline import ReaderPipeline
-from streams.runtime.settings import TaskSettings
 from streams.testing import TopologyTestDriver
 from streams.topology.plan import build_plan
 

@@ -2,7 +2,7 @@
 
 import json
 
-from streams.runtime.node import Punctuations
+from streams.engine.graph.node import Punctuations
 
 
 def scheduler(state, now_ms, interval_ms=10, kind="stream_time"):

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from streams import PunctuationType
-from streams.runtime.node import Punctuations
+from streams.engine.graph.node import Punctuations
 
 
 @pytest.mark.parametrize(

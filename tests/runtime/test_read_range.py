@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from state.columns import RecordColumns
 from streams import StreamsBuilder
-from streams.microbatch.job import QueryJob
-from streams.microbatch.read import PlannedCall, PlannedRange, StepRows, call_every_task, read_range
-from streams.runtime.rows import decode
-from streams.runtime.settings import TaskSettings
-from streams.source.offsets import OffsetRange
+from streams.engine.graph.rows import decode
+from streams.engine.graph.settings import TaskSettings
+from streams.engine.source.offsets import OffsetRange
+from streams.engine.step.job import QueryJob
+from streams.engine.step.read import PlannedCall, PlannedRange, StepRows, call_every_task, read_range
 from streams.topology.plan import build_plan
 
 TASKS = 8

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from streams import JoinWindows, KStream, StreamsBuilder, agg
-from streams.runtime.reader.pipeline import ReaderPipeline
-from streams.runtime.step_context import SourceRows
-from streams.runtime.task.input import StepRecords
+from streams.engine.graph.step_context import SourceRows
+from streams.engine.reader.pipeline import ReaderPipeline
+from streams.engine.task.input import StepRecords
 from streams.testing import TopologyTestDriver
 
 Stream = KStream[Any, Any]

@@ -3,8 +3,8 @@
 import pytest
 
 from streams import Materialized, Processor, SessionWindows, StreamsBuilder, TimeWindows
+from streams.engine.graph.step_context import check_operator_state
 from streams.errors import OperatorStateError, RecordFailedError
-from streams.runtime.step_context import check_operator_state
 from streams.testing import TopologyTestDriver
 
 LIMIT = 2_000

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from streams.microbatch.read import TaskRow
-from streams.source.partition_times import with_partition_times
-from streams.spark.shuffle import COLUMNS
-from streams.spark.worker import ROW_SCHEMA
+from streams.engine.source.partition_times import with_partition_times
+from streams.engine.spark.shuffle import COLUMNS
+from streams.engine.spark.worker import ROW_SCHEMA
+from streams.engine.step.read import TaskRow
 
 
 def test_a_step_begins_with_the_partition_times_that_readers_report() -> None:
@@ -45,7 +45,7 @@ def test_columns_of_the_shuffle_are_the_fields_of_a_row() -> None:
 
 WARM_UP = """
 import gc, sys
-from streams.spark.warm_up import warm_up
+from streams.engine.spark.warm_up import warm_up
 warm_up()
 from numba.core.dispatcher import Dispatcher
 modules = {one.py_func.__module__ for one in gc.get_objects() if isinstance(one, Dispatcher) and one.signatures}
@@ -65,8 +65,8 @@ def test_the_warm_up_runs_every_kernel_of_a_step_and_no_test_driver() -> None:
         "streams.operators.aggregate.session_aggregate",
         "streams.operators.aggregate.sliding_aggregate",
         "streams.operators.join.joined_objects",
-        "streams.runtime.reader.json_fields",
-        "streams.runtime.task.input",
+        "streams.engine.reader.json_fields",
+        "streams.engine.task.input",
         "streams.serdes.json_scan",
     } <= set(modules.split())
     assert testing == "[]"

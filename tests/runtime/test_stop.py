@@ -9,7 +9,7 @@ import pytest
 
 from streams import StreamsBuilder
 from streams.config import StreamsConfig
-from streams.spark.runner import StreamsApplication
+from streams.driver.runner import StreamsApplication
 
 
 def test_no_further_query_starts_once_it_is_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:

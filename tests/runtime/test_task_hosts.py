@@ -6,9 +6,9 @@ from rich.console import Console
 
 from state.restore.plan import Action
 from state.restore.restorer import RestoreReport, StoreReport
+from streams.driver.progress import Progress
+from streams.engine.step.step import SAY_EVERY_S, TaskHosts, restored
 from streams.metrics.application import StepFigures
-from streams.microbatch.step import SAY_EVERY_S, TaskHosts, restored
-from streams.spark.progress import Progress
 
 
 def report(host, restore=None):

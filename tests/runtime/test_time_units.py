@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from streams import Consumed, JsonSerde, Repartitioned, StreamsBuilder, StringSerde, agg, col, timestamp_field
+from streams.engine.graph.event_time import IN_MICROSECONDS, IN_SECONDS, in_other_units
 from streams.errors import RecordFailedError
-from streams.runtime.event_time import IN_MICROSECONDS, IN_SECONDS, in_other_units
 from streams.testing import TopologyTestDriver
 
 NOW_S = 1_790_000_000

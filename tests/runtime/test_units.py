@@ -26,8 +26,8 @@ from streams import (
     StringSerde,
 )
 from streams.dsl.kstream import KStream
+from streams.engine.graph.node import Inbox
 from streams.operators.columnar import ColumnarBatch, KeyColumn
-from streams.runtime.node import Inbox
 from streams.topology.plan import build_plan
 from tests.both_ways import check_both_ways
 from tests.budget import seeds
@@ -257,7 +257,7 @@ def program(shape: str) -> Any:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_unit_by_unit(shape: str, seed: int) -> None:
     steps = feed(seed, topics=("left", "right"))
-    with mock.patch("streams.runtime.task.task_graph._PART_RECORDS", 3 if seed % 2 else 10_000):
+    with mock.patch("streams.engine.task.task_graph._PART_RECORDS", 3 if seed % 2 else 10_000):
         seen = check_both_ways(
             program(shape), steps, partitions={"left": 2, "right": 2}, apart_ms=10, restarts=[1], processing="skip"
         )

@@ -18,9 +18,9 @@ import cloudpickle
 import pytest
 
 from streams import Materialized, RecordError, StreamsBuilder, TopologyError, ValueNotPicklableError
+from streams.engine.graph.values import dump_job, dump_value, load_job, load_value
 from streams.model.ownership import snapshot
 from streams.model.record import Change
-from streams.runtime.values import dump_job, dump_value, load_job, load_value
 from streams.testing import TopologyTestDriver
 
 SCRIPT = Path(__file__).with_name("own_classes.py")

@@ -15,7 +15,7 @@ from state.tables.files import check_owner, make_private, private_temporary_fold
 from state.tables.rocks_common import accepted, listening_socket, request_release
 from streams.checkpoint.files import LocalFiles
 from streams.config import StreamsConfig
-from streams.spark.runner import StreamsApplication
+from streams.driver.runner import StreamsApplication
 from tests.security.secured import counts_by_country
 
 _SOMEBODY = 12_345

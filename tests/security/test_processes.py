@@ -9,8 +9,8 @@ import pytest
 from pyspark import SparkConf
 
 from state.tables.files import private_temporary_folder
-from streams.spark import java
-from streams.spark.launch.settings import session_settings
+from streams.driver import java
+from streams.driver.launch.settings import session_settings
 
 
 def test_spark_is_started_without_its_secret_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from state.errors import AuthenticationError, AuthorizationError, TlsError
 from state.kafka.connection import check_connection
 from streams.broker import EmbeddedBroker, fetch_jars
 from streams.cli.main import app as cli
-from streams.spark.runner import StreamsApplication
+from streams.driver.runner import StreamsApplication
 from tests.security.secured import APPLICATION, COUNTS, DEAD, ORDERS, Secured, counts_by_country, settings, without
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import pytest
 import typing_extensions
 
 from streams import JsonSerde, SerdeError, TopologyError, VersionedSerde
-from streams.runtime.values import load_job
+from streams.engine.graph.values import load_job
 from streams.serdes.base import serde_identity
 
 
@@ -261,7 +261,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pydantic import BaseModel
 from streams import JsonSerde
-from streams.runtime.values import dump_job
+from streams.engine.graph.values import dump_job
 
 @dataclass
 class Line:

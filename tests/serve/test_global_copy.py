@@ -5,8 +5,8 @@ import pytest
 from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
 from streams import Consumed, Materialized, StreamsBuilder, StringSerde
-from streams.runtime.global_tables import GlobalTables, global_store_specs
-from streams.runtime.settings import TaskSettings
+from streams.engine.graph.global_tables import GlobalTables, global_store_specs
+from streams.engine.graph.settings import TaskSettings
 from streams.serve.copies import GlobalCopy
 from streams.testing.simulation import SimulatedKafka
 

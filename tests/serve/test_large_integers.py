@@ -10,12 +10,12 @@ from starlette.testclient import TestClient
 
 from streams import Consumed, JsonSerde, Materialized, StreamsBuilder
 from streams.cli.output import print_json_line
+from streams.driver.store_frame import _text
 from streams.serdes.json_shown import shown_json
 from streams.serve.app import Api
 from streams.serve.client import StoreClient
 from streams.serve.requests import Limits
 from streams.serve.security import Guard, Security
-from streams.spark.store_frame import _text
 from streams.testing import TopologyTestDriver
 
 BIG = 2**64 + 1

@@ -23,9 +23,9 @@ from state.kafka.topics import TopicPartition
 from streams.application import prepare
 from streams.application.dead_letters import ReplayPlan
 from streams.config import StreamsConfig
+from streams.engine.source.pauses import WHOLE, pauses_in
+from streams.engine.step.job import QueryJob
 from streams.errors import KeyPlacementError
-from streams.microbatch.job import QueryJob
-from streams.source.pauses import WHOLE, pauses_in
 from streams.testing.simulation import Crash
 from streams.testing.simulation.kafka import Topic
 from streams.topology.topology import Topology

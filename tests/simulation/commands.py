@@ -23,7 +23,7 @@ from streams.application.rescale.cluster import LiveRescale, Rescaler
 from streams.application.rescale.plan import UsersChoices
 from streams.application.reset import Wanted, start_positions
 from streams.checkpoint.files import query_id_of
-from streams.source.pauses import WHOLE, LeftLive, pause_record
+from streams.engine.source.pauses import WHOLE, LeftLive, pause_record
 from streams.testing.simulation import Crash
 from tests.simulation.application import Application
 from tests.simulation.programs import APPLICATION, never

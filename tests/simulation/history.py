@@ -21,7 +21,7 @@ from streams.application import adopt, execution, reset, start
 from streams.application.rescale import rescale
 from streams.checkpoint import files as checkpoint_files
 from streams.checkpoint.files import read_checkpoint
-from streams.microbatch import global_tables
+from streams.engine.step import global_tables
 from tests.simulation import snapshots
 from tests.simulation.application import Application, Failed, Setup
 from tests.simulation.chaos import Odds, Seeded

@@ -20,13 +20,13 @@ from state.columns import RecordColumns
 from state.commit.step import CommitStep
 from state.errors import OffsetsLostError
 from state.kafka.topics import TopicPartition
-from streams.live.alignment import FREE, Bound
-from streams.live.slot import LiveJob, LiveSub, Slot, slots_for
-from streams.live.task import TRIM_EVERY_S, LiveTask
+from streams.engine.live.alignment import FREE, Bound
+from streams.engine.live.slot import LiveJob, LiveSub, Slot, slots_for
+from streams.engine.live.task import TRIM_EVERY_S, LiveTask
+from streams.engine.source.offsets import TopicOffsets, topics_to_json
+from streams.engine.step.job import QueryJob
+from streams.engine.step.step import TaskAccess
 from streams.metrics.reports import DriverAddress
-from streams.microbatch.job import QueryJob
-from streams.microbatch.step import TaskAccess
-from streams.source.offsets import TopicOffsets, topics_to_json
 from streams.testing.simulation import RequestEvent
 from tests.simulation.attempt import Attempt
 from tests.simulation.cluster import Cluster, Host
@@ -40,7 +40,7 @@ QUIET_MS = (1_000, int(TRIM_EVERY_S * 1_000))
 
 
 class Arriving:
-    """Reads a partition (`streams.live.task.Reader`); of the records that are there, some or all may still be on their way."""
+    """Reads a partition (`streams.engine.live.task.Reader`); of the records that are there, some may still be on their way."""
 
     def __init__(self, cluster: Cluster, topic: str, partition: int, start: int) -> None:
         self._cluster = cluster
@@ -96,7 +96,7 @@ SILENT = os.pipe()[0]
 
 
 class SimulatedLink:
-    """What a slot hears (`streams.live.slot.Link`): its lease ends once nothing is left to read, or earlier."""
+    """What a slot hears (`streams.engine.live.slot.Link`): its lease ends once nothing is left to read, or earlier."""
 
     def __init__(self, lease: Lease, slot: int) -> None:
         self._lease, self._slot = lease, slot

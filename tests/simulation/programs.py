@@ -30,7 +30,7 @@ from streams import (
     TimeWindows,
 )
 from streams.config import StreamsConfig
-from streams.microbatch.job import QueryJob
+from streams.engine.step.job import QueryJob
 from streams.testing.simulation import SimulatedKafka
 from streams.topology.topology import Topology
 

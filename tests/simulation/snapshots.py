@@ -21,7 +21,7 @@ from state.restore import verify as rebuild
 from state.restore.place import TaskPlace
 from state.restore.task_stores import WorkerMemory
 from state.restore.verify import rebuild_task
-from streams.microbatch.job import QueryJob
+from streams.engine.step.job import QueryJob
 from streams.testing.simulation import RequestEvent, SimulatedStores, SimulatedTable
 from tests.simulation.cluster import Cluster, Host
 

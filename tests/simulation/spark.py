@@ -26,9 +26,14 @@ from state.stores.task_store import TaskStore
 from streams.application import prepare
 from streams.application.markers import MarkerAccess
 from streams.checkpoint.files import CheckpointFiles, query_id_of, write_query_id
-from streams.microbatch import global_tables as global_tables_module
-from streams.microbatch.job import QueryJob
-from streams.microbatch.read import (
+from streams.engine.graph.global_tables import global_store_specs
+from streams.engine.source.offsets import SourceOffsets, topics_from_json
+from streams.engine.source.partition_times import PartitionTimes
+from streams.engine.source.pauses import PauseWatch
+from streams.engine.source.planner import BatchPlanner
+from streams.engine.step import global_tables as global_tables_module
+from streams.engine.step.job import QueryJob
+from streams.engine.step.read import (
     BatchPartitioner,
     PlannedCall,
     PlannedPartition,
@@ -36,12 +41,7 @@ from streams.microbatch.read import (
     call_every_task,
     read_range,
 )
-from streams.microbatch.step import BatchContext, run_step
-from streams.runtime.global_tables import global_store_specs
-from streams.source.offsets import SourceOffsets, topics_from_json
-from streams.source.partition_times import PartitionTimes
-from streams.source.pauses import PauseWatch
-from streams.source.planner import BatchPlanner
+from streams.engine.step.step import BatchContext, run_step
 from streams.testing.simulation import SimulatedKafka, SimulatedStores
 from streams.topology.graph import Graph
 from tests.simulation.attempt import Attempt

@@ -16,9 +16,9 @@ from streams.application.prepare import Application, PreparedSub, ensure_interna
 from streams.application.start import Preflight, check_start
 from streams.checkpoint.files import CheckpointFiles
 from streams.config import StreamsConfig
-from streams.live.slot import LiveSub
-from streams.microbatch.job import QueryJob
-from streams.source.offsets import FirstBatch
+from streams.engine.live.slot import LiveSub
+from streams.engine.source.offsets import FirstBatch
+from streams.engine.step.job import QueryJob
 from streams.topology.topology import Topology
 from tests.simulation.cluster import Cluster
 from tests.simulation.leases import Leases, LiveQuery

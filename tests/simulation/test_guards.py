@@ -21,12 +21,12 @@ from streams.application import adopt, execution, markers, start
 from streams.application.dead_letters import Replayed
 from streams.application.markers import MarkerAccess
 from streams.checkpoint.files import Checkpoint
-from streams.live.task import LiveTask
-from streams.runtime import global_tables
-from streams.runtime.task import task
-from streams.source import topics
-from streams.source.pauses import PauseWatch
-from streams.source.planner import BatchPlanner
+from streams.engine.graph import global_tables
+from streams.engine.live.task import LiveTask
+from streams.engine.source import topics
+from streams.engine.source.pauses import PauseWatch
+from streams.engine.source.planner import BatchPlanner
+from streams.engine.task import task
 from streams.testing.simulation import SimulatedKafka, SimulatedTable
 from streams.testing.simulation.kafka import SimulatedProducer
 from tests import budget

@@ -18,7 +18,7 @@ from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
 from streams.application.dead_letters import letters_of, read_replayed
 from streams.config import StreamsConfig
-from streams.microbatch.job import QueryJob
+from streams.engine.step.job import QueryJob
 from streams.testing.simulation import SimulatedKafka
 from tests.simulation.cluster import Cluster
 from tests.simulation.programs import APPLICATION, PARTITIONS, Input, Outputs, Program, number_in

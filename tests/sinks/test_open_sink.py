@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from streams import JsonSerde, StreamsBuilder, TopologyError
+from streams.engine.source.offsets import TopicOffsets
 from streams.errors import LakeConflictError, LakePositionError
 from streams.lake.commit import SavedCommit, SinkCommit, SinkId, TopicLog, resume
 from streams.lake.sink import OpenSink
 from streams.lake.writer import LakeWriter, arrow_schema
 from streams.model.table_columns import ColumnRule, RecordPart, RowLayout, ScalarType, TableColumn
 from streams.sinks import SqliteSink
-from streams.source.offsets import TopicOffsets
 from streams.testing import TopologyTestDriver
 
 OF = SinkId("app", "db")

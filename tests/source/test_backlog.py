@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from state.kafka.consumers import RECORDS, SampledRecord
-from streams.source.backlog import FACTOR, FIRST_RECORDS, LONGEST, WANTED_MS, Backlog, BatchGrowth, admit
-from streams.source.sampling import AHEAD_MS, BacklogSamples
+from streams.engine.source.backlog import FACTOR, FIRST_RECORDS, LONGEST, WANTED_MS, Backlog, BatchGrowth, admit
+from streams.engine.source.sampling import AHEAD_MS, BacklogSamples
 
 TP = tuple[str, int]
 CONTROL = None

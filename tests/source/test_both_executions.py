@@ -26,8 +26,8 @@ from streams import (
     StringSerde,
 )
 from streams.application import start
+from streams.engine.source.topics import SourceSpec
 from streams.errors import ConfigError, NewPartitionsError
-from streams.source.topics import SourceSpec
 from streams.topology.topology import Topology
 from tests.simulation.chaos import Quiet
 from tests.simulation.cluster import Cluster

@@ -13,8 +13,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from state.errors import OffsetsLostError, TopicNotFoundError, TopicRecreatedError
 from state.kafka.consumers import SampledRecord
-from streams.errors import ConfigError
-from streams.microbatch.read import (
+from streams.driver.source import KafkaStreamReader
+from streams.engine.source.log import STEP, now_ms
+from streams.engine.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets, batch_digest
+from streams.engine.source.planner import BatchPlanner
+from streams.engine.source.topics import SourceSpec
+from streams.engine.step.read import (
     MOST_TOGETHER,
     SMALL_RECORDS,
     PlannedCall,
@@ -22,11 +26,7 @@ from streams.microbatch.read import (
     PlannedRange,
     together,
 )
-from streams.source.log import STEP, now_ms
-from streams.source.offsets import FirstBatch, OffsetRange, SourceOffsets, TopicOffsets, batch_digest
-from streams.source.planner import BatchPlanner
-from streams.source.topics import SourceSpec
-from streams.spark.source import KafkaStreamReader
+from streams.errors import ConfigError
 
 TP = tuple[str, int]
 

@@ -19,17 +19,17 @@ from state.kafka.admin import KafkaAdmin, wait_until_decided
 from state.kafka.producer import TransactionalProducer
 from state.kafka.reader import close_shared_readers
 from streams.broker import EmbeddedBroker
+from streams.engine.source.log import LiveLog
+from streams.engine.source.offsets import OffsetRange
+from streams.engine.source.partition_times import PartitionTimes, with_partition_times
+from streams.engine.source.topics import SourceSpec
+from streams.engine.spark import worker
+from streams.engine.step import read
+from streams.engine.step.job import DEFAULT_MEMORY
+from streams.engine.step.read import PlannedRange, bounded
 from streams.errors import RangeTooLargeError
-from streams.microbatch import read
-from streams.microbatch.job import DEFAULT_MEMORY
-from streams.microbatch.read import PlannedRange, bounded
 from streams.model.record import NO_TIME
 from streams.model.table_columns import RecordPart, RowLayout, ScalarType, TableColumn
-from streams.source.log import LiveLog
-from streams.source.offsets import OffsetRange
-from streams.source.partition_times import PartitionTimes, with_partition_times
-from streams.source.topics import SourceSpec
-from streams.spark import worker
 from tests.conftest import TopicFactory
 
 

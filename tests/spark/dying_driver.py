@@ -12,9 +12,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from streams.config import Execution, StreamsConfig
+from streams.driver.progress import Progress
+from streams.driver.runner import StreamsApplication
 from streams.metrics.application import StepFigures
-from streams.spark.progress import Progress
-from streams.spark.runner import StreamsApplication
 from tests.spark.apps import blocks
 
 

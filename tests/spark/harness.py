@@ -17,9 +17,9 @@ from state.kafka.admin import KafkaAdmin, wait_until_decided
 from state.kafka.topics import TopicSpec
 from streams.config import Execution, StreamsConfig
 from streams.drills.topics import DECIDED_S, Read, read_committed
+from streams.driver.progress import Progress
+from streams.driver.runner import StreamsApplication
 from streams.metrics.application import StepFigures
-from streams.spark.progress import Progress
-from streams.spark.runner import StreamsApplication
 from streams.topology.topology import Topology
 
 _numbers = itertools.count(1)

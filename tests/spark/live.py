@@ -18,8 +18,8 @@ from state.errors import TopicNotFoundError
 from state.kafka.admin import KafkaAdmin
 from state.kafka.producer import TransactionalProducer
 from streams import BytesSerde, Materialized, StreamsBuilder
-from streams.spark.progress import Progress
-from streams.spark.runner import StreamsApplication
+from streams.driver.progress import Progress
+from streams.driver.runner import StreamsApplication
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent
 

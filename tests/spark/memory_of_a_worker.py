@@ -18,15 +18,15 @@ import pyarrow as pa
 from state.stores.task_store import open_task_store
 from state.tables.rocks_common import rocks_settings
 from streams import StreamsBuilder, TimeWindows, agg
-from streams.microbatch.job import ProcessMemory, QueryJob
-from streams.microbatch.read import PlannedRange, StepRows
-from streams.runtime.settings import TaskSettings
-from streams.runtime.task.task import StreamTask
-from streams.source.offsets import OffsetRange
-from streams.source.topics import SourceSpec
-from streams.spark.shuffle import shuffle_keys
-from streams.spark.warm_up import warm_up
-from streams.spark.worker import dump_job, read_partition
+from streams.engine.graph.settings import TaskSettings
+from streams.engine.source.offsets import OffsetRange
+from streams.engine.source.topics import SourceSpec
+from streams.engine.spark.shuffle import shuffle_keys
+from streams.engine.spark.warm_up import warm_up
+from streams.engine.spark.worker import dump_job, read_partition
+from streams.engine.step.job import ProcessMemory, QueryJob
+from streams.engine.step.read import PlannedRange, StepRows
+from streams.engine.task.task import StreamTask
 from streams.topology.plan import build_plan
 
 MIB = 2**20

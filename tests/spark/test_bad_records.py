@@ -32,7 +32,7 @@ from streams import (
 )
 from streams.cli.main import app
 from streams.drills.topics import Read
-from streams.spark.progress import Progress
+from streams.driver.progress import Progress
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent, last_per_key
 from tests.spark.live import count_topology

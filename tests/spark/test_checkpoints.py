@@ -28,8 +28,8 @@ from streams.application.rescale.cluster import LiveRescale
 from streams.application.rescale.plan import UsersChoices
 from streams.application.start import Preflight
 from streams.checkpoint.files import CheckpointFiles, LocalFiles
+from streams.driver.checkpoint_files import HadoopFiles
 from streams.errors import AlreadyRunningError, TopologyMismatchError
-from streams.spark.checkpoint_files import HadoopFiles
 from streams.topology.diff import compare
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent, last_per_key

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from streams.spark import daemon_ahead as ahead
-from streams.spark.launch.settings import SPARK_SETTINGS
+from streams.driver.launch.settings import SPARK_SETTINGS
+from streams.engine.spark import daemon_ahead as ahead
 
 SETTINGS = {**SPARK_SETTINGS, "spark.master": "local[2,4]"}
-TO_HAND_OVER = "import sys; from streams.spark.daemon_ahead import hand_over; sys.exit(0 if hand_over() else 3)"
+TO_HAND_OVER = "import sys; from streams.engine.spark.daemon_ahead import hand_over; sys.exit(0 if hand_over() else 3)"
 WAIT_S = 60.0
 
 
@@ -35,7 +35,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     found: list[subprocess.Popen[bytes]] = []
     program = (
         "import os, struct, sys\n"
-        "from streams.spark.daemon_ahead import become_daemon\n"
+        "from streams.engine.spark.daemon_ahead import become_daemon\n"
         "if become_daemon(int(sys.argv[-1]), lambda: None):\n"
         "    told = ' '.join([os.environ['SPARK_SECRET'], sys.argv[-1], os.getcwd()]).encode()\n"
         "    os.write(1, struct.pack('!i', os.getpid()) + told)\n"
@@ -146,10 +146,10 @@ def test_the_collector_waits_until_everything_is_imported() -> None:
     program = (
         "import gc, sys\n"
         "from types import SimpleNamespace\n"
-        "from streams.spark.daemon import YOUNG_OBJECTS, preload\n"
+        "from streams.engine.spark.daemon import YOUNG_OBJECTS, preload\n"
         "seen = []\n"
         "see = SimpleNamespace(warm_up=lambda: seen.append(gc.isenabled()))\n"
-        "names = 'pandas pyarrow pyarrow.json pyspark pyspark.worker streams.spark.worker streams.spark.warm_up'\n"
+        "names = 'pandas pyarrow pyarrow.json pyspark pyspark.worker streams.engine.spark.worker streams.engine.spark.warm_up'\n"
         "sys.modules.update(dict.fromkeys(names.split(), see))\n"
         "preload()\n"
         "assert seen == [False], seen\n"

@@ -14,14 +14,14 @@ import pytest
 from state.commit.live import LiveKafka
 from state.errors import KafkaClientError
 from streams import Consumed, Joined, Materialized, StreamsBuilder, StringSerde
+from streams.engine.graph.global_tables import GlobalTables
+from streams.engine.graph.settings import TaskSettings
+from streams.engine.source.offsets import TopicOffsets
+from streams.engine.source.topics import SourceSpec
+from streams.engine.step import global_tables
+from streams.engine.step.global_tables import global_stores
+from streams.engine.step.job import QueryJob
 from streams.errors import ConfigError, StreamsError
-from streams.microbatch import global_tables
-from streams.microbatch.global_tables import global_stores
-from streams.microbatch.job import QueryJob
-from streams.runtime.global_tables import GlobalTables
-from streams.runtime.settings import TaskSettings
-from streams.source.offsets import TopicOffsets
-from streams.source.topics import SourceSpec
 from streams.testing.simulation import SimulatedKafka
 from streams.topology.plan import build_plan
 from streams.topology.topology import Topology

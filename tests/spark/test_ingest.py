@@ -14,8 +14,8 @@ from state.changelog import commits_topic
 from state.errors import CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin
 from streams import Int64Serde, StreamsBuilder, Topology
+from streams.driver.ingest.query import check_table
 from streams.errors import ApplicationFailedError, ConfigError
-from streams.spark.ingest.query import check_table
 from tests.spark.harness import Harness
 
 BERLIN = {"spark.sql.adaptive.enabled": "true", "spark.sql.session.timeZone": "Europe/Berlin"}

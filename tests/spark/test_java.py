@@ -19,21 +19,21 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-import streams.spark.session
+import streams.driver.session
 from state import secrets
 from streams.broker.class_archive import is_whole
-from streams.errors import ApplicationFailedError
-from streams.spark import session
-from streams.spark.java import (
+from streams.driver import session
+from streams.driver.java import (
     has_gone,
     needs_java,
     on_the_command_line,
     pass_on,
     write_files_without_processes,
 )
-from streams.spark.launch import ahead
-from streams.spark.launch.ahead import session_ahead, start_session, starts_ahead
-from streams.spark.launch.settings import archive, archive_options
+from streams.driver.launch import ahead
+from streams.driver.launch.ahead import session_ahead, start_session, starts_ahead
+from streams.driver.launch.settings import archive, archive_options
+from streams.errors import ApplicationFailedError
 
 CHATTER = [
     "WARNING: Using incubator modules: jdk.incubator.vector",
@@ -153,7 +153,7 @@ def test_a_failure_to_start_ahead_is_raised_where_the_session_is_needed(
 def test_pyspark_looks_for_numpy_s_types_without_its_test_utilities() -> None:
     program = (
         "import sys, numpy as np; from pyspark.sql.types import NumpyArrayConverter as A, NumpyScalarConverter as S;"
-        "from streams.spark.java import convert_without_imports; convert_without_imports();"
+        "from streams.driver.java import convert_without_imports; convert_without_imports();"
         "given = (np.zeros(1), np.zeros((1, 1)), np.int64(1), 1, 'text');"
         "print([A().can_convert(one) for one in given], [S().can_convert(one) for one in given], 'pandas' in sys.modules)"
     )
@@ -226,7 +226,7 @@ def test_before_it_has_started_it_has_not_gone(monkeypatch: pytest.MonkeyPatch) 
 # --- The archive of Spark's classes: recorded once, used when it is whole, and never needed.
 
 COUNT_PROGRAM = """
-from streams.spark.launch.ahead import start_session
+from streams.driver.launch.ahead import start_session
 session = start_session("t", {"spark.master": "local[1]", "spark.ui.enabled": "false"}, sys.argv[1])
 print(session.range(3).count(), session.sparkContext.getConf().get("spark.driver.extraJavaOptions"))
 """
@@ -274,7 +274,7 @@ def test_spark_starts_from_a_recorded_archive_and_without_a_fitting_one(folder: 
     write(10, "10\n")  # no archive at all, though as large as noted: Java leaves it alone
     assert run(COUNT_PROGRAM).startswith("3 ")
     archive().unlink()
-    run("from streams.spark.record_classes import record_spark; record_spark()")
+    run("from streams.driver.record_classes import record_spark; record_spark()")
     assert is_whole(archive())
     assert sorted(path.name for path in folder.iterdir()) == [archive().name, archive().with_suffix(".size").name]
     assert str(archive()) in run(COUNT_PROGRAM)
@@ -301,7 +301,7 @@ def test_local_files_need_no_other_process(spark: SparkSession, tmp_path: Path) 
 # --- What Spark's Python processes import, and from where; no Spark is started.
 
 PACKAGE = Path(pyspark.__file__).parent
-STARTUP = Path(streams.spark.session.__file__).parent / "startup"
+STARTUP = Path(streams.driver.session.__file__).parent / "startup"
 ARCHIVES = [*sorted((PACKAGE / "python" / "lib").glob("*.zip")), *sorted((PACKAGE / "jars").glob("spark-core_*.jar"))]
 PROGRAM = "import sys, pyspark; print(pyspark.__file__); print([e for e in sys.path if e.endswith(('.zip', '.jar'))])"
 
@@ -326,7 +326,7 @@ def test_pyspark_comes_from_the_installed_package(tmp_path: Path) -> None:
 def test_the_daemon_of_a_cluster_s_executor_needs_no_sitecustomize_for_that(tmp_path: Path) -> None:
     other = tmp_path / "pyspark.zip"
     other.write_bytes(ARCHIVES[1].read_bytes())
-    program = f"from streams.spark.daemon import drop_archives; drop_archives(); {PROGRAM}"
+    program = f"from streams.engine.spark.daemon import drop_archives; drop_archives(); {PROGRAM}"
     file, archives = run(*ARCHIVES, program=program)
     assert file == str(PACKAGE / "__init__.py")
     assert not any(str(archive) in archives for archive in ARCHIVES)

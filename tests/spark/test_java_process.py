@@ -14,10 +14,10 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from streams.spark.launch import java_process
-from streams.spark.launch.java_process import JavaProcess, command_for
-from streams.spark.launch.java_process import java_process as process_for
-from streams.spark.launch.settings import pyspark_folder, pyspark_version, session_settings
+from streams.driver.launch import java_process
+from streams.driver.launch.java_process import JavaProcess, command_for
+from streams.driver.launch.java_process import java_process as process_for
+from streams.driver.launch.settings import pyspark_folder, pyspark_version, session_settings
 
 WAIT_S = 60.0
 
@@ -169,7 +169,7 @@ def test_java_answers_at_its_port_and_leaves_signals_of_the_group_to_the_driver(
 def test_a_driver_that_ends_meanwhile_leaves_no_java(tmp_path: Path) -> None:
     """It would wait for calls for ever, if the folder for its answer is gone."""
     program = (
-        "import tempfile; from streams.spark.launch.java_process import JavaProcess;"
+        "import tempfile; from streams.driver.launch.java_process import JavaProcess;"
         f"tempfile.tempdir = {str(tmp_path)!r}; print(JavaProcess(['sleep', '60']).process.pid)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=WAIT_S, text=True)

@@ -27,11 +27,11 @@ from streams import (
     Topology,
 )
 from streams.config.settings import Address
+from streams.driver import reports
+from streams.driver.runner import StreamsApplication
 from streams.errors import ConfigError
 from streams.metrics.application import MicroBatchFigures
 from streams.metrics.export import metrics_served
-from streams.spark import reports
-from streams.spark.runner import StreamsApplication
 from tests.metrics.test_dashboard import alert_queries, dashboard_queries
 from tests.spark.harness import Harness, RecordedProgress, Sent
 

@@ -26,13 +26,13 @@ from streams.application.prepare import plan_application
 from streams.checkpoint.files import LocalFiles
 from streams.cli.main import app
 from streams.cli.target import load_topology
+from streams.driver.lake.delta_table import SparkDeltaTable
+from streams.engine.source.offsets import TopicOffsets
 from streams.errors import ApplicationFailedError, LakePositionError, LakeSchemaError
 from streams.lake.commit import SinkCommit, SinkId, write_checkpoint
 from streams.lake.writer import WriteConflictError
 from streams.model.table_columns import RecordPart, RowLayout, ScalarType, TableColumn
 from streams.sinks import SqliteSink
-from streams.source.offsets import TopicOffsets
-from streams.spark.lake.delta_table import SparkDeltaTable
 from streams.topology.graph import DeltaTable
 from tests.spark.harness import Harness, Sent
 
@@ -82,7 +82,7 @@ def test_each_record_is_in_the_tables_once_after_faults_at_every_step(
     for point in (*faults, "none"):
         harness.send(orders, map(order, range(sent, sent + 5)))
         sent += 5
-        monkeypatch.setattr("streams.spark.lake.query.faults_from_environment", fails_at(point))
+        monkeypatch.setattr("streams.driver.lake.query.faults_from_environment", fails_at(point))
         if point == "none":
             harness.run(build())
         else:
@@ -205,7 +205,7 @@ def test_rows_that_wait_can_be_given_up_where_the_errors_advise_it(
     harness.send(orders, map(order, range(3)))
     harness.run(build())
     with monkeypatch.context() as patch:
-        patch.setattr("streams.spark.lake.query.faults_from_environment", lambda: dies)
+        patch.setattr("streams.driver.lake.query.faults_from_environment", lambda: dies)
         harness.send(orders, map(order, range(3, 6)))
         with pytest.raises(ApplicationFailedError, match="the driver dies"):
             harness.run(build())

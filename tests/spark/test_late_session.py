@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark import SparkContext
 
-from streams.spark import session as late
+from streams.driver import session as late
 
 
 @pytest.fixture

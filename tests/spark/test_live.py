@@ -26,14 +26,14 @@ from streams.application.status import SubStatus, application_status
 from streams.checkpoint.files import LocalFiles
 from streams.cli.options import live
 from streams.config import Execution
+from streams.driver import live as live_query
+from streams.driver import runner
+from streams.driver.kafka_streams import ApplicationState, KafkaStreams
+from streams.driver.live import LiveGate
+from streams.engine.source.log import LiveLog
+from streams.engine.source.pauses import read_pauses
 from streams.errors import ConfigError
 from streams.logs.events import LEFT_LIVE, RESTORED, RUNNING, Event
-from streams.source.log import LiveLog
-from streams.source.pauses import read_pauses
-from streams.spark import live as live_query
-from streams.spark import runner
-from streams.spark.kafka_streams import ApplicationState, KafkaStreams
-from streams.spark.live import LiveGate
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent, last_per_key
 from tests.spark.test_checkpoints import adopt, rescale

@@ -48,11 +48,11 @@ from streams import (
     VersionedSerde,
 )
 from streams.drills.topics import Read
+from streams.driver.launch.settings import SPARK_SETTINGS
+from streams.engine.source.log import LiveLog
+from streams.engine.source.offsets import OffsetRange
+from streams.engine.source.partition_times import PartitionTimes
 from streams.model.record import NO_TIME
-from streams.source.log import LiveLog
-from streams.source.offsets import OffsetRange
-from streams.source.partition_times import PartitionTimes
-from streams.spark.launch.settings import SPARK_SETTINGS
 from streams.testing import TopologyTestDriver
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent, last_per_key

@@ -13,8 +13,8 @@ import pytest
 
 from streams import JsonSerde, Materialized, StreamsBuilder, Topology
 from streams.config.settings import Address
+from streams.driver.runner import StreamsApplication
 from streams.logs.events import Event
-from streams.spark.runner import StreamsApplication
 from streams.ui.running import page_from_kafka
 from tests.spark.harness import Harness, RecordedProgress, Sent
 

@@ -23,8 +23,8 @@ from state.kafka.topics import TopicSpec
 from streams.broker import EmbeddedBroker
 from streams.drills.processes import START_TIMEOUT_S, wait_until
 from streams.drills.topics import OutsideReader, read_committed
-from streams.spark.java import PLANNERS
-from streams.spark.launch.settings import LOCAL_JAVA_OPTIONS, archive_options
+from streams.driver.java import PLANNERS
+from streams.driver.launch.settings import LOCAL_JAVA_OPTIONS, archive_options
 from tests.spark.harness import last_per_key
 from tests.spark.processes import ROOT, Application, command_lines
 from tests.spark.test_operators import increasing
@@ -96,7 +96,7 @@ def table_of(totals: Counter[bytes]) -> dict[bytes, bytes]:
 def no_planners(app: Application) -> bool:
     """Whether no process is left in which Spark has planned a source and that a running query does not need."""
     lines = command_lines(app.process.pid)
-    running = any("streams.spark.daemon" in line for line in lines)
+    running = any("streams.engine.spark.daemon" in line for line in lines)
     return running and not any(line.endswith(PLANNERS) for line in lines)
 
 

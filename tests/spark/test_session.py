@@ -13,16 +13,16 @@ from pyspark import SparkConf
 from streams.broker.jars import DELTA_JARS, write_manifest
 from streams.cli.target import TopologyTarget
 from streams.config import StreamsConfig
+from streams.driver import runner
+from streams.driver.delta import CATALOG, EXTENSION, PACKAGE, check_delta, delta_settings
+from streams.driver.launch.settings import MEMORY_ENVIRONMENT, session_settings
+from streams.driver.queries import did_not_start, readable
+from streams.driver.runner import StreamsApplication
+from streams.driver.session import check_session
+from streams.engine.spark.shuffle import shuffle_keys, spark_hash
 from streams.errors import ConfigError, DeltaMissingError
-from streams.spark import runner
-from streams.spark.delta import CATALOG, EXTENSION, PACKAGE, check_delta, delta_settings
-from streams.spark.launch.settings import MEMORY_ENVIRONMENT, session_settings
-from streams.spark.queries import did_not_start, readable
-from streams.spark.runner import StreamsApplication
-from streams.spark.session import check_session
-from streams.spark.shuffle import shuffle_keys, spark_hash
 
-GOOD = {"spark.master": "local[2,4]", "spark.python.daemon.module": "streams.spark.daemon"}
+GOOD = {"spark.master": "local[2,4]", "spark.python.daemon.module": "streams.engine.spark.daemon"}
 
 
 def session(**changed: str) -> Any:
@@ -162,7 +162,7 @@ def _session(*, has_jars: bool, **conf: str) -> Any:
     lang = SimpleNamespace(Thread=SimpleNamespace(currentThread=lambda: thread))
     java = SimpleNamespace(java=SimpleNamespace(lang=lang))
     context = SimpleNamespace(
-        _jvm=java, _conf={"spark.master": "local[2,4]", "spark.python.daemon.module": "streams.spark.daemon"}
+        _jvm=java, _conf={"spark.master": "local[2,4]", "spark.python.daemon.module": "streams.engine.spark.daemon"}
     )
     return SimpleNamespace(
         sparkContext=context, version="4.2.0", conf={name.replace("_", "."): value for name, value in conf.items()}
@@ -223,7 +223,7 @@ Identifier: app/source [id = 1]"""
     ("line", "told"),
     [
         (
-            "streams.runtime.handlers.RecordFailedError: record at in-0 offset 1",
+            "streams.engine.graph.handlers.RecordFailedError: record at in-0 offset 1",
             "RecordFailedError: record at in-0 offset 1",
         ),
         ("ZeroDivisionError: division by zero", "ZeroDivisionError: division by zero"),

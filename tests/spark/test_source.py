@@ -14,8 +14,8 @@ from state.errors import TopicNotFoundError, TopicRecreatedError
 from state.kafka.consumers import RecordSampler
 from streams import ApplicationFailedError, BytesSerde, ConfigError, Consumed, StreamsBuilder, TimeWindows
 from streams.drills.topics import Read
-from streams.source.planner import BatchPlanner
-from streams.source.topics import SourceSpec
+from streams.engine.source.planner import BatchPlanner
+from streams.engine.source.topics import SourceSpec
 from tests.spark.harness import Harness, Sent
 from tests.spark.live import copy_topology, eventually, grow, kafka, running, transaction
 from tests.spark.test_global_tables import joined

@@ -25,17 +25,17 @@ from streams import StreamsBuilder
 from streams.application.prepare import Application, PreparedSub
 from streams.broker import EmbeddedBroker, fetch_jars
 from streams.config import StreamsConfig
+from streams.driver import reports
+from streams.driver.live import LiveGate
+from streams.driver.progress import Progress, position_of, positions_of, sub_of
+from streams.driver.queries import Supervisor
+from streams.driver.reports import AGAIN_S, BrokerWatch
+from streams.driver.runner import StreamsApplication
+from streams.driver.stopping import StopGate
+from streams.engine.source.offsets import SourceOffsets, TopicOffsets
 from streams.errors import ApplicationFailedError, SinkUnavailableError
 from streams.logs.events import BROKER_AWAY, BROKER_BACK, QUERY_RESTARTED, Event, Events
 from streams.metrics.recorder import START
-from streams.source.offsets import SourceOffsets, TopicOffsets
-from streams.spark import reports
-from streams.spark.live import LiveGate
-from streams.spark.progress import Progress, position_of, positions_of, sub_of
-from streams.spark.queries import Supervisor
-from streams.spark.reports import AGAIN_S, BrokerWatch
-from streams.spark.runner import StreamsApplication
-from streams.spark.stopping import StopGate
 from streams.topology.plan import build_plan
 from tests.spark.harness import Harness, Sent, last_per_key
 from tests.spark.live import eventually, running_in_thread

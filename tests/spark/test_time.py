@@ -12,10 +12,10 @@ from state.changelog import commits_topic
 from state.commit.marker import CommitMarker
 from state.kafka.key_hash import partition_for_key
 from streams import EmitStrategy, Materialized, StreamsBuilder, TimeWindows
+from streams.driver.progress import Progress
 from streams.metrics.application import TaskMetrics
 from streams.model.record import Record
 from streams.operators.processor import Processor, ProcessorContext
-from streams.spark.progress import Progress
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent
 from tests.spark.live import eventually, running

@@ -22,18 +22,18 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from streams.drills.processes import own_environment, wait_until
-from streams.spark.java import PLANNERS, Planning, end_planners
-from streams.spark.launch.settings import MEMORY_ENVIRONMENT
-from streams.spark.source import KafkaSource
+from streams.driver.java import PLANNERS, Planning, end_planners
+from streams.driver.launch.settings import MEMORY_ENVIRONMENT
+from streams.driver.source import KafkaSource
 from tests.spark.processes import command_lines
 
 NO_FUNCTION = -1
 """No number of a function of a reader."""
 PROGRAM = """
 import sys
-import streams.spark.source
-from streams.source.planner import live_planner
-from streams.source.topics import SourceSpec
+import streams.driver.source
+from streams.engine.source.planner import live_planner
+from streams.engine.source.topics import SourceSpec
 
 live_planner({"bootstrap.servers": "127.0.0.1:1"}, SourceSpec({}))
 print({"numba", "rocksdict", "pandas", "streams.api", "streams.operators", "streams.dsl"} & set(sys.modules))
@@ -48,7 +48,7 @@ def test_a_process_that_plans_imports_neither_operators_nor_kernels() -> None:
 def test_a_driver_builds_and_plans_a_topology_without_numba() -> None:
     program = """
 import sys
-import streams.spark.runner
+import streams.driver.runner
 from streams import StreamsBuilder, TimeWindows, agg
 from streams.topology.plan import build_plan
 
@@ -177,7 +177,7 @@ def test_a_spark_without_the_private_field_keeps_the_processes() -> None:
 
 def test_processes_are_ended_while_no_application_plans_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[object] = []
-    monkeypatch.setattr("streams.spark.java.end_planners", ended.append)
+    monkeypatch.setattr("streams.driver.java.end_planners", ended.append)
     session = cast(SparkSession, "session")
     planning = Planning("app", ["a", "b"], others=False)
     planning.begins("a")

@@ -82,7 +82,7 @@ from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import StorePosition, open_task_store
 from state import columns, sorting
 from state.tables import native_kernels
-from streams.spark.warm_up import warm_up
+from streams.engine.spark.warm_up import warm_up
 threads = len(os.listdir("/proc/self/task"))
 warm_up()
 print(len(os.listdir("/proc/self/task")) - threads)

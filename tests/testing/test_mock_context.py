@@ -16,10 +16,10 @@ from streams import (
     ValueAndTimestamp,
     ValueTransformer,
 )
+from streams.engine.graph.node import NodeContext
 from streams.model.record import RecordMetadata
 from streams.operators.operator import OperatorContext
 from streams.operators.process.user_processor import UserContext
-from streams.runtime.node import NodeContext
 from streams.serdes import Int64Serde
 from streams.testing import Forwarded, MockProcessorContext
 

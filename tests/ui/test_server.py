@@ -21,10 +21,10 @@ from streams import Int64Serde, StreamsBuilder, StringSerde
 from streams.application.dead_letters import Letter
 from streams.config import StreamsConfig, load_config
 from streams.config.settings import Address
+from streams.engine.graph.following import FOLLOWED
 from streams.errors import ConfigError
 from streams.metrics.recorder import START, MetricsRecorder
 from streams.model.record import ERROR_HEADERS
-from streams.runtime.following import FOLLOWED
 from streams.serve import http as module
 from streams.topology.topology import Topology
 from streams.ui import figures, kafka

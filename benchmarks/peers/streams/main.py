@@ -11,9 +11,9 @@ from typing import Any
 
 from benchmarks.workloads.base import RunConfig
 from streams.config import StreamsConfig, load_config
+from streams.driver.launch.ahead import session_ahead
+from streams.driver.progress import Progress
 from streams.metrics.application import StepFigures
-from streams.spark.launch.ahead import session_ahead
-from streams.spark.progress import Progress
 
 
 class RestoreProgress(Progress):
@@ -61,7 +61,7 @@ def main() -> None:
     # As `streams run` does it: Java starts while the program is imported.
     with session_ahead(settings.application_id, settings.spark, settings.checkpoint_dir):
         from benchmarks.workloads.catalogue import WORKLOADS
-        from streams.spark import runner
+        from streams.driver import runner
 
         runner.LEASE_S = float(config.settings.get(LEASE_S, runner.LEASE_S))
         topology = WORKLOADS[config.workload].topology(config)

@@ -30,13 +30,13 @@ from streams.application.start import check_start
 from streams.checkpoint.compare import position, runs_live
 from streams.config import Execution
 from streams.config.settings import age_in_words
+from streams.engine.graph.looked_up import looked_up_by
+from streams.engine.source.offsets import SourceOffsets
+from streams.engine.source.pauses import NOTHING, WHOLE, Pauses, pauses_in
+from streams.engine.source.topics import recreated
 from streams.errors import RescaleUnfinishedError, ResetUnfinishedError, TopologyMismatchError
 from streams.model.expressions import ValueFields
-from streams.runtime.looked_up import looked_up_by
 from streams.serdes.json import JsonSerde
-from streams.source.offsets import SourceOffsets
-from streams.source.pauses import NOTHING, WHOLE, Pauses, pauses_in
-from streams.source.topics import recreated
 from streams.topology.graph import ProcessorNode, SourceNode
 from streams.topology.plan import SubTopology
 from streams.topology.planning.sub_topologies import possible_names

@@ -22,9 +22,9 @@ from streams.application.prepare import Application, PreparedSub
 from streams.application.start import Preflight
 from streams.checkpoint.compare import Markers, check_checkpoint, check_program, check_topic
 from streams.checkpoint.files import read_checkpoint
+from streams.engine.source.partition_times import known_times
 from streams.errors import ConfigError
 from streams.model.record import NO_TIME
-from streams.source.partition_times import known_times
 
 
 @dataclass(frozen=True)

@@ -35,13 +35,13 @@ from streams.application.prepare import Application, PreparedSub, ensure_interna
 from streams.application.start import Preflight
 from streams.checkpoint.compare import NEVER
 from streams.checkpoint.files import Checkpoint
+from streams.engine.source.partition_times import with_partition_times
 from streams.errors import ConfigError
 from streams.model.record import NO_TIME
 from streams.model.windows import SessionWindows
 from streams.operators.aggregate.session_aggregate import SessionRetention
 from streams.operators.stream_time import STREAM_TIME
 from streams.serdes.wrappers import SessionWindowedSerde, TimeWindowedSerde
-from streams.source.partition_times import with_partition_times
 from streams.topology.graph import StoreNode
 from streams.topology.specs.aggregations import AggregationSpec
 from streams.topology.specs.joins import StreamJoinSpec

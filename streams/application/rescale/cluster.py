@@ -22,10 +22,10 @@ from streams.application.start import check_may_continue
 from streams.checkpoint.compare import Markers, SubIdentity, check_checkpoint, check_topic
 from streams.checkpoint.files import CheckpointFiles, read_checkpoint
 from streams.config import StreamsConfig
+from streams.engine.source.log import LiveLog
+from streams.engine.source.offsets import FirstBatch
+from streams.engine.source.pauses import LeftLive, read_pauses
 from streams.errors import RescaleError
-from streams.source.log import LiveLog
-from streams.source.offsets import FirstBatch
-from streams.source.pauses import LeftLive, read_pauses
 from streams.topology.topology import Topology
 
 

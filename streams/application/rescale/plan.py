@@ -22,12 +22,12 @@ from streams.application.markers import still_running
 from streams.application.rescale.rows import records_of
 from streams.checkpoint.compare import NEVER, Markers, SubIdentity, position
 from streams.checkpoint.files import Checkpoint
+from streams.engine.graph.looked_up import STATE as LOOKED_UP_STATE
+from streams.engine.graph.looked_up import merged as looked_up
+from streams.engine.source.offsets import FirstBatch, TopicOffsets
 from streams.errors import RescaleError, RescaleUnfinishedError
 from streams.model.record import NO_TIME
 from streams.operators.stream_time import IDLE_FROM, STREAM_TIME, idle_from
-from streams.runtime.looked_up import STATE as LOOKED_UP_STATE
-from streams.runtime.looked_up import merged as looked_up
-from streams.source.offsets import FirstBatch, TopicOffsets
 from streams.topology.graph import ProcessorNode
 from streams.topology.plan import SubTopology
 

@@ -57,8 +57,8 @@ from streams.checkpoint.files import (
     write_first_batch,
     write_query_id,
 )
+from streams.engine.source.offsets import FirstBatch
 from streams.errors import RescaleError
-from streams.source.offsets import FirstBatch
 from streams.topology.plan import SubTopology
 
 FirstOf = Callable[[SubIdentity, Markers], "FirstBatch | None"]

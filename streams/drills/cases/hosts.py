@@ -15,7 +15,7 @@ from streams.drills.hosts import ClusterApplication, LoopbackHost, step_of, why_
 from streams.drills.processes import CommandProcess
 from streams.drills.program import ORDERS, PARTITIONS, TOTALS
 from streams.drills.world import APPLICATION_ID, World
-from streams.live.slot import REPORT_EVERY_S
+from streams.engine.live.slot import REPORT_EVERY_S
 
 NAMESPACES = "root, for namespaces"
 EXCLUDING = ("--set", "spark.excludeOnFailure.taskAndStage.enabled=true")

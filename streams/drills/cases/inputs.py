@@ -13,7 +13,7 @@ from streams.drills.drill import drill
 from streams.drills.program import KEYS, ORDERS, PARTITIONS, PAYMENTS, TOTALS
 from streams.drills.topics import read_committed
 from streams.drills.world import APPLICATION_ID, END, READ, World
-from streams.source.log import STEP
+from streams.engine.source.log import STEP
 
 GROWN = 2 * PARTITIONS
 _SECOND = "by-region-repartition"

@@ -38,7 +38,7 @@ from streams.topology.naming import INGEST
 from streams.wording import counted
 
 CRASH = "STREAMS_LAKE_CRASH"
-"""The variable of `streams/spark/lake/query.py`."""
+"""The variable of `streams/driver/lake/query.py`."""
 KILLS = ("resumed:2", "offsets_logged:3", "table_committed:3", "purged:3", "table_committed:1")
 """Point and how often it is reached first: with two sinks, the third time is in the midst of the run."""
 STORE_KILLS = ("resumed:3", "rows_written:1", "rows_written:4", "table_committed:3", "purged:2")

@@ -20,7 +20,7 @@ from streams.drills.program import KEYS, ORDERS, PARTITIONS, TOTALS, OwnProgram
 from streams.drills.topics import Read, read_aborted, read_committed
 from streams.drills.variants import JOINED, ROWS, with_rows, wrong_joins
 from streams.drills.world import APPLICATION_ID, World
-from streams.runtime.global_tables import global_store_specs
+from streams.engine.graph.global_tables import global_store_specs
 from streams.topology.plan import build_plan
 
 TOTALS_LOG = changelog_topic(APPLICATION_ID, "totals")

@@ -5,7 +5,7 @@ late, the last stable offset, readers that end by position, group offsets within
 retention, and topic ids. There are no replicas, the only time is `now_ms`, and requests return at once unless a hook intervenes.
 
 The same object implements the interfaces of a step (`state.commit.step.KafkaAccess`), of a restore (`ChangelogSource`,
-`RecordDeleter`), of the planner (`streams.source.log.SourceAdmin`), and of the commands that read and replace topics
+`RecordDeleter`), of the planner (`streams.engine.source.log.SourceAdmin`), and of the commands that read and replace topics
 (`state.kafka.admin.KafkaAdmin`, as far as they need it).
 
 The transaction coordinator has the old EndTxn that librdkafka speaks. It identifies a transaction by producer id and epoch only,

@@ -1,0 +1,227 @@
+"""What has arrived for a live task: rows behind the reader's part of its sub-topology, each with its place in the order.
+
+Records are read as they arrive, because only then is known which event time they have, and which of them are turned away: those
+are gone, and move nothing. A record that stops the task stops it when it is next in the order, so what is in front of it is
+processed first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from state.columns import RecordColumns
+from state.kafka.partitioner import functions_of
+from state.kafka.placement import Placement
+from state.kafka.topics import TopicPartition
+from streams.engine.graph.rows import DEAD_LETTER_ENTRY, NOW, RowBatch
+from streams.engine.graph.settings import Counters
+from streams.engine.reader.pipeline import ReaderPipeline
+from streams.engine.reader.timestamps import DROPPED
+from streams.engine.step.job import QueryJob
+from streams.errors import KeyPlacementError, RecordFailedError
+from streams.model.record import NO_TIME
+
+Int64s = npt.NDArray[np.int64]
+
+_OF_A_RECORD = 100
+"""Bytes that a record takes besides its rows' columns, as far as they are counted here: an upper bound for small records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Records that have arrived together.
+
+    Attributes:
+        first: The offset of the first one.
+        end: The next offset behind all of them, rejected ones included.
+        offsets: The offsets of the records that have a place in the order, int64[n], rising.
+        times: Their event times, ms; `NOW`: the step's clock.
+        order: By what they are ordered: their event times; in a retry topic, when they were written.
+        batches: Rows, in the order of their offsets, and dead letters.
+        counters: What was counted while they were read.
+        size: How many bytes they take.
+    """
+
+    first: int
+    end: int
+    offsets: Int64s
+    times: Int64s
+    order: Int64s
+    batches: tuple[RowBatch, ...]
+    counters: Mapping[str, int]
+    size: int
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def newest_ms(self) -> int:
+        """The largest event time; `NO_TIME`: there is none."""
+        return max(NO_TIME, int(self.times.max(initial=NO_TIME)))
+
+    def joined(self, behind: Arrived) -> Arrived:
+        """These records, with some that have arrived behind them."""
+        offsets, times, order = (
+            np.concatenate(both)
+            for both in ((self.offsets, behind.offsets), (self.times, behind.times), (self.order, behind.order))
+        )
+        counters = Counters(self.counters)
+        counters.add_all(behind.counters)
+        batches, size = self.batches + behind.batches, self.size + behind.size
+        return Arrived(self.first, behind.end, offsets, times, order, batches, counters, size)
+
+    def cut(self, count: int) -> tuple[Arrived, Arrived]:
+        """The first `count` >= 1 records, and the others, at least one. The counters go with these."""
+        at = int(self.offsets[count])
+        halves = [_cut(batch, at) for batch in self.batches]
+        size = self.size * count // len(self)
+        before, behind = (tuple(half for half in side if half.rows.num_rows) for side in zip(*halves, strict=True))
+        return (
+            Arrived(
+                self.first, at, self.offsets[:count], self.times[:count], self.order[:count], before, {}, size
+            ),
+            replace(
+                self, first=at, offsets=self.offsets[count:], times=self.times[count:], order=self.order[count:],
+                batches=behind, size=self.size - size,
+            ),
+        )  # fmt: skip
+
+    def placed(self, order: Int64s) -> Arrived:
+        """The same, with the places of the rows in the order, where records without rows stand between them.
+
+        Args:
+            order: The places of the records.
+        """
+        count = len(self)
+        for batch in self.batches:
+            if batch.entry != DEAD_LETTER_ENTRY and batch.rows.num_rows == count:
+                return self  # the rows' timestamps give the same
+        if (order == self.order).all():
+            return self
+        return replace(self, batches=tuple(map(partial(_placed, offsets=self.offsets, order=order), self.batches)))
+
+
+def _placed(batch: RowBatch, offsets: Int64s, order: Int64s) -> RowBatch:
+    if batch.entry == DEAD_LETTER_ENTRY:
+        return batch
+    return replace(batch, order=order[np.searchsorted(offsets, batch.rows.column("offset").to_numpy())])
+
+
+def _cut(batch: RowBatch, offset: int) -> tuple[RowBatch, RowBatch]:
+    at = int(np.searchsorted(batch.rows.column("offset").to_numpy(), offset))
+    return replace(batch, rows=batch.rows.slice(0, at)), replace(batch, rows=batch.rows.slice(at))
+
+
+class Arrivals:
+    """Reads what arrives for one task, within a `with` block of `LiveTask`.
+
+    Args:
+        times: The partition time at the first position of each partition, where a timestamp extractor asks for it.
+    """
+
+    def __init__(self, job: QueryJob, task: int, times: Mapping[TopicPartition, int]) -> None:
+        self._job = job
+        self._task = task
+        self._pipeline = ReaderPipeline(job.sub, job.tasks, job.settings, self._note_times)
+        self._pipeline.partition_times.update(times)
+        self._noted: list[tuple[Int64s, Int64s, Int64s]] = []
+
+    def close(self) -> None:
+        self._pipeline.close()
+
+    def begin_step(self) -> None:
+        """Forgets which errors were logged: the first of each step is."""
+        self._pipeline.begin_step()
+
+    def read(self, columns: RecordColumns, now_ms: int) -> tuple[Arrived | None, RecordFailedError | None]:
+        """What the records have become; if one of them stops the task, the records in front of it, and its error.
+
+        Raises:
+            KeyPlacementError: A record is in another partition than its key's.
+            RecordFailedError: Nobody knows which record has failed.
+        """
+        self._pipeline.now_ms = now_ms
+        counted, times = Counters(self._pipeline.counters), dict(self._pipeline.partition_times)
+        try:
+            return self._arrived(columns, counted), None
+        except RecordFailedError as error:
+            at = None if error.offset is None else int(np.searchsorted(columns.offsets, error.offset))
+            if at is None or at == len(columns) or columns.offsets[at] != error.offset:
+                raise
+            self._pipeline.rewind(counted, times)
+            if not at:
+                return None, error
+            # Of several records that fail, only the first one counts.
+            before, earlier = self.read(columns.part(0, at), now_ms)
+            return before, earlier or error
+
+    def _arrived(self, columns: RecordColumns, counted: Counters) -> Arrived:
+        self._noted = []
+        batches = []
+        for task, rows in self._pipeline.run(columns):
+            if task != self._task and rows.entry in self._job.sub.placed_entries:
+                placement, offset = self._job.settings.placement, rows.rows["offset"][0].as_py()
+                raise KeyPlacementError(
+                    self._job.settings.application_id, self._job.sub.name, columns.topic, columns.partition,
+                    offset=offset, key=columns.keys[int(np.searchsorted(columns.offsets, offset))].as_py(),
+                    task=task, placement=placement.value,
+                    why=why_elsewhere(columns, rows.rows, self._job.tasks, placement),
+                )  # fmt: skip
+            batches.append(rows)
+        self._pipeline.touched.clear()
+        noted = self._noted
+        offsets, times, written = (
+            noted[0] if len(noted) == 1 else (np.concatenate(parts) for parts in zip(*noted, strict=True))
+        )
+        return Arrived(
+            first=int(columns.offsets[0]),
+            end=int(columns.offsets[-1]) + 1,
+            offsets=offsets,
+            times=times,
+            order=written if columns.topic in self._job.source.delays else times,
+            batches=tuple(batches),
+            counters=self._pipeline.counters.since(counted),
+            size=sum(batch.rows.nbytes for batch in batches) + _OF_A_RECORD * len(offsets),
+        )
+
+    def _note_times(self, columns: RecordColumns, times: Int64s) -> None:
+        """Keeps the times of records that were not turned away. Of a part of what has arrived: it may be read in several."""
+        kept = times != DROPPED
+        part = (columns.offsets, times, columns.timestamps)
+        offsets, times, written = part if kept.all() else tuple(one[kept] for one in part)
+        self._noted.append((offsets, times, written))
+
+
+def why_elsewhere(columns: RecordColumns, rows: pa.RecordBatch, partitions: int, placement: Placement) -> str:
+    """Why records are not in the partition of their task, as far as their keys show.
+
+    Args:
+        columns: The records as they are in the topic.
+        rows: What some of them have become, for another task.
+        partitions: How many partitions the topic has.
+        placement: What the sub-topology goes by.
+    """
+    written = columns.keys.take(pa.array(np.searchsorted(columns.offsets, rows["offset"].to_numpy())))
+    if written[0].as_py() != rows["key"][0].as_py():
+        return (
+            f"its producer writes the key in another notation, {written[0].as_py()!r}, than the key's serde does, "
+            f"{rows['key'][0].as_py()!r}, and the producer's bytes are what has put it here"
+        )
+    functions = functions_of(written, columns.partition, partitions)
+    if functions:
+        return (
+            f"{functions[0].value} would put it here ({functions[0].used_by}; {placement.value} is {placement.used_by}). If that "
+            f"is what its producers use, `streams rescale` with --placement {functions[0].value} moves the state there"
+        )
+    return "its producer chooses partitions in its own way, or the topic had another number of partitions"
+
+
+def resolved(order: Int64s, now_ms: int) -> Int64s:
+    """The times with that of the step in the place of `NOW`."""
+    return np.where(order == NOW, now_ms, order) if len(order) and order.min() == NOW else order

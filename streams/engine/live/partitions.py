@@ -1,0 +1,377 @@
+"""The partitions that a live task reads: what has arrived, and which of it is next.
+
+The order of records is Kafka Streams' (`PartitionGroup`): by offset within a partition, and next comes the partition whose first
+record has the smallest event time. A step takes what has arrived, but of no partition more than can be put in order: as long as
+the brokers have further records of another partition (KIP-695), only records that come before all that may still come there. What
+comes next there has at least the largest time so far: a partition's records wait for those in front of them. So by these running
+maxima all records have an order, and each step takes the first ones in it; how they have arrived makes no difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from state.columns import RecordColumns
+from state.kafka.topics import TopicPartition
+from streams.engine.graph.rows import NOW
+from streams.engine.live.arrived import Arrived, resolved
+from streams.engine.source.topics import due_before_ms
+from streams.errors import RecordFailedError
+from streams.model.record import NO_TIME
+
+MOST_RECORDS = 50_000
+"""Records of a partition that wait at most, and of a step: a step is a transaction, and in memory."""
+FEW_RECORDS = 1_000
+"""Up to so many waiting records are joined with newly arrived ones: all pieces are looked at whenever records arrive."""
+FIRST_RECORDS = 100
+"""How many records a task's first step has at most: nobody knows yet how long its functions take."""
+GROWTH = 8
+"""How many times as many records as the last step's the next one has at most, if that took little time."""
+STEP_S = 1.0
+"""How long a slot's steps may take: until they are over, it hears no stop, and none of their records is committed."""
+LEAST_STEP_S = 0.1
+"""How long a step may take where many tasks share a slot: much shorter ones would cost more than their records."""
+SILENT_S = 10.0
+"""How long a client may give nothing of records that exist before it is replaced."""
+UNHEARD_S = 1.0
+"""How long a partition may hold others up without a record before the brokers are asked whether it has any."""
+
+Int64s = npt.NDArray[np.int64]
+
+
+class Reader(Protocol):
+    """The part of `state.kafka.range_reader.RangeReader` that a live task needs."""
+
+    @property
+    def at_end(self) -> bool: ...
+    @property
+    def position(self) -> int: ...
+    def poll(self, max_records: int) -> list[RecordColumns]: ...
+    def wake(self, file: int) -> bool: ...
+    def reopen(self) -> None: ...
+    def close(self) -> None: ...
+
+
+OpenReader = Callable[[str, int, int], Reader]
+"""Topic, partition, first offset."""
+
+Read = Callable[[RecordColumns], "tuple[Arrived | None, RecordFailedError | None]"]
+"""What records have become, and the error of the first one behind these that stops the task."""
+
+
+class Ending:
+    """A reader that ends before an offset, as if its partition did: what comes later is for another run.
+
+    Args:
+        reader: The reader.
+        end: The offset.
+    """
+
+    def __init__(self, reader: Reader, end: int) -> None:
+        self._reader = reader
+        self._end = end
+
+    @property
+    def position(self) -> int:
+        return min(self._reader.position, self._end)
+
+    @property
+    def at_end(self) -> bool:
+        """See `Reader`."""
+        return self._has_ended or self._reader.at_end
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._reader.position >= self._end
+
+    def poll(self, max_records: int) -> list[RecordColumns]:
+        """See `Reader`."""
+        if self._has_ended:
+            return []
+        return [part for columns in self._reader.poll(max_records) if len(part := self._before_end(columns))]
+
+    def _before_end(self, columns: RecordColumns) -> RecordColumns:
+        return columns.part(0, int(np.searchsorted(columns.offsets, self._end)))
+
+    def wake(self, file: int) -> bool:
+        """See `Reader`."""
+        return self._reader.wake(file)
+
+    def reopen(self) -> None:
+        """See `Reader`; records behind the end are not missed."""
+        if not self._has_ended:
+            self._reader.reopen()
+
+    def close(self) -> None:
+        """See `Reader`."""
+        self._reader.close()
+
+
+@dataclass
+class OwnPartition:
+    """A partition that a task reads.
+
+    Attributes:
+        waiting: What has arrived and waits for its place in the order.
+        committed: The next offset behind the records of committed steps.
+        noted: The position that the consumer group has; None: unknown.
+        delay_ms: Of a retry topic: how long after a record was written it is processed.
+        heard: When records last arrived, or none were missing (monotonic clock, s).
+        polled: Whether its client was asked for records since it was last looked at: while a task is paused, nobody does.
+        complete: When records last arrived, or the client knew of no others.
+        newest_ms: The largest event time of the records that were taken, and of those before them; `NO_TIME`: unknown.
+        failure: The error of the record behind all that wait, which stops the task; nothing is read any more.
+        failed_at: The offset of that record.
+        mean_bytes: How many bytes each of the last records took.
+        ended_at: Where the brokers have said that no record can be read yet; the client may know of more (an open transaction's).
+    """
+
+    topic: str
+    number: int
+    reader: Reader
+    committed: int
+    heard: float
+    complete: float = 0.0
+    waiting: list[Arrived] = field(default_factory=list)
+    noted: int | None = None
+    delay_ms: int | None = None
+    polled: bool = False
+    newest_ms: int = NO_TIME
+    failure: RecordFailedError | None = None
+    failed_at: int = -1
+    mean_bytes: int = 1
+    ended_at: int = -1
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.number
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.waiting))
+
+    @property
+    def size(self) -> int:
+        """How many bytes wait."""
+        return sum(one.size for one in self.waiting)
+
+    @property
+    def expects_more(self) -> bool:
+        """Whether records behind the waiting ones are known, which may come before other partitions'."""
+        read = self.reader.at_end or self.reader.position == self.ended_at
+        return self.failure is not None or not read
+
+    @property
+    def read_to(self) -> int:
+        """The next offset behind all records that were taken, or are gone."""
+        if self.waiting:
+            return self.waiting[0].first
+        return self.reader.position if self.failure is None else self.failed_at
+
+    def poll(self, most: int, most_bytes: int, read: Read) -> bool:
+        """Takes in what has arrived, no more than there is room for, but a record in any case; returns whether something has."""
+        if self.failure is not None:
+            return False
+        room = min(most, MOST_RECORDS - self.count)
+        room = min(room, (most_bytes - self.size) // self.mean_bytes)
+        if not self.waiting:
+            room = max(1, room)
+        arrived = self.reader.poll(room) if room > 0 else []
+        for columns in arrived:
+            if self.failure is None:
+                rows, self.failure = read(columns)
+                if rows is not None:
+                    self._add(rows)
+                if self.failure is not None:
+                    self.failed_at = self._offset_of(self.failure)
+        return bool(arrived)
+
+    def _add(self, rows: Arrived) -> None:
+        self.mean_bytes = max(1, rows.size // max(1, len(rows)))
+        if self.waiting and len(self.waiting[-1]) + len(rows) <= FEW_RECORDS:
+            self.waiting[-1] = self.waiting[-1].joined(rows)
+        else:
+            self.waiting.append(rows)
+
+    @staticmethod
+    def _offset_of(failure: RecordFailedError) -> int:
+        assert failure.offset is not None, "see Arrivals.read"
+        return failure.offset
+
+    def next_ms(self, now_ms: int) -> int | None:
+        """The time of the next record; None: none waits."""
+        first = next((int(one.order[0]) for one in self.waiting if len(one)), None)
+        return now_ms if first == NOW else first
+
+    def order(self, now_ms: int) -> Int64s:
+        """The places of the waiting records in the order; none is before the one in front of it."""
+        parts = [one.order for one in self.waiting]
+        if not parts:
+            return np.empty(0, np.int64)
+        places = resolved(parts[0] if len(parts) == 1 else np.concatenate(parts), now_ms)
+        if self.delay_ms is not None:
+            # None waits longer than twice its delay: a clock that was ahead has dated it, and has been set right.
+            places = np.where(places > now_ms + self.delay_ms, now_ms - self.delay_ms, places)
+        order: Int64s = np.maximum.accumulate(places)
+        return order
+
+    def take(self, count: int, order: Int64s) -> list[Arrived]:
+        """The first waiting records, with their places in the order, and what was turned away between and behind them."""
+        taken = []
+        while self.waiting and len(self.waiting[0]) <= count:
+            taken.append(self.waiting.pop(0))
+            count -= len(taken[-1])
+        if count:
+            before, self.waiting[0] = self.waiting[0].cut(count)
+            taken.append(before)
+        self.newest_ms = max([self.newest_ms, *(one.newest_ms for one in taken)])
+        if self.delay_ms is not None:
+            return taken
+        placed, end = [], 0
+        for one in taken:
+            begin, end = end, end + len(one)
+            placed.append(one.placed(order[begin:end]))
+        return placed
+
+
+class OwnPartitions:
+    """The partitions of one task, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._all: list[OwnPartition] = []
+        self._aligned: list[OwnPartition] = []
+        """All but retry topics, whose records wait for nothing but their time; in the order of their topics, as at equal times."""
+
+    def __iter__(self) -> Iterator[OwnPartition]:
+        return iter(self._all)
+
+    def add(self, one: OwnPartition) -> None:
+        self._all.append(one)
+        self._aligned = sorted((one for one in self._all if one.delay_ms is None), key=lambda one: one.place)
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether records may wait for another partition's, or for control records there, which wake nobody."""
+        aligned = self._aligned
+        return len(aligned) > 1 and any(one.expects_more for one in aligned)
+
+    def next_ms(self, now_ms: int) -> int | None:
+        """The time of the next record; None: none waits."""
+        return min((time_ms for one in self._aligned if (time_ms := one.next_ms(now_ms)) is not None), default=None)
+
+    @property
+    def are_known(self) -> bool:
+        """Whether each partition has a record that waits, or is at its end."""
+        return all(not one.expects_more or one.count for one in self._aligned)
+
+    @property
+    def are_empty(self) -> bool:
+        """Whether nothing waits, and all partitions are at their ends."""
+        return not any(one.waiting or one.expects_more for one in self._aligned)
+
+    def poll(self, now: float, most: int, most_bytes: int, read: Read) -> None:
+        """Takes in what has arrived, up to a number of records and bytes of each partition.
+
+        Raises:
+            RecordFailedError: A record stops the task, and all in front of it are processed.
+        """
+        for one in self._all:
+            one.polled = True
+            if one.failure is not None and not one.waiting:
+                raise one.failure
+            if one.poll(most, most_bytes, read):
+                one.heard = one.complete = now
+            elif not one.expects_more:
+                one.complete = now
+
+    def take(self, now_ms: int, most: int, before_ms: float = inf) -> list[list[Arrived]]:
+        """What is next of each partition: the records whose place in the order is certain, and those of retry topics that are due.
+
+        Args:
+            now_ms: The time of the step.
+            most: The most records of them all; of retry topics as many besides.
+            before_ms: How far the task may go in a backlog: to the first record at or past this time.
+        """
+        orders = {one.place: one.order(now_ms) for one in self._all}
+        counts = self._certain(orders, most, before_ms)
+        for one in self._all:
+            if one.delay_ms is not None:
+                due = np.searchsorted(orders[one.place], due_before_ms(now_ms, one.delay_ms))
+                counts[one.place] = min(most, int(due))
+        return [one.take(counts[one.place], orders[one.place]) for one in self._all]
+
+    def _certain(
+        self, orders: Mapping[TopicPartition, Int64s], most: int, before_ms: float
+    ) -> dict[TopicPartition, int]:
+        """How many records of each partition come next, whatever arrives."""
+        aligned = self._aligned
+        counts = []
+        for rank, one in enumerate(aligned):
+            order = orders[one.place]
+            count = len(order) if before_ms == inf else int(np.searchsorted(order, before_ms))
+            for other, partition in enumerate(aligned):
+                if other != rank and partition.expects_more:
+                    # At equal times, the records of the first partition come first.
+                    others, side = orders[partition.place], "right" if rank < other else "left"
+                    count = min(count, int(np.searchsorted(order, others[-1], side)) if len(others) else 0)  # type: ignore[call-overload]
+            counts.append(count)
+        if sum(counts) > most:
+            ranks = np.repeat(np.arange(len(counts)), counts)
+            times = np.concatenate([orders[one.place][:count] for one, count in zip(aligned, counts, strict=True)])
+            first = np.lexsort((ranks, times))[:most]
+            counts = np.bincount(ranks[first], minlength=len(counts)).tolist()
+        return {one.place: count for one, count in zip(aligned, counts, strict=True)}
+
+    def has_unread(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether records are known that were not taken, so that the task is not idle. What is retried waits for its time."""
+        return any(
+            one.waiting or one.expects_more or ends.get(one.place, 0) > one.reader.position for one in self._aligned
+        )
+
+    def hold_up(self, now: float) -> bool:
+        """Whether a partition lets others wait for records that do not come."""
+        aligned = self._aligned
+        silent = (one.expects_more and not one.waiting and now - one.complete >= UNHEARD_S for one in aligned)
+        return len(aligned) > 1 and any(silent)
+
+    def note_ends(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Takes in where the brokers say that what can be read ends: behind it are open transactions, which hold up nobody else."""
+        for one in self._all:
+            if ends.get(one.place) == one.reader.position:
+                one.ended_at = one.reader.position
+
+    def replace_silent(self, ends: Mapping[TopicPartition, int], now: float) -> None:
+        """Replaces clients that hear nothing of records that exist."""
+        for one in self._all:
+            if ends[one.place] <= one.reader.position or one.waiting:
+                one.heard = now
+            elif one.polled and now - one.heard >= SILENT_S:
+                one.reader.reopen()
+                one.heard = now
+            one.polled = False
+
+
+class Pace:
+    """How many records a step may have, by the time that those before it took.
+
+    Args:
+        tasks: How many tasks share the slot, one after the other.
+    """
+
+    def __init__(self, tasks: int) -> None:
+        self._aim_s = max(LEAST_STEP_S, STEP_S / tasks)
+        self.most = FIRST_RECORDS
+
+    def note(self, records: int, seconds: float) -> None:
+        """Takes in how long the reading and processing of a step's records took."""
+        if records and seconds > self._aim_s:
+            self.most = max(1, min(self.most, int(records * self._aim_s / seconds)))
+        elif records >= self.most:
+            growth = min(float(GROWTH), self._aim_s / max(seconds, 1e-6))
+            self.most = min(MOST_RECORDS, int(self.most * growth) + 1)

@@ -1,0 +1,468 @@
+"""A slot: runs some live tasks in turns, in one process, until its lease ends or the driver asks it to stop."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from state.commit.decide import slot_transactional_id
+from state.commit.live import LiveKafka
+from state.commit.protocols import KafkaAccess
+from state.commit.shared import SharedProducer
+from state.kafka.config import RESEND_S
+from state.restore.restorer import RestoreEndedError, RestoreReport
+from streams.engine.live.alignment import Reached
+from streams.engine.live.link import REACHED, Link
+from streams.engine.live.task import LiveTask, Tally
+from streams.engine.live.watch import Watch
+from streams.engine.source.offsets import SourceOffsets
+from streams.engine.step.job import QueryJob
+from streams.engine.step.step import figures_of, log_failed_attempt, restored, step_events, task_step
+from streams.logs.json_lines import set_context
+from streams.metrics.application import StepFigures
+from streams.metrics.memory import host_name
+from streams.metrics.reports import DriverAddress
+
+REPORT_EVERY_S = 1.0
+FIRST_WORD_S = 30.0
+"""How long a slot waits for the driver's first message at most, which comes at once, s."""
+MOST_OPENING = 8
+"""How many tasks of a slot are opened at once."""
+LONGEST_S = RESEND_S / 2
+"""After this long at most, what a slot's tasks have processed is committed, s, while others of them wait for their turn in the next
+transaction: so that this one is mostly short enough for its producer to be kept."""
+COMMITS = 2
+"""Processing for a transaction may take this many times what the last commit took, up to that: where brokers are slow, tasks would
+otherwise wait for commits most of the time."""
+IDLE_INTERVALS = 10
+"""How many intervals a slot rests at most while nothing arrives. What arrives, and what the driver says, ends the rest."""
+LOOK_EVERY_S = 5.0
+"""How often a task asks for new partitions, and where its own end, to find out that a client no longer hears anything."""
+
+
+@dataclass(frozen=True)
+class LiveSub:
+    """A sub-topology in live execution.
+
+    Attributes:
+        query_id: The id of its checkpoint, which its markers have.
+        start: Where its tasks begin that have never committed a live step.
+    """
+
+    job: QueryJob
+    query_id: str
+    start: SourceOffsets
+
+
+@dataclass(frozen=True)
+class LiveJob:
+    """All live sub-topologies of an application.
+
+    Attributes:
+        slots: How many processes share their tasks; in the job that Spark plans, how many there may be at most.
+        interval_s: Time between two commits of a slot, s.
+        lease_s: How long a slot runs before Spark starts it again, s.
+        run_id: The id of the application's run.
+        ends: Whether the run ends once everything is read that was there at its start, so that slots say what they have read.
+    """
+
+    subs: tuple[LiveSub, ...]
+    slots: int
+    interval_s: float
+    lease_s: float
+    run_id: str
+    driver: DriverAddress
+    ends: bool = False
+
+    def tasks_of(self, slot: int) -> list[tuple[LiveSub, int]]:
+        """The tasks of a slot: the same number in all sub-topologies, as what one writes is mostly read by the same of the next."""
+        return [(sub, task) for sub in self.subs for task in range(slot, sub.job.tasks, self.slots)]
+
+
+class Wake:
+    """What ends a wait: readers write to its file when records arrive, and threads call `set`. Closed at the end of its block."""
+
+    def __init__(self) -> None:
+        self._reading, self.file = os.pipe()
+        for end in (self._reading, self.file):
+            os.set_blocking(end, False)
+        self._poll = select.poll()
+        self._poll.register(self._reading, select.POLLIN)
+
+    def __enter__(self) -> Wake:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._reading)
+        os.close(self.file)
+
+    def set(self, _: object = None) -> None:
+        # A full pipe wakes as well.
+        with suppress(BlockingIOError):
+            os.write(self.file, b"t")
+
+    def listen_to(self, file: int) -> None:
+        """From now on, what can be read from an open file ends a wait as well, and is left there."""
+        self._poll.register(file, select.POLLIN)
+
+    def wait(self, seconds: float) -> None:
+        if any(file == self._reading for file, _ in self._poll.poll(seconds * 1000)):
+            os.read(self._reading, 4096)
+
+
+class Slot:
+    """The tasks of one slot.
+
+    Args:
+        attempt: How many attempts of Spark's task have failed before this one.
+    """
+
+    def __init__(self, job: LiveJob, slot: int, attempt: int, link: Link) -> None:
+        self._job = job
+        self._slot = slot
+        self._attempt = attempt
+        self._link = link
+        self._tasks: list[LiveTask] = []
+        self._order: list[LiveTask] = []
+        self._opening: dict[LiveTask, Future[object]] = {}
+        self._over = threading.Event()
+        self._failed: LiveTask | None = None
+        self._watch = Watch(self._report_event)
+        self._first = 0
+        self._committed_s = 0.0
+        self._stepped: list[LiveTask] = []
+        self._committing: Future[None] | None = None
+        self._asking: dict[LiveTask, Future[None]] = {}
+        self._told: dict[LiveTask, tuple[Reached, float]] = {}
+        self._told_read: dict[LiveTask, object] = {}
+
+    def run(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Runs the tasks until the lease ends.
+
+        Raises:
+            StreamsError: A task has failed: the attempt is over, and Spark runs another.
+        """
+        with ExitStack() as opened:
+            # It is closed last: readers write to it until they are closed.
+            self._wake = opened.enter_context(Wake())
+            self._wake.listen_to(self._link.file)
+            opened.enter_context(self._watch)
+            self._shared = opened.enter_context(self._producer())
+            self._left = opened.enter_context(ExitStack())
+            numbers = self._job.tasks_of(self._slot)
+            # None waits for a thread that asks the brokers, and the commit neither.
+            pool = opened.enter_context(self._pool(1 + len(numbers)))
+            self._open(numbers, opened)
+            self._reported = self._looked = clock()
+            until = self._looked + self._job.lease_s
+            due = 0.0
+            while self._may_continue() and (now := clock()) < until:
+                if self._opening:
+                    # A lease has its time once all of its tasks work: a restore may take longer.
+                    until = now + self._job.lease_s
+                    if self._take_opened():
+                        due = min(due, now)
+                self._apply_committed()
+                if due <= now and self._committing is None:
+                    tasks = self._tasks[self._first :] + self._tasks[: self._first]
+                    self._first = (self._first + self._step(tasks, pool, clock)) % max(1, len(tasks))
+                    if self._committing is not None:
+                        held = any(task.is_held for task in self._stepped)
+                        due = now if held else max(due + self._job.interval_s, now)
+                self._tell_progress(now)
+                self._look(pool, now)
+                if now - self._reported >= REPORT_EVERY_S:
+                    self._report(now)
+                self._rest(due, now, clock)
+            self._end(pool, clock)
+            self._report(clock())
+
+    def _open(self, numbers: Sequence[tuple[LiveSub, int]], opened: ExitStack) -> None:
+        """Begins to open the tasks in threads: one without state need not wait for another one's restore."""
+        opened.callback(self._close_untaken)
+        pool = opened.enter_context(self._pool(max(1, min(MOST_OPENING, len(numbers)))))
+        # Called first at the end: nobody waits for a restore that the next lease continues.
+        opened.callback(self._end_opening)
+        for sub, number in numbers:
+            with self._named(sub.job, number):
+                task = self._task(sub, number)
+                self._opening[task] = pool.submit(task.__enter__)
+                self._opening[task].add_done_callback(self._wake.set)
+        self._order = list(self._opening)
+
+    def _take_opened(self) -> list[LiveTask]:
+        """The tasks that were opened meanwhile, which are now among the slot's."""
+        found = [task for task, opening in self._opening.items() if opening.done()]
+        for task in found:
+            with self._named(task.job, task.task):
+                self._opening.pop(task).result()
+            self._left.push(partial(self._leave, task))
+            self._tasks.append(task)
+            self._report_open(task, task.access.stores.report)
+        self._tasks.sort(key=self._order.index)
+        return found
+
+    def _end_opening(self) -> None:
+        self._over.set()
+        for opening in self._opening.values():
+            opening.cancel()
+
+    def _close_untaken(self) -> None:
+        for task, opening in self._opening.items():
+            if not opening.done() or opening.cancelled():
+                continue
+            error = opening.exception()
+            if error is None:
+                self._report_open(task, task.access.stores.report)
+                task.__exit__(None, None, None)
+            elif isinstance(error, RestoreEndedError):
+                self._report_open(task, error.done)
+
+    def _rest(self, due: float, looked: float, clock: Callable[[], float]) -> None:
+        """Waits until there is something to do: the next step is due, records have arrived, or the last one is committed.
+
+        Args:
+            due: When the next step is due.
+            looked: When the slot last looked whether it was. It may have become due since, and what has woken the slot while it
+                waited for the commit wakes it no more.
+            clock: The time, s.
+        """
+        now, seconds = clock(), self._job.interval_s
+        if self._committing is None and due > looked:
+            seconds = min(seconds, max(due - now, 0.0))
+        elif self._committing is None:
+            # The last step's report is not late.
+            seconds = min(seconds * IDLE_INTERVALS, max(self._reported + REPORT_EVERY_S - now, 0.0))
+            seconds = min(seconds, *(task.rests_s for task in self._tasks if not self._is_paused(task)), seconds)
+        self._wake.wait(seconds)
+
+    def _end(self, pool: Executor, clock: Callable[[], float]) -> None:
+        """Commits what is under way, and then what the tasks have not committed to their consumer group yet."""
+        self._apply_all()
+        turns = self._tasks
+        while turns:
+            turns = turns[self._step(turns, pool, clock, last=True) :]
+            self._apply_all()
+
+    def _producer(self) -> SharedProducer:
+        """The one producer of all tasks."""
+        tasks = self._job.tasks_of(self._slot)
+        app = tasks[0][0].job.settings.application_id
+        others = sorted({number for _, number in tasks} - {self._slot})
+        running = [number for number in range(self._job.slots) if number != self._slot]
+        return SharedProducer(
+            self._kafka([sub.job for sub, _ in tasks]),
+            slot_transactional_id(app, self._slot),
+            [slot_transactional_id(app, number) for number in others],
+            [slot_transactional_id(app, number) for number in running],
+        )
+
+    def _kafka(self, jobs: Sequence[QueryJob]) -> KafkaAccess:
+        outputs = sorted({topic for job in jobs for topic in job.outputs})
+        return LiveKafka(jobs[0].client, jobs[0].transaction_timeout_ms, bulk=jobs[0].bulk_io, outputs=outputs)
+
+    def _task(self, sub: LiveSub, number: int) -> LiveTask:
+        access = task_step(
+            sub.job, sub.job.identity(number, sub.query_id), is_over=self._over.is_set, tell=self._link.tell
+        )
+        tasks = self._job.tasks_of(self._slot)
+        shared = len(tasks), sum(len(one.job.sub.topics) for one, _ in tasks)
+        return LiveTask(
+            sub.job,
+            access,
+            sub.start,
+            self._job.run_id,
+            access.kafka.topics,
+            wakes=self._wake.file,
+            shared=shared,
+            producer=self._shared,
+        )
+
+    def _pool(self, threads: int) -> Executor:
+        return ThreadPoolExecutor(threads, thread_name_prefix="commit")
+
+    def _now_ms(self) -> int:
+        return self._link.now_ms()
+
+    def _leave(
+        self, task: LiveTask, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes a task. Another one's error is none of its stores': a damaged database, for one, is deleted with that error."""
+        own = task is self._failed
+        task.__exit__(*(kind, error, trace) if own else (None, None, None))
+
+    @contextmanager
+    def _named(self, job: QueryJob, number: int, task: LiveTask | None = None) -> Iterator[None]:
+        """Names the sub-topology and the task in log lines, and notes a failure: Spark shows only the last attempt's."""
+        set_context(sub_topology=job.sub.name, task=number)
+        try:
+            yield
+        except Exception as error:
+            self._failed = task
+            shared = self._shared.transactional_id
+            log_failed_attempt(job.identity(number, ""), self._attempt, -1, error, shared)
+            raise
+
+    def _may_continue(self) -> bool:
+        # Right before the next steps: a process that stood still may have lost its driver meanwhile.
+        self._link.listen()
+        return not self._link.stopped
+
+    def _is_paused(self, task: LiveTask) -> bool:
+        return task.job.sub.name in self._link.paused
+
+    def _step(self, tasks: Sequence[LiveTask], pool: Executor, clock: Callable[[], float], last: bool = False) -> int:
+        """Begins a step of each task that has anything to do, and their commit; returns how many tasks had their turn.
+
+        Where steps take long, not all have: what is processed is committed, and the next step begins with the others.
+        """
+        long_s = max(self._job.interval_s, COMMITS * self._committed_s)
+        had, until = 0, clock() + min(long_s, LONGEST_S)
+        for task in tasks:
+            had += 1
+            if self._begin(task, last) and clock() > until:
+                break
+        if self._stepped:
+            self._committing = pool.submit(self._commit, clock)
+            self._committing.add_done_callback(self._wake.set)
+        return had
+
+    def _begin(self, task: LiveTask, last: bool) -> bool:
+        """Begins a step, if the task has anything to do; returns whether it had."""
+        if self._is_paused(task):
+            return False
+        # The step before may have taken long, and the driver be gone: then the other execution may have taken over.
+        self._link.listen()
+        if self._link.lost:
+            return False
+        with self._named(task.job, task.task, task), self._watch.step(task.job.sub.name, task.task):
+            begun = task.begin(self._now_ms(), last, self._link.bound(task.job.sub.name))
+        if begun:
+            self._stepped.append(task)
+        return begun
+
+    def _commit(self, clock: Callable[[], float]) -> None:
+        began = clock()
+        self._stepped[0].commit()
+        self._committed_s = clock() - began
+
+    def _apply_committed(self) -> None:
+        if self._committing is not None and self._committing.done():
+            self._apply_all()
+
+    def _apply_all(self) -> None:
+        """Waits for the commit, and brings the stores to it."""
+        if self._committing is None:
+            return
+        first = self._stepped[0]
+        with self._named(first.job, first.task):
+            self._committing.result()
+        self._committing, stepped = None, self._stepped
+        self._stepped = []
+        for task in stepped:
+            with self._named(task.job, task.task, task):
+                task.apply()
+
+    def _look(self, pool: Executor, now: float) -> None:
+        """Lets the tasks ask the brokers how their sources are, in threads, and heed what they have heard."""
+        for task in [task for task, asking in self._asking.items() if asking.done()]:
+            with self._named(task.job, task.task, task):
+                self._asking.pop(task).result()
+                task.heed()
+        if now - self._looked >= LOOK_EVERY_S and not self._asking:
+            self._looked = now
+            self._asking = {task: pool.submit(task.ask) for task in self._tasks}
+
+    def _report(self, now: float) -> None:
+        """Tells the driver what the tasks have done since the last report."""
+        self._reported = now
+        for task in self._tasks:
+            if task.tally.steps and self._link.tell({"sub": task.job.sub.name, "report": report_of(task, task.tally)}):
+                task.tally = Tally()
+            if task.ends:
+                positions = [(*place, at, task.ends.get(place, at)) for place, at in task.positions.items()]
+                self._link.tell({"sub": task.job.sub.name, "positions": positions})
+
+    def _tell_progress(self, now: float) -> None:
+        """Tells how far tasks have come in a backlog, and, if the run is to end, what they have read."""
+        reached: dict[str, list[tuple[Any, ...]]] = {}
+        for task in self._tasks:
+            if task.reached is not None and self._is_news(task, task.reached, now):
+                self._told[task] = task.reached, now
+                reached.setdefault(task.job.sub.name, []).append((task.task, *task.reached))
+            if self._job.ends and task.read and task.read != self._told_read.get(task):
+                read = [(*place, at) for place, at in task.read.items()]
+                if self._link.tell({"sub": task.job.sub.name, "read": read}):
+                    self._told_read[task] = task.read
+        for sub, found in reached.items():
+            self._link.tell({"sub": sub, REACHED: found})
+
+    def _is_news(self, task: LiveTask, reached: Reached, now: float) -> bool:
+        """Whether the driver does not know it. During a backlog it hears it again and again: it does not wait for what is lost."""
+        told, told_s = self._told.get(task, (None, now))
+        return reached != told or ((reached.asked or reached.is_behind) and now - told_s >= REPORT_EVERY_S)
+
+    def _report_event(self, sub: str, task: int, event: Mapping[str, Any]) -> None:
+        self._link.tell({"sub": sub, "task": task, "events": [event]})
+
+    def _report_open(self, task: LiveTask, done: RestoreReport | None) -> None:
+        """Tells what a task has restored: later reports are about steps, and the lease may end before the first one."""
+        opened = {"sub": task.job.sub.name, "task": task.task, "events": step_events(self._attempt, -1, done)}
+        opened |= {"attempt": self._attempt, "opened": host_name(), "restored": restored(done)}
+        self._link.tell(opened)
+
+
+def report_of(task: LiveTask, tally: Tally) -> StepFigures:
+    """The report of what a task has done since the last one."""
+    marker = task.session.last
+    assert marker is not None, "steps were committed"
+    return figures_of(
+        marker,
+        task.access.stores,
+        tally.counts,
+        tally.counters,
+        {name: spent / tally.steps for name, spent in tally.seconds.items()},
+        tally.event_times,
+        task=task.task,
+        batch_id=marker.version,
+        total_s=round(tally.total_s / tally.steps, 6),
+        cpu_s=round(tally.cpu_s, 6),
+        live=True,
+        steps=tally.steps,
+    )
+
+
+def run_slot(job: LiveJob, slot: int, attempt: int, lease: int) -> None:
+    """Runs a slot until its lease ends.
+
+    Raises:
+        StreamsError: A task has failed.
+    """
+    link = Link.to(job.driver, lease, slot)
+    try:
+        # What is paused, and the time, before the first step. The lease may have ended while the slot waited for a core.
+        if link.listen(FIRST_WORD_S) and not link.stopped:
+            Slot(job, slot, attempt, link).run()
+    finally:
+        link.close()
+
+
+def most_slots(subs: Sequence[LiveSub]) -> int:
+    """How many slots there may be: with more, some would have no task."""
+    return max((sub.job.tasks for sub in subs), default=1)
+
+
+def slots_for(subs: Sequence[LiveSub], processes: int) -> int:
+    """How many slots share the tasks: no more than there are processes, or tasks."""
+    return max(1, min(processes, most_slots(subs)))

@@ -1,0 +1,469 @@
+"""Declared fields of JSON values as columns: a scanner for objects, and the serde for everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from state.columns import rows_where, valid_rows
+from state.numba_kernels import kernel
+from streams.engine.graph.rows import NULL, SCALAR
+from streams.model.record import has_fields, pick
+from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, encoded
+from streams.serdes.json_scan import UNSURE_AT, Bytes, is_utf8, literal_end, plain_text_end, skip_space, text_end
+from streams.serdes.json_text import loads
+
+# --- Finds declared fields in JSON objects, for a whole column of values at once (numba).
+#
+# Reading 160-byte objects into Python objects with a JSON library costs more than all the rest of the reader's work. The
+# scanner accepts a row only if it is certain that the row is valid JSON that it understood: objects whose values are numbers,
+# strings, true, false and null, flat arrays of these, and such objects. Everything else (arrays of objects, unicode escapes, very
+# long numbers, anything malformed) gets the status `UNSURE`, and the serde decides (together with `pick` it is the
+# reference). Numbers with a fraction are read exactly: a mantissa up to 2^53 times or over a power of ten
+# up to 22 is rounded once (Clinger's fast path). Positions are unsigned: for signed ones numba would check for negative
+# indices at every byte, which made the scanner 2.5 times slower.
+
+SURE: Final = 0
+UNSURE: Final = 1
+
+_STOP: Final = 255
+_MAX_DIGITS: Final = 18
+_MAX_DEPTH: Final = 16
+_POW10 = 10.0 ** np.arange(23)
+_0, _1, _3 = np.uint64(0), np.uint64(1), np.uint64(3)
+
+
+@kernel
+def _digits(data: Bytes, at: Any, end: Any, mantissa: int) -> tuple[int, Any]:  # pragma: no cover - compiled
+    """The mantissa with up to `_MAX_DIGITS` more digits appended, and the position after them."""
+    last = at + np.uint64(_MAX_DIGITS)
+    while at < end and at < last and data[at] >= 48 and data[at] <= 57:
+        mantissa = mantissa * 10 + np.int64(data[at] - 48)
+        at += _1
+    return mantissa, at
+
+
+@kernel
+def _exponent(data: Bytes, at: Any, end: Any) -> tuple[int, Any]:  # pragma: no cover - compiled
+    """The exponent after an e, and the position after it; exponents out of range are returned as 99."""
+    minus = at < end and data[at] == 45
+    if at < end and (data[at] == 45 or data[at] == 43):
+        at += _1
+    number, behind = _digits(data, at, end, np.int64(0))
+    if behind == at or behind - at > _3:
+        return 99, behind
+    return -number if minus else number, behind
+
+
+@kernel
+def _number(data: Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # pragma: no cover - compiled
+    """Kind (`INT`, `FLOAT` or `_STOP`), integer, number, position after it."""
+    negative = data[at] == 45
+    if negative:
+        at += _1
+    mantissa, behind = _digits(data, at, end, np.int64(0))
+    digits = behind - at
+    if digits == _0 or (digits > _1 and data[at] == 48):
+        return _STOP, mantissa, 0.0, behind
+    more = behind < end and data[behind] >= 46 and data[behind] != 47 and data[behind] != 93 and data[behind] != 125
+    if not more:
+        # "-0" is left to the serde, which decides whether it is an integer.
+        return _STOP if negative and mantissa == 0 else INT, -mantissa if negative else mantissa, 0.0, behind
+    at = behind
+    exponent = 0
+    if data[at] == 46:
+        at += _1
+        # At most 18 digits are read; one more would remain and make the row unsure.
+        mantissa, behind = _digits(data, at, min(end, at + np.uint64(_MAX_DIGITS) - digits), mantissa)
+        exponent = -np.int64(behind - at)
+        if behind == at:
+            return _STOP, mantissa, 0.0, at
+        at = behind
+    if at < end and (data[at] == 101 or data[at] == 69):
+        written, at = _exponent(data, at + _1, end)
+        exponent += written
+    if mantissa > 9007199254740992 or exponent < -22 or exponent > 22:
+        return _STOP, mantissa, 0.0, at
+    number = mantissa * _POW10[exponent] if exponent >= 0 else mantissa / _POW10[-exponent]
+    return FLOAT, np.int64(0), -number if negative else number, at
+
+
+@kernel
+def _scalar(data: Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # pragma: no cover - compiled
+    """Kind, integer, number, position after a value that is neither an object nor an array."""
+    first = data[at]
+    if first == 45 or (first >= 48 and first <= 57):
+        kind, whole, number, at = _number(data, at, end)
+        return kind, whole, number, UNSURE_AT if kind == _STOP else at
+    if first == 34:
+        return TEXT, np.int64(0), 0.0, text_end(data, at + _1, end)
+    return ABSENT if first == 110 else TEXT, np.int64(0), 0.0, literal_end(data, at, end)
+
+
+@kernel
+def _name(data: Bytes, start: Any, end: Any, names: Bytes, name_offsets: Any) -> int:  # pragma: no cover - compiled
+    """The index of the declared name equal to data[start:end]; -1 = none."""
+    length = end - start
+    for name in range(len(name_offsets) - 1):
+        begin = name_offsets[name]
+        if name_offsets[name + 1] - begin == length:
+            i = _0
+            while i < length and data[start + i] == names[begin + i]:
+                i += _1
+            if i == length:
+                return name
+    return -1
+
+
+@kernel
+def _put(
+    cells: Any, field: int, row: int, kind: int, whole: int, number: float, begin: Any, at: Any
+) -> None:  # pragma: no cover - compiled
+    kinds, ints, floats, starts, ends = cells
+    kinds[field, row] = kind
+    if kind == INT:
+        ints[field, row] = whole
+    elif kind == FLOAT:
+        floats[field, row] = number
+    elif kind == TEXT:
+        starts[field, row] = np.int64(begin)
+        ends[field, row] = np.int64(at)
+
+
+@kernel
+def _array(
+    data: Bytes, at: Any, end: Any, name: int, name_of: Any, elements: Any, row: int, cells: Any
+) -> Any:  # pragma: no cover - compiled
+    """Position after an array of scalars whose content starts at `at`; fills the cells of its declared elements."""
+    at = skip_space(data, at, end)
+    if at < end and data[at] == 93:
+        return at + _1
+    index = 0
+    while at < end:
+        begin = at
+        kind, whole, number, at = _scalar(data, at, end)
+        if at == UNSURE_AT:
+            return UNSURE_AT
+        if name >= 0:
+            for field in range(len(elements)):
+                if name_of[field] == name and elements[field] == index:
+                    _put(cells, field, row, kind, whole, number, begin, at)
+        at = skip_space(data, at, end)
+        if at >= end:
+            return UNSURE_AT
+        if data[at] == 93:
+            return at + _1
+        if data[at] != 44:
+            return UNSURE_AT
+        at = skip_space(data, at + _1, end)
+        index += 1
+    return UNSURE_AT
+
+
+@kernel
+def _object(  # noqa: PLR0911, PLR0912 - one compiled loop, like `scan`
+    data: Bytes, at: Any, end: Any, name: int, name_of: Any, elements: Any, row: int, cells: Any
+) -> Any:  # pragma: no cover - compiled
+    """Position after an object whose content starts at `at`, of scalars, arrays of scalars, and such objects; fills no cells."""
+    if name >= 0:
+        for field in range(len(elements)):
+            if name_of[field] == name and elements[field] >= 0:
+                return UNSURE_AT
+    depth = 1
+    opened = True
+    while at < end:
+        at = skip_space(data, at, end)
+        if at >= end:
+            return UNSURE_AT
+        if opened and data[at] == 125:
+            at += _1
+            depth -= 1
+        else:
+            if data[at] != 34:
+                return UNSURE_AT
+            at = plain_text_end(data, at + _1, end)
+            if at == UNSURE_AT:
+                return UNSURE_AT
+            at = skip_space(data, at, end)
+            if at >= end or data[at] != 58:
+                return UNSURE_AT
+            at = skip_space(data, at + _1, end)
+            if at >= end:
+                return UNSURE_AT
+            if data[at] == 123:
+                depth += 1
+                if depth > _MAX_DEPTH:
+                    return UNSURE_AT
+                opened = True
+                at += _1
+                continue
+            is_array = data[at] == 91
+            at = (
+                _array(data, at + _1, end, -1, name_of, elements, row, cells) if is_array else _scalar(data, at, end)[3]
+            )
+            if at == UNSURE_AT:
+                return UNSURE_AT
+        opened = False
+        at = skip_space(data, at, end)
+        while depth > 0 and at < end and data[at] == 125:
+            depth -= 1
+            at = skip_space(data, at + _1, end) if depth > 0 else at + _1
+        if depth == 0:
+            return at
+        if at >= end or data[at] != 44:
+            return UNSURE_AT
+        at += _1
+    return UNSURE_AT
+
+
+@kernel
+def scan(  # noqa: PLR0912 - one compiled loop; a call per value would cost more than the value
+    data: Bytes, offsets: Any, valid: Any, paths: Any, cells: Any, status: Any
+) -> None:  # pragma: no cover - compiled
+    """Fill the cells of all rows."""
+    names, name_offsets, name_of, elements = paths
+    kinds = cells[0]
+    for row in range(len(offsets) - 1):
+        if not valid[row]:
+            continue
+        end = np.uint64(offsets[row + 1])
+        at = skip_space(data, np.uint64(offsets[row]), end)
+        if at >= end or data[at] != 123:
+            continue
+        while True:
+            start = skip_space(data, at + _1, end) + _1
+            if start > end or data[start - _1] != 34:
+                break
+            at = plain_text_end(data, start, end)
+            if at == UNSURE_AT:
+                break
+            name = _name(data, start, at - _1, names, name_offsets)
+            at = skip_space(data, at, end)
+            if at >= end or data[at] != 58:
+                break
+            begin = skip_space(data, at + _1, end)
+            if begin >= end:
+                break
+            is_array = data[begin] == 91
+            # A repeated name: the last one wins, as in every JSON library.
+            if name >= 0:
+                for field in range(len(elements)):
+                    if name_of[field] == name:
+                        kinds[field, row] = ABSENT
+            kind, whole, number = TEXT, np.int64(0), 0.0
+            if is_array:
+                at = _array(data, begin + _1, end, name, name_of, elements, row, cells)
+            elif data[begin] == 123:
+                at = _object(data, begin + _1, end, name, name_of, elements, row, cells)
+            else:
+                kind, whole, number, at = _scalar(data, begin, end)
+            if at == UNSURE_AT:
+                break
+            if name >= 0:
+                for field in range(len(elements)):
+                    if name_of[field] == name and elements[field] < 0:
+                        _put(cells, field, row, kind, whole, number, begin, at)
+            at = skip_space(data, at, end)
+            if at >= end or (data[at] != 44 and data[at] != 125):
+                break
+            if data[at] == 125:
+                if skip_space(data, at + _1, end) == end:
+                    status[row] = SURE
+                break
+
+
+@kernel
+def gather(data: Bytes, starts: Any, offsets: Any, out: Bytes) -> None:  # pragma: no cover - compiled
+    """Copy a piece of `data` for each row: from starts[i], to out[offsets[i]:offsets[i + 1]]."""
+    for row in range(len(starts)):
+        begin = offsets[row]
+        for i in range(offsets[row + 1] - begin):
+            out[begin + i] = data[starts[row] + i]
+
+
+# --- Declared fields of a column of JSON values: by the scanner where it is certain, else by the serde row by row.
+#
+# The serde and `pick` are the definition, and the scanner's reference. Rows are rejected only if they are not JSON, or contain
+# fields nested deeper than JSON is written.
+
+Load: TypeAlias = Callable[[bytes], Any]
+_FlatPath: TypeAlias = "tuple[str, int]"
+_Scanned: TypeAlias = "tuple[npt.NDArray[Any], ...]"
+"""Names next to each other, where each begins, and for each path the number of its name and its array element."""
+
+
+@dataclass(slots=True)
+class JsonFields:
+    """Fields of n values.
+
+    Attributes:
+        fields: One column per path.
+        null_values: bool[n]: Kafka's null, or JSON's.
+        without_fields: bool[n]: a text, a number, true or false.
+        rejected: Rows that cannot be read, with their errors.
+    """
+
+    fields: list[FieldColumn]
+    null_values: npt.NDArray[np.bool_]
+    without_fields: npt.NDArray[np.bool_]
+    rejected: dict[int, Exception]
+
+    @property
+    def flags(self) -> dict[str, npt.NDArray[np.bool_]]:
+        """The flags of whole values, by the names of the columns."""
+        return {NULL: self.null_values, SCALAR: self.without_fields}
+
+
+def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = loads) -> JsonFields:
+    """Decode some fields of all values."""
+    if _scanned(tuple(paths)) is None:
+        found = _read_nested(values, paths, load)
+        if found is not None:
+            return found
+    return _read(values, paths, load)
+
+
+def _read_nested(values: pa.BinaryArray, paths: Sequence[str], load: Load) -> JsonFields | None:
+    """Decode nested fields from the texts of the objects that they are in; None if these cannot all be read by themselves.
+
+    The scanner knows names of one object alone. So it finds the objects first, and then their fields.
+    """
+    insides: dict[str, list[str]] = {}
+    for path in paths:
+        if _flat(path) is None:
+            first, _, rest = path.partition(".")
+            insides.setdefault(first, []).append(rest)
+    outer = list(dict.fromkeys([*(path for path in paths if _flat(path) is not None), *insides]))
+    found = _read(values, outer, load)
+    columns = dict(zip(outer, found.fields, strict=True))
+    for first, rests in insides.items():
+        texts = columns[first].texts
+        inside = read_fields(pa.nulls(len(values), pa.binary()) if texts is None else texts, rests, load)
+        if inside.rejected:
+            return None
+        columns.update({f"{first}.{rest}": field for rest, field in zip(rests, inside.fields, strict=True)})
+    found.fields = [columns[path] for path in paths]
+    return found
+
+
+def _read(values: pa.BinaryArray, paths: Sequence[str], load: Load) -> JsonFields:
+    """Decode some fields of all values, without looking into nested objects."""
+    count = len(values)
+    valid = valid_rows(values)
+    cells = _Cells(len(paths), count)
+    status = np.full(count, UNSURE, np.uint8)
+    scanned = _scanned(tuple(paths))
+    if scanned is not None and is_utf8(values):
+        _scan(values, valid, scanned, cells, status)
+        cells.sure = status == SURE
+    found = JsonFields([], ~valid, np.zeros(count, np.bool_), {})
+    for row in rows_where((status == UNSURE) & valid).tolist():
+        try:
+            value = load(values[row].as_py())
+            found.without_fields[row] = value is not None and not has_fields(value)
+            if not found.without_fields[row]:
+                for field, path in enumerate(paths):
+                    cells.set(field, row, pick(value, path))
+        except Exception as error:
+            found.rejected[row] = error
+            cells.clear(row)
+            continue
+        found.null_values[row] = value is None
+    found.fields = [cells.column(field, values) for field in range(len(paths))]
+    return found
+
+
+class _Cells:
+    """Cells of all fields and rows."""
+
+    def __init__(self, fields: int, rows: int) -> None:
+        self.kinds = np.zeros((fields, rows), np.uint8)
+        self.ints = np.zeros((fields, rows), np.int64)
+        self.floats = np.zeros((fields, rows), np.float64)
+        self.starts = np.zeros((fields, rows), np.int64)
+        self.ends = np.zeros((fields, rows), np.int64)
+        self.sure = np.zeros(rows, np.bool_)
+        self.texts: list[dict[int, bytes]] = [{} for _ in range(fields)]
+
+    def column(self, field: int, values: pa.BinaryArray) -> FieldColumn:
+        texts = self._scanned_texts(field, values)
+        if self.texts[field]:
+            by_row = [None] * len(values) if texts is None else texts.to_pylist()
+            for row, text in self.texts[field].items():
+                by_row[row] = text
+            texts = pa.array(by_row, pa.binary())
+        return FieldColumn(self.kinds[field], self.ints[field], self.floats[field], texts)
+
+    def _scanned_texts(self, field: int, values: pa.BinaryArray) -> pa.BinaryArray | None:
+        """Text cells found by the scanner, copied together."""
+        is_text = (self.kinds[field] == TEXT) & self.sure
+        if not is_text.any():
+            return None
+        offsets = np.zeros(len(values) + 1, np.int32)
+        np.cumsum(np.where(is_text, self.ends[field] - self.starts[field], 0), out=offsets[1:])
+        copied = np.empty(int(offsets[-1]), np.uint8)
+        gather(np.frombuffer(values.buffers()[2], np.uint8), self.starts[field], offsets, copied)
+        valid = np.packbits(is_text, bitorder="little")
+        return pa.Array.from_buffers(pa.binary(), len(values), [pa.py_buffer(b) for b in (valid, offsets, copied)])
+
+    def clear(self, row: int) -> None:
+        """Reset the row's cells, which may be partly written."""
+        self.kinds[:, row] = ABSENT
+        for texts in self.texts:
+            texts.pop(row, None)
+
+    def set(self, field: int, row: int, value: Any) -> None:
+        kind, whole, number, text = encoded(value)
+        if text is not None:
+            self.texts[field][row] = text
+        self.kinds[field, row], self.ints[field, row], self.floats[field, row] = kind, whole, number
+
+
+def _scan(
+    values: pa.BinaryArray,
+    valid: npt.NDArray[np.bool_],
+    scanned: _Scanned,
+    cells: _Cells,
+    status: npt.NDArray[np.uint8],
+) -> None:
+    _, offsets_buffer, data_buffer = values.buffers()
+    if data_buffer is None:
+        return
+    scan(
+        np.frombuffer(data_buffer, np.uint8),
+        np.frombuffer(offsets_buffer, np.int32)[values.offset : values.offset + len(values) + 1],
+        valid,
+        scanned,
+        (cells.kinds, cells.ints, cells.floats, cells.starts, cells.ends),
+        status,
+    )
+
+
+@lru_cache(256)
+def _scanned(paths: tuple[str, ...]) -> _Scanned | None:
+    """What the scanner gets of all paths; None if it does not support one of them."""
+    flat = [place for path in paths if (place := _flat(path)) is not None]
+    if len(flat) < len(paths):
+        return None
+    names = list(dict.fromkeys(name for name, _ in flat))
+    return (
+        np.frombuffer("".join(names).encode(), np.uint8),
+        np.cumsum([0, *(len(name.encode()) for name in names)]).astype(np.uint64),
+        np.array([names.index(name) for name, _ in flat], np.int64),
+        np.array([element for _, element in flat], np.int64),
+    )
+
+
+def _flat(path: str) -> _FlatPath | None:
+    """Name and array element (-1 = none) of a path that the scanner supports."""
+    name, dot, rest = path.partition(".")
+    if not dot:
+        return name, -1
+    # "v.0": if v is an object, `pick` defines the meaning; the scanner is uncertain about such rows.
+    return (name, int(rest)) if rest.isdecimal() and len(rest) < 10 else None
