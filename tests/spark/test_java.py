@@ -20,6 +20,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import streams.driver.session
+import streams.engine.spark
 from state import secrets
 from streams.broker.class_archive import is_whole
 from streams.driver import session
@@ -301,7 +302,7 @@ def test_local_files_need_no_other_process(spark: SparkSession, tmp_path: Path) 
 # --- What Spark's Python processes import, and from where; no Spark is started.
 
 PACKAGE = Path(pyspark.__file__).parent
-STARTUP = Path(streams.driver.session.__file__).parent / "startup"
+STARTUP = Path(streams.engine.spark.__file__).parent / "startup"
 ARCHIVES = [*sorted((PACKAGE / "python" / "lib").glob("*.zip")), *sorted((PACKAGE / "jars").glob("spark-core_*.jar"))]
 PROGRAM = "import sys, pyspark; print(pyspark.__file__); print([e for e in sys.path if e.endswith(('.zip', '.jar'))])"
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from streams.driver import live, worker
+from streams.driver import live
 from streams.driver.executors import await_executors, tasks_at_once
 from streams.driver.leases import STEADY_S, LeaseWatch
 from streams.driver.live_query import LiveQuery
 from streams.driver.queries import readable
+from streams.engine.spark import worker
 
 WAIT_S = 240.0
 HOST = "127.0.0.1"
