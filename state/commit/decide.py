@@ -188,6 +188,10 @@ def check_lineage(identity: TaskIdentity, found: CommitMarker) -> None:
             "its state was handed to Kafka Streams",
             "Stop the Java application, and run `streams import-app`: it takes the state back.",
         )
+    _check_same_query(identity, found)
+
+
+def _check_same_query(identity: TaskIdentity, found: CommitMarker) -> None:
     if found.query_id != identity.query_id:
         raise mismatch(
             identity,

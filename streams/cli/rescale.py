@@ -107,10 +107,10 @@ def rescale(
         planned = [as_dict(sub) for sub in rescaler.subs]
         for line in [*map(_line, rescaler.subs), *(() if plan is None else _about(plan, admin))]:
             say(line)
-        done = rescaler.waiting and not dry_run and (yes or _asked(abort))
-        if done:
-            commits = [commits_topic(config.application_id, sub.sub.name) for sub in rescaler.subs]
-            with while_stopped(config, admin, commits):
+        if done := rescaler.waiting and not dry_run and (yes or _asked(abort)):
+            with while_stopped(
+                config, admin, [commits_topic(config.application_id, sub.sub.name) for sub in rescaler.subs]
+            ):
                 rescaler.abort() if abort else rescaler.run()
             if not abort:
                 moved.forget_left_live()
@@ -119,9 +119,8 @@ def rescale(
         elif rescaler.waiting and not abort:
             rescaler.check()
         if as_json:
-            added = {} if plan is None else plan.added
-            what = {"tasks": tasks, "placement": placement, "done": bool(done), "added_topics": added}
-            print_json({"application_id": config.application_id, **what, "sub_topologies": planned})
+            what = {"application_id": config.application_id, "tasks": tasks, "placement": placement, "done": bool(done)}
+            print_json({**what, "added_topics": {} if plan is None else plan.added, "sub_topologies": planned})
 
 
 def _about(plan: Replan, admin: KafkaAdmin) -> Iterator[str]:

@@ -366,10 +366,7 @@ def new_markers(
     found = [marker for _, marker in sorted(markers.items()) if marker is not None]
     if not found:
         return {}
-    newest = max(found, key=lambda marker: marker.version)
-    placed = any(marker.placement != UNPLACED for marker in found)
-    placement = part.placement.value if placed else UNPLACED
-    divided, stores = plan.sources is not None, part.sub.stores.keys()
+    common, divided, stores = _common_marker(plan, part, found), plan.sources is not None, part.sub.stores.keys()
     made = {}
     for task in range(part.tasks):
         old = sources_of(task, plan.old, part.tasks, plan.before is part.placement)
@@ -379,34 +376,50 @@ def new_markers(
         if divided:
             states = [of_part(state, part.sub) for state in states]
         expired = _expired_before([marker.expired_before for marker in known], len(sources))
-        made[task] = CommitMarker(
-            query_id=plan.query_id,
+        made[task] = replace(
+            common,
             task=task,
-            tasks=part.tasks,
-            topology_hash=part.sub.topology_hash if divided else newest.topology_hash,
-            version=newest.version,
-            batch_id=NEVER,
-            batch="",
-            ranges={},
-            topic_ids={
-                topic: id_
-                for marker in found
-                for topic, id_ in marker.topic_ids.items()
-                if not divided or topic in part.sub.topics
-            },
             stream_time=least(None if source is None else source.stream_time for source in sources),
             operator_state=merged_state(states, task, part.tasks, users & part.sub.nodes.keys(), choices),
-            changelog_ends={},
             expired_before={store: time for store, time in expired.items() if not divided or store in stores},
-            counts={},
-            changelog_hash="",
-            now_ms=max(marker.now_ms for marker in found),
-            adopted=newest.version,
-            application_id=newest.application_id,
-            placement=placement,
-            format=format_of(placement),
         )
     return made
+
+
+def _common_marker(plan: RescalePlan, part: Part, found: Sequence[CommitMarker]) -> CommitMarker:
+    """What the markers of all new tasks of a part have in common.
+
+    Args:
+        plan: The move.
+        part: The part.
+        found: The markers of the old tasks, at least one.
+    """
+    newest, divided = max(found, key=lambda marker: marker.version), plan.sources is not None
+    placed = any(marker.placement != UNPLACED for marker in found)
+    placement = part.placement.value if placed else UNPLACED
+    known = (item for marker in found for item in marker.topic_ids.items())
+    return CommitMarker(
+        query_id=plan.query_id,
+        task=0,
+        tasks=part.tasks,
+        topology_hash=part.sub.topology_hash if divided else newest.topology_hash,
+        version=newest.version,
+        batch_id=NEVER,
+        batch="",
+        ranges={},
+        topic_ids={topic: id_ for topic, id_ in known if not divided or topic in part.sub.topics},
+        stream_time=0,
+        operator_state={},
+        changelog_ends={},
+        expired_before={},
+        counts={},
+        changelog_hash="",
+        now_ms=max(marker.now_ms for marker in found),
+        adopted=newest.version,
+        application_id=newest.application_id,
+        placement=placement,
+        format=format_of(placement),
+    )
 
 
 def check_same(sub: SubIdentity, versions: Mapping[int, int], now: Markers) -> None:

@@ -186,15 +186,19 @@ def replan(
     # Which topics lead to something with state is only known with the topics behind new keys.
     if functions := Placements(after, admin, kafka, known).disagreeing(also_old=True):
         after = planned(functions)
-    missing = before.plan.repartition_topics.keys() - after.plan.repartition_topics.keys()
-    if missing:
-        raise RescaleError(
-            f"{config.application_id}: the topic {min(missing)} of its plan would be gone with the new one, which this version "
-            f"cannot do: report this"
-        )
+    _check_keeps_topics(before, after)
     made = Replan(before, after, begun=False)
     subs = _placed(made, states_of(before, admin, kafka), Placements(after, admin, kafka, known))
     return replace(made, after=replace(after, subs=tuple(subs)))
+
+
+def _check_keeps_topics(before: Application, after: Application) -> None:
+    missing = before.plan.repartition_topics.keys() - after.plan.repartition_topics.keys()
+    if missing:
+        raise RescaleError(
+            f"{before.config.application_id}: the topic {min(missing)} of its plan would be gone with the new one, which this "
+            f"version cannot do: report this"
+        )
 
 
 def _placed(made: Replan, states: Mapping[str, State], places: Placements) -> Iterator[PreparedSub]:

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from state.commit.decide import Decision
 from state.commit.marker import MarkerCopy
 from state.commit.step import StepResult
-from state.restore.task_stores import worker_memory
+from state.restore.task_stores import TaskStateManager, worker_memory
 from state.secrets import remember
 from streams.engine.graph import values
 from streams.engine.live.slot import LiveJob, LiveSub, run_slot
@@ -35,6 +35,7 @@ from streams.engine.step.read import (
     PlannedCall,
     PlannedPartition,
     PlannedRange,
+    StepRows,
     TaskRow,
     call_every_task,
     range_records,
@@ -267,8 +268,14 @@ def _step(
     if result.decision is not Decision.SKIP:
         count_global_tables(job, topics_from_json(given.global_topics), given.counters)
     given.counters.add_all(result.counters)
-    attempt, marker = context.attemptNumber(), result.copy.marker
-    figures = figures_of(
+    figures = _figures(task, result, given, stores, context.attemptNumber())
+    return result, figures, step_events(context.attemptNumber(), batch.batch_id, stores.report)
+
+
+def _figures(task: int, result: StepResult, given: StepRows, stores: TaskStateManager, attempt: int) -> StepFigures:
+    """The report of a step."""
+    marker = result.copy.marker
+    return figures_of(
         marker,
         stores,
         marker.counts,
@@ -281,7 +288,6 @@ def _step(
         attempt=attempt,
         restore=restored(stores.report),
     )
-    return result, figures, step_events(attempt, batch.batch_id, stores.report)
 
 
 def dump_live_job(job: LiveJob) -> bytes:
