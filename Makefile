@@ -143,13 +143,20 @@ SITE_VENV := build/site-venv
 interop: jars ## Take over a Kafka Streams application in Java and hand it back, twice, on a real broker; compare results and stores
 	$(BIN)/python -m tests.interop
 
-.PHONY: site
-site: venv ## Build the documentation site into build/site, with the pages of the API (needs Python 3.11 or newer)
+.PHONY: site-venv
+site-venv: venv
 	@[ -e $(SITE_VENV)/.installed ] && [ $(SITE_VENV)/.installed -nt scripts/site-requirements.lock ] || { \
 		$(BIN)/python -m venv --clear $(SITE_VENV) && \
 		$(SITE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 			-r scripts/site-requirements.lock && touch $(SITE_VENV)/.installed; }
+
+.PHONY: site
+site: site-venv ## Build the documentation site into build/site, with the pages of the API (needs Python 3.11 or newer)
 	@$(BIN)/python scripts/site.py $(SITE_VENV)/bin/zensical
+
+.PHONY: changelog
+changelog: site-venv ## Write the fragments of .changelog into CHANGELOG.md, under VERSION, and delete them
+	$(SITE_VENV)/bin/towncrier build --yes --version $(VERSION)
 
 .PHONY: lock
 lock: ## Resolve the dependencies anew into requirements.lock; UPGRADE= keeps the versions that are there
