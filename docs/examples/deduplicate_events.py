@@ -41,7 +41,7 @@ class Deduplicate(Processor[str, Event, str, Event]):
 def build() -> Topology:
     """Reads `events` and writes them once to `by-hand` and to `built-in`."""
     builder = StreamsBuilder()
-    builder.add_state_store(Stores.window_store("seen", 3 * WITHIN, WITHIN, StringSerde(), Int64Serde()))
+    builder.add_state_store(Stores.window_store("seen", StringSerde(), Int64Serde(), retention=3 * WITHIN))
     events = builder.stream("events")
     by_id = events.select_key(lambda event: event["id"])
     by_id.repartition(name="by-id").process(Deduplicate, "seen").to("by-hand")

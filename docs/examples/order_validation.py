@@ -31,7 +31,7 @@ def build() -> Topology:
     branches["orders-implausible"].map_values(lambda order: {**order, "why": "implausible"}).to("rejected-orders")
     plausible = branches["orders-plausible"]
     totals = (
-        plausible.group_by(lambda order: order["customer"], Grouped("by-customer"))
+        plausible.group_by(lambda order: order["customer"], Grouped(name="by-customer"))
         .windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(timedelta(hours=1)))
         .aggregate(
             lambda: 0.0,

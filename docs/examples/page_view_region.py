@@ -20,7 +20,7 @@ def build() -> Topology:
     profiles = builder.table("user-profiles")
     (
         views.left_join(profiles, lambda view, profile: {"page": view["page"], "region": (profile or {}).get("region")})
-        .group_by(lambda view: view["region"] or "unknown", Grouped("by-region"))
+        .group_by(lambda view: view["region"] or "unknown", Grouped(name="by-region"))
         .windowed_by(TimeWindows.of_size_with_no_grace(timedelta(minutes=5)).advance_by(timedelta(minutes=1)))
         .count(Materialized("views-per-region"))
         .to_stream(region_at)

@@ -46,10 +46,10 @@ def build() -> Topology:
     builder = StreamsBuilder()
     (
         builder.stream("article-views")
-        .group_by(lambda view: f"{view['industry']}|{view['article']}", Grouped("by-article"))
+        .group_by(lambda view: f"{view['industry']}|{view['article']}", Grouped(name="by-article"))
         .windowed_by(TimeWindows.of_size_with_no_grace(HOUR))
         .count(Materialized("article-counts"))
-        .group_by(regroup, Grouped("by-industry", TimeWindowedSerde(StringSerde(), HOUR), JsonSerde()))
+        .group_by(regroup, Grouped(TimeWindowedSerde(StringSerde(), HOUR), JsonSerde(), name="by-industry"))
         .aggregate(list, add, remove, Materialized("rankings"))
         .to_stream(lambda key, ranking: key.key)
         .map_values(lambda ranking: ranking[:N])

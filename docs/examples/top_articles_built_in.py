@@ -21,10 +21,10 @@ def build() -> Topology:
     builder = StreamsBuilder()
     (
         builder.stream("article-views")
-        .group_by(lambda view: f"{view['industry']}|{view['article']}", Grouped("by-article"))
+        .group_by(lambda view: f"{view['industry']}|{view['article']}", Grouped(name="by-article"))
         .windowed_by(TimeWindows.of_size_with_no_grace(HOUR))
         .count("article-counts")
-        .group_by(by_industry, Grouped("by-industry", TimeWindowedSerde(StringSerde(), HOUR), JsonSerde()))
+        .group_by(by_industry, Grouped(TimeWindowedSerde(StringSerde(), HOUR), JsonSerde(), name="by-industry"))
         .top(2, by=lambda entry: entry["views"], named="top-two")
         .to_stream(lambda key, ranking: key.key)
         .to("top-articles")

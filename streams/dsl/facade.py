@@ -8,7 +8,7 @@ from typing import Any
 from streams.dsl import functions
 from streams.dsl.arguments import one_option
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
-from streams.dsl.options import Joined, Option
+from streams.dsl.options import Joined
 from streams.errors import TopologyError
 from streams.migration_hints import AnswersUnknownNames
 from streams.model.windows import JoinWindows
@@ -119,30 +119,29 @@ class JoinCall:
         """The method that was called."""
         return "join" if self.kind == "inner" else f"{self.kind}_join"
 
-    def by_key(self, other: AbstractStream) -> tuple[object, object]:
-        """The windows and the option of a join by key, in either order. Raises `TopologyError` for a key selector."""
-        if callable(self.windows) and not isinstance(self.windows, type):
-            raise TopologyError(
-                f"{self.method}() with a {type(other).__name__} takes one function, the joiner: both sides are joined by key. "
-                f"Only a global table is joined by a key_selector=..., and a table with a table by a foreign_key=...."
-            )
-        if self.key_selector is not None:
-            raise TopologyError(
-                "key_selector is for global tables; a join with a stream or a table goes by key: select_key(...) first."
-            )
-        if isinstance(self.windows, Option | str) and (self.joined is None or isinstance(self.joined, JoinWindows)):
-            return self.joined, self.windows
-        return self.windows, self.joined
+    @property
+    def second_function(self) -> functions.Function | None:
+        """The function behind the first one, in Kafka Streams' order of a join with a global table; None: there is none."""
+        return self.windows if callable(self.windows) and not isinstance(self.windows, type) else None
 
-    def table_option(self, windows: object, joined: object) -> Joined[Any, Any]:
+    def check_by_key(self, other: AbstractStream) -> None:
+        """Raises `TopologyError` for a key selector."""
+        if self.key_selector or self.second_function:
+            raise TopologyError(
+                f"{self.method}() with a {type(other).__name__} takes one function, the joiner: both sides are joined by key, so "
+                f"select_key(...) first. key_selector=... is for global tables, and foreign_key=... for a table with a table."
+            )
+
+    def table_option(self, *given: object) -> Joined[Any, Any]:
         """The option of a join with a table. Raises `TopologyError` for windows and for an outer join."""
-        if windows is not None:
+        options = [one for one in given if one is not None]
+        if len(options) > 1 or any(isinstance(one, JoinWindows) for one in options):
             raise TopologyError(
                 "A join with a table takes no windows: the table's value at the time of the record counts."
             )
         if self.kind == "outer":
             raise TopologyError("A stream has no outer join with a table: updates of the table alone give no result.")
-        return one_option(self.method, Joined, joined, self.keywords)
+        return one_option(self.method, Joined, options[0] if options else None, self.keywords)
 
 
 class AbstractStream(Facade):

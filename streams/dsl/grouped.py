@@ -1,8 +1,8 @@
 """Groups, and their aggregations: `KGroupedStream`, with and without windows; `CogroupedKStream`; `KGroupedTable`.
 
-Aggregations take `named`, the name of the operator, and `materialized`, name, serdes and settings of the store, in either order; a
-name alone will do. Records with a null key are dropped. The timestamp of a result is the largest of its records'. A function with
-another number of arguments raises a `TopologyError`.
+Aggregations take `named`, the name of the operator, and `materialized`, name, serdes and settings of the store; each may be left
+out, and a name alone will do. Records with a null key are dropped. The timestamp of a result is the largest of its records'. A
+function with another number of arguments raises a `TopologyError`.
 """
 
 from __future__ import annotations

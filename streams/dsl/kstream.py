@@ -12,7 +12,7 @@ origin of a rule; `docs/operators.md` has details.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast, overload
 
@@ -624,7 +624,7 @@ def _print_record(label: str, key: Any, value: Any) -> None:
     print(f"[{label}]: {key}, {value}")
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class Branched(Option, Generic[K, V]):
     """The name of a branch, and what to do with the branch's stream.
 
@@ -635,25 +635,12 @@ class Branched(Option, Generic[K, V]):
     """
 
     name: str | None = None
+    _: KW_ONLY
     function: Callable[[KStream[K, V]], KStream[K, V] | None] | None = None
     consumer: Callable[[KStream[K, V]], object] | None = None
 
-    @overload
-    def __init__(
-        self,
-        name: str | None = None,
-        function: Callable[[KStream[K, V]], KStream[K, V] | None] | None = None,
-        consumer: Callable[[KStream[K, V]], object] | None = None,
-    ) -> None: ...
-
-    @overload
-    def __init__(self, function: Callable[[KStream[K, V]], KStream[K, V] | None], /) -> None: ...
-
-    def __init__(self, *given: Any, **settings: Any) -> None:
-        self._fill(given, settings)
-
-    def _check(self) -> None:
-        super()._check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.function is not None and self.consumer is not None:
             raise TopologyError(
                 "A branch has either a function or a consumer: Branched(function=...) or Branched(consumer=...)."

@@ -305,8 +305,8 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         self,
         other: KStream[Any, Any],
         joiner: functions.Function,
-        windows: JoinWindows | StreamJoined | NameLike = None,
-        joined: JoinWindows | StreamJoined | NameLike = None,
+        windows: JoinWindows | None = None,
+        joined: OfStreams = None,
         **option: Any,
     ) -> KStream[Any, Any]:
         """Joins two streams like `left_join`, but every record of either stream has a result.
@@ -320,14 +320,14 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         return self._stream(other._joined_by(call))
 
     def _joined_by(self, call: JoinCall) -> Port:
-        windows, option = call.by_key(self)
-        how = one_option(call.method, StreamJoined, option, call.keywords)
-        if not isinstance(windows, JoinWindows):
+        call.check_by_key(self)
+        if not isinstance(call.windows, JoinWindows):
             raise TopologyError(
-                f"A join of two streams needs JoinWindows, not {described(windows)}: give "
+                f"A join of two streams needs JoinWindows, not {described(call.windows)}: give "
                 f"JoinWindows.of_time_difference_with_no_grace(...) or ..._and_grace(...)."
             )
-        return join_streams(self._graph, call.kind, call.left, self._port, call.joiner, windows, how)
+        how = one_option(call.method, StreamJoined, call.joined, call.keywords)
+        return join_streams(self._graph, call.kind, call.left, self._port, call.joiner, call.windows, how)
 
     @overload
     def join_all(

@@ -2,8 +2,8 @@
 
 Functions of values may also take the key first, as for streams; they are not called for deletions. Results have the timestamp and
 the headers of the update. Methods take `named`, the name of the operator, and `materialized`, name, serdes and settings of the
-store, in either order; a name alone will do. The result of an operator without a name is not stored, but computed from the tables
-above at each look-up.
+store; each may be left out, and a name alone will do. The result of an operator without a name is not stored, but computed from
+the tables above at each look-up.
 
 The overloads of joins tell type checkers which types a joiner receives: in a left join the right value may be None, in an outer
 join either value.
@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Generic, cast, overload
 from typing_extensions import Unpack
 
 from streams.dsl import functions
-from streams.dsl.arguments import named_option, names, operator_name, takes
+from streams.dsl.arguments import named_option, names, operator_name
 from streams.dsl.facade import AbstractStream, JoinCall
 from streams.dsl.grouped import KGroupedTable
 from streams.dsl.kstream import KStream
@@ -30,7 +30,7 @@ from streams.dsl.nodes.processing import add_dropped
 from streams.dsl.nodes.stream_joins import join_global, join_table
 from streams.dsl.nodes.table_joins import join_foreign_key, join_tables
 from streams.dsl.nodes.tables import TableNode, add_filter, add_map_values, add_transform_values
-from streams.dsl.options import Grouped, GroupedKeywords, Materialized, Named, NameLike, Option, Stored
+from streams.dsl.options import Grouped, GroupedKeywords, Materialized, Named, NameLike, Stored
 from streams.dsl.suppressed import Suppressed, add_suppress
 from streams.errors import TopologyError
 from streams.model.expressions import Expression, ValueFields
@@ -55,6 +55,7 @@ from streams.operators.table.value_getter import JoinKind
 from streams.topology.graph import GlobalTable
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import OperatorSpec
+from streams.wording import described
 
 
 class KTable(LakeMixin, Generic[K, V]):
@@ -290,9 +291,10 @@ class KTable(LakeMixin, Generic[K, V]):
         self,
         other: KTable[KO, VO],
         joiner: ValueJoiner[V, VO, R | None],
-        foreign_key: ValueMapper[V, KO | None],
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
+        *,
+        foreign_key: ValueMapper[V, KO | None],
     ) -> KTable[K, R]: ...
 
     @overload
@@ -300,9 +302,10 @@ class KTable(LakeMixin, Generic[K, V]):
         self,
         other: KTable[KO, VO],
         joiner: KeyValueJoiner[K, V, VO, R | None],
-        foreign_key: ValueMapper[V, KO | None],
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
+        *,
+        foreign_key: ValueMapper[V, KO | None],
     ) -> KTable[K, R]: ...
 
     @overload
@@ -310,9 +313,10 @@ class KTable(LakeMixin, Generic[K, V]):
         self,
         other: KTable[KO, VO],
         joiner: ValueJoiner[V, VO, R | None],
-        foreign_key: KeyValueMapper[K, V, KO | None],
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
+        *,
+        foreign_key: KeyValueMapper[K, V, KO | None],
     ) -> KTable[K, R]: ...
 
     @overload
@@ -320,9 +324,10 @@ class KTable(LakeMixin, Generic[K, V]):
         self,
         other: KTable[KO, VO],
         joiner: KeyValueJoiner[K, V, VO, R | None],
-        foreign_key: KeyValueMapper[K, V, KO | None],
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
+        *,
+        foreign_key: KeyValueMapper[K, V, KO | None],
     ) -> KTable[K, R]: ...
 
     @overload
@@ -354,8 +359,8 @@ class KTable(LakeMixin, Generic[K, V]):
         Args:
             other: The other table.
             joiner: `joiner(left, right)` or `joiner(key, left, right)`.
-            *options: `foreign_key`, `named` and `materialized` in this order, or any one of them. Kafka Streams' order,
-                `join(other, foreign_key, joiner)`, is accepted if the functions' numbers of arguments tell them apart.
+            *options: `named` and `materialized`, or one of them. If the first one is a function, it is the joiner, and what stands
+                before it the foreign key, as in Kafka Streams: `join(other, foreign_key, joiner)`.
             foreign_key: `foreign_key(value)` or `foreign_key(key, value)` returns, for a row of this table, the key to look up
                 in the other; None: both tables have the same keys.
             named: Name of the join.
@@ -386,9 +391,10 @@ class KTable(LakeMixin, Generic[K, V]):
         self,
         other: KTable[KO, VO],
         joiner: ValueJoiner[V, VO | None, R | None],
-        foreign_key: ValueMapper[V, KO | None],
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
+        *,
+        foreign_key: ValueMapper[V, KO | None],
     ) -> KTable[K, R]: ...
 
     @overload
@@ -396,9 +402,10 @@ class KTable(LakeMixin, Generic[K, V]):
         self,
         other: KTable[KO, VO],
         joiner: KeyValueJoiner[K, V, VO | None, R | None],
-        foreign_key: ValueMapper[V, KO | None],
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
+        *,
+        foreign_key: ValueMapper[V, KO | None],
     ) -> KTable[K, R]: ...
 
     @overload
@@ -406,9 +413,10 @@ class KTable(LakeMixin, Generic[K, V]):
         self,
         other: KTable[KO, VO],
         joiner: ValueJoiner[V, VO | None, R | None],
-        foreign_key: KeyValueMapper[K, V, KO | None],
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
+        *,
+        foreign_key: KeyValueMapper[K, V, KO | None],
     ) -> KTable[K, R]: ...
 
     @overload
@@ -416,9 +424,10 @@ class KTable(LakeMixin, Generic[K, V]):
         self,
         other: KTable[KO, VO],
         joiner: KeyValueJoiner[K, V, VO | None, R | None],
-        foreign_key: KeyValueMapper[K, V, KO | None],
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
+        *,
+        foreign_key: KeyValueMapper[K, V, KO | None],
     ) -> KTable[K, R]: ...
 
     @overload
@@ -489,12 +498,18 @@ class KTable(LakeMixin, Generic[K, V]):
             what = "another StreamsBuilder's" if isinstance(other, KTable) else f"{type(other).__name__}, no"
             raise TopologyError(f"A table joins with a KTable of its own StreamsBuilder; this is {what} table.")
         method = "join" if kind == "inner" else f"{kind}_join"
-        if options and (options[0] is None or callable(options[0])):
-            function, *options_left = options
-            options = tuple(options_left)
-            if function is not None:
-                joiner, foreign_key = _joiner_first(method, joiner, cast("functions.Function", function))
-        name, how = named_option(method, Materialized, named, materialized, more=options)
+        if options and callable(options[0]):  # Kafka Streams' order
+            if foreign_key is not None:
+                raise TopologyError(f"{method}() is given foreign_key twice: as a keyword and before the joiner.")
+            foreign_key, joiner, options = joiner, cast("functions.Function", options[0]), options[1:]
+        left_over = (named, materialized)[len(options) :]
+        if len(options) > 2 or (options and (named, materialized)[: len(options)] != (None,) * len(options)):
+            raise TopologyError(
+                f"{method}() takes a name and Materialized(...) behind the functions, not all of "
+                f"{', '.join(described(one) for one in (*options, named, materialized) if one is not None)}."
+            )
+        named, materialized = (*options, *left_over)
+        name, how = named_option(method, Materialized, named, materialized)
         left, right = (self._port, self._node), (other._port, other._node)
         sides = self._port.value_serde, other._port.value_serde
         check_fields(joiner, self._port.node, *sides)
@@ -511,28 +526,13 @@ class KTable(LakeMixin, Generic[K, V]):
         return self._table(replace(port, value_serde=port.value_serde or serde), node)
 
     def _joined_by(self, call: JoinCall) -> Port:
-        how = call.table_option(*call.by_key(self))
+        call.check_by_key(self)
+        how = call.table_option(call.windows, call.joined)
         return join_table(self._graph, call.kind, call.left, self._port, self._node, call.joiner, how)
 
     def _table(self, port: Port, node: TableNode) -> KTable[Any, Any]:
         """The table behind another node of the same graph."""
         return type(self)(self._graph, port, node=node)
-
-
-def _joiner_first(
-    method: str, one: functions.Function, other: functions.Function
-) -> tuple[functions.Function, functions.Function]:
-    """The joiner and the foreign key, which may come in the opposite order, as in Kafka Streams.
-
-    A joiner takes two or three arguments, a foreign key one or two. Raises `TopologyError` if both take exactly two.
-    """
-    like_a_joiner = [takes(function, 3) - takes(function, 1) for function in (one, other)]
-    if like_a_joiner == [0, 0] and not (takes(one, 3) or takes(other, 3)):
-        raise TopologyError(
-            f"{method}() cannot tell which function is the joiner and which the foreign key, since both take two arguments: "
-            f"write {method}(other, joiner, foreign_key=...)."
-        )
-    return (other, one) if like_a_joiner[0] < like_a_joiner[1] else (one, other)
 
 
 class GlobalKTable(AbstractStream, Generic[K, V]):
@@ -556,13 +556,10 @@ class GlobalKTable(AbstractStream, Generic[K, V]):
         return self._table.store.name
 
     def _joined_by(self, call: JoinCall) -> Port:
-        joiner, key_selector, windows, joined = call.joiner, call.key_selector, call.windows, call.joined
-        if key_selector is None and callable(windows) and not isinstance(windows, type):
-            # Kafka Streams' order: the table, the key to look up, the joiner.
-            key_selector, joiner, windows = joiner, windows, None
-        if isinstance(windows, Option | str) and joined is None:
-            windows, joined = None, windows
-        how = call.table_option(windows, joined)
+        joiner, key_selector, windows = call.joiner, call.key_selector, call.windows
+        if key_selector is None and call.second_function:  # Kafka Streams' order
+            joiner, key_selector, windows = call.second_function, joiner, None
+        how = call.table_option(windows, call.joined)
         if key_selector is None:
             raise TopologyError("A join with a global table needs key_selector=..., the key to look up of each record.")
         return join_global(self._graph, call.kind, call.left, self.store_name, joiner, key_selector, how)

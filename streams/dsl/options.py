@@ -1,26 +1,24 @@
 """Options of operators: names, serdes, and how state is stored.
 
-All are small frozen classes with Kafka Streams' names. Positional arguments are recognised by their types (a string is the name,
-the first serde is that of keys, the second that of values):
+All are small frozen classes with Kafka Streams' names. Without a keyword go only the arguments with which Kafka Streams begins: the
+serdes, key before value, or the name of a `Materialized` or a `Branched`. All others are keywords:
 
-    Consumed(value_serde=JsonSerde(), timestamp_extractor=timestamp_field("time"))
-    Grouped("by-region", StringSerde(), JsonSerde())
+    Consumed(StringSerde(), JsonSerde(), timestamp_extractor=timestamp_field("time"))
+    Grouped(name="by-region", value_serde=JsonSerde())
     Materialized("delays", retention=timedelta(days=2), caching=False)
 
 An option that is left out comes from upstream if known there, otherwise from the builder's defaults.
-None fills the next free field, whatever its type, so `Consumed(None, JsonSerde())` has a value serde.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field
+from dataclasses import KW_ONLY, MISSING, dataclass, field
 from datetime import datetime, timedelta
-from inspect import Parameter, Signature, get_annotations
-from typing import Any, ClassVar, Generic, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
-from typing_extensions import TypedDict, Unpack
+from typing_extensions import TypedDict
 
 from streams.errors import TopologyError
 from streams.migration_hints import AnswersUnknownNames, no_such_attribute
@@ -48,7 +46,7 @@ def _is_function(value: object) -> bool:
     return callable(value) and not isinstance(value, type)
 
 
-_TAKES: dict[str, Callable[[object], bool]] = {
+_COULD_BE: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("name", "store_name"), lambda value: isinstance(value, str)),
     **dict.fromkeys(("key_serde", "value_serde", "other_value_serde"), _is_serde),
     # The class of an extractor was meant as an extractor; the builder reports what is wrong.
@@ -60,115 +58,80 @@ _TAKES: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("caching", "logging", "persistent"), lambda value: isinstance(value, bool)),
     "changelog_config": lambda value: isinstance(value, Mapping),
 }
-"""Field -> whether a value could be meant for it."""
+"""Field -> whether a value could be meant for it, so that an error can name the keyword of an argument without one."""
 
 
-def settings_of(option: object) -> Iterator[tuple[str, Any, Any]]:
+def settings_of(option: Any) -> Iterator[tuple[str, Any, Any]]:
     """Name, value and default of each field; `MISSING` is the default of a required field."""
-    for name, default in _defaults(type(option)).items():
-        yield name, getattr(option, name), default
+    for one in dataclasses.fields(option):
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        yield one.name, getattr(option, one.name), default
 
 
-def place(kind: type, given: tuple[object, ...], settings: Mapping[str, object]) -> dict[str, object]:
-    """The fields of an option from positional and keyword arguments. Raises `TopologyError` if an argument has no field."""
-    defaults = _defaults(kind)
-    if unknown := settings.keys() - defaults:
-        raise no_such_attribute(kind, min(unknown))
-    fields = {**defaults, **settings}
-    free = [name for name in defaults if name not in settings]
-    serdes = [name for name in free if name.endswith("_serde")]
-    if len(given) == len(serdes) and all(value is None or _is_serde(value) for value in given):
-        free = serdes  # `Materialized(None, JsonSerde())`: no serde for keys, rather than no name
-    for value in given:
-        fitting = next((name for name in free if value is None or _TAKES[name](value)), None)
-        if fitting is None:
-            raise _no_place(kind, value, fields)
-        free.remove(fitting)
-        fields[fitting] = value
-    if MISSING in fields.values():
-        raise TopologyError(f"{kind.__name__} needs {' and '.join(n for n, v in fields.items() if v is MISSING)}=...")
-    return fields
+def _check_places(kind: type[Option], places: Sequence[str], given: Sequence[object]) -> None:
+    """Raises `TopologyError` for an argument without a keyword that is one too many, or could not be meant for its place."""
+    for at, value in enumerate(given):
+        if at >= len(places) or not (value is None or _COULD_BE[places[at]](value)):
+            raise _misplaced(kind, places, at, value)
 
 
-def _defaults(kind: type) -> dict[str, Any]:
-    return {
-        field.name: field.default if field.default_factory is MISSING else field.default_factory()
-        for field in dataclasses.fields(kind)
-    }
-
-
-def _shown_default(declared: Any) -> Any:
-    """What a signature shows as a default, of what the class body assigns: a value, or a `dataclasses.field`."""
-    if isinstance(declared, dataclasses.Field):
-        declared = declared.default if declared.default_factory is MISSING else declared.default_factory()
-    return Parameter.empty if declared is MISSING else declared
-
-
-def _no_place(kind: type, value: object, named: Mapping[str, object]) -> TopologyError:
-    name = kind.__name__
+def _misplaced(kind: type[Option], places: Sequence[str], at: int, value: object) -> TopologyError:
+    name, fields = kind.__name__, [one.name for one in dataclasses.fields(kind)]
     if hasattr(value, "spec"):
         how = (
             ", and how it is stored, such as history_retention=... for a versioned table"
-            if "persistent" in named
+            if "persistent" in fields
             else ""
         )
         return TopologyError(
             f"{name} takes no store: give the store's name, as in {name}('{getattr(value, 'name', 'name')}'){how}."
         )
-    if taken := [field for field in named if _TAKES[field](value)]:
-        third = " The other side of the join has its own serde." if name == "Joined" and _is_serde(value) else ""
-        return TopologyError(
-            f"{name} was given more than one {' and '.join(taken)}: {described(value)} is too many.{third}"
-        )
-    return TopologyError(f"{name} takes {', '.join(f'{field}=...' for field in named)}, but not {described(value)}.")
+    wrong = f"{described(value)} is too many" if at >= len(places) else f"{places[at]} cannot be {described(value)}"
+    fitting = [f"{field}=..." for field in fields if field not in places[:at] and _COULD_BE[field](value)]
+    if fitting:
+        instead = f"write {' or '.join(fitting)} instead"
+    elif name == "Joined" and _is_serde(value):
+        instead = "the other side of the join has its own serde"
+    else:
+        instead = f"its keywords are {', '.join(fields)}"
+    return TopologyError(f"{name} takes only {', '.join(places)} without a keyword, and {wrong}: {instead}.")
 
 
 class Option(AnswersUnknownNames):
-    """A frozen dataclass whose arguments may be positional in any order: `__init__` passes all of them to `_fill`."""
-
-    __signature__: ClassVar[Signature]
+    """The base of options, which are frozen dataclasses: checks the arguments, and answers those that do not fit."""
 
     __slots__ = ()
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        # Shown by `help`, because the signature of `__init__` is not informative.
-        fields = [
-            Parameter(
-                name,
-                Parameter.KEYWORD_ONLY,
-                default=_shown_default(vars(cls).get(name, MISSING)),
-                annotation=annotation,
-            )
-            for name, annotation in get_annotations(cls).items()
-        ]
-        cls.__signature__ = Signature([Parameter("given", Parameter.VAR_POSITIONAL), *fields])
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *given: object, **settings: object) -> Option:  # noqa: D102
+            fields = {one.name: one.kw_only for one in dataclasses.fields(cls)}
+            if unknown := settings.keys() - fields:
+                raise no_such_attribute(cls, min(unknown))
+            _check_places(cls, [name for name, keyword in fields.items() if not keyword], given)
+            return super().__new__(cls)
 
     @classmethod
     def with_(cls, *given: Any, **settings: Any) -> Any:
-        """Another way to write the constructor, for those who know `Consumed.with(...)` of Kafka Streams."""
-        make: Callable[..., Any] = cls
-        return make(*given, **settings)
+        """`Consumed.with(...)` of Kafka Streams, which begins with the serdes; the same as the constructor, but for the name."""
+        places = [one.name for one in dataclasses.fields(cls) if one.name != "name"]  # type: ignore[arg-type]
+        _check_places(cls, places, given)
+        return cls(**dict(zip(places, given, strict=False)), **settings)
 
     @classmethod
     def as_(cls, name: str, **settings: Any) -> Any:
-        """The same with a name, `Materialized.as(...)` of Kafka Streams."""
-        return cls.with_(name, **settings)
+        """The constructor with a name, `Materialized.as(...)` of Kafka Streams."""
+        return cls(**{"name": name}, **settings)
 
-    def _fill(self, given: tuple[object, ...], settings: Mapping[str, object]) -> None:
-        for setting, value in place(type(self), given, settings).items():
-            object.__setattr__(self, setting, value)
-        self._check()
-        if (serde := getattr(self, "key_serde", None)) is not None:
-            object.__setattr__(self, "key_serde", as_key(serde))
-
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
         """Raises `TopologyError` for an invalid setting."""
         for setting, value, default in settings_of(self):
             if setting in ("name", "store_name") and value is not default:
                 check_name(value)
             if setting.endswith("_serde") and value is not default:
                 check_serde(value, f"{type(self).__name__}({setting}=...)")
+        if (serde := getattr(self, "key_serde", None)) is not None:
+            object.__setattr__(self, "key_serde", as_key(serde))
 
     def __repr__(self) -> str:
         shown = (f"{name}={value!r}" for name, value, default in settings_of(self) if value != default)
@@ -178,14 +141,11 @@ class Option(AnswersUnknownNames):
 # --- Names of operators.
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class Named(Option):
     """The name of an operator. A plain string is accepted wherever a `Named` is."""
 
     name: str
-
-    def __init__(self, name: str) -> None:
-        self._fill((), {"name": name})
 
 
 NameLike: TypeAlias = str | Named | None
@@ -201,9 +161,7 @@ class ConsumedSettings(TypedDict, Generic[K, V], total=False):
 
     key_serde: Serde[K] | None
     value_serde: Serde[V] | None
-    timestamp_extractor: (
-        TimestampExtractor | Callable[[ConsumedRecord, int], int] | Callable[[ConsumedRecord], int] | None
-    )
+    timestamp_extractor: Extractor | None
     offset_reset: Literal["earliest", "latest", "none"] | Duration | None
 
 
@@ -275,10 +233,12 @@ class StreamJoinedKeywords(TypedDict, total=False):
 
 # --- Options of topics: how they are read, written and, by the engine, created.
 
-Extractor: TypeAlias = TimestampExtractor | Callable[[ConsumedRecord, int], int | datetime]
+Extractor: TypeAlias = (
+    TimestampExtractor | Callable[[ConsumedRecord, int], int | datetime] | Callable[[ConsumedRecord], int | datetime]
+)
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class Consumed(Option, Generic[K, V]):
     """How a topic is read.
 
@@ -294,34 +254,11 @@ class Consumed(Option, Generic[K, V]):
     value_serde: Serde[V] | None = None
     timestamp_extractor: Extractor = FAIL_ON_INVALID_TIMESTAMP
     offset_reset: Literal["earliest", "latest", "none"] | Duration | None = None
+    _: KW_ONLY
     name: str | None = None
 
-    @overload
-    def __init__(
-        self,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        /,
-        *more: Extractor | Duration | str | None,
-        **settings: Unpack[ConsumedKeywords[K, V]],
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self,
-        first: str | Extractor | timedelta,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        /,
-        *more: Extractor | Duration | str | None,
-        **settings: Unpack[ConsumedKeywords[K, V]],
-    ) -> None: ...
-
-    def __init__(self, *given: Any, **settings: Any) -> None:
-        self._fill(given, settings)
-
-    def _check(self) -> None:
-        super()._check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.offset_reset, str):
             if self.offset_reset not in OFFSET_RESETS:
                 raise TopologyError(
@@ -338,7 +275,7 @@ class Consumed(Option, Generic[K, V]):
         return f"duration:{to_ms(self.offset_reset, 'offset_reset')}"
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class Produced(Option, Generic[K, V]):
     """How a topic is written.
 
@@ -353,101 +290,33 @@ class Produced(Option, Generic[K, V]):
     key_serde: Serializer[K] | None = None
     value_serde: Serializer[V] | None = None
     partitioner: Partitioner | None = None
+    _: KW_ONLY
     name: str | None = None
 
-    @overload
-    def __init__(
-        self,
-        key_serde: Serializer[K] | None = None,
-        value_serde: Serializer[V] | None = None,
-        /,
-        *more: Partitioner | str | None,
-        **settings: Unpack[ProducedKeywords[K, V]],
-    ) -> None: ...
 
-    @overload
-    def __init__(
-        self,
-        first: str | Partitioner,
-        key_serde: Serializer[K] | None = None,
-        value_serde: Serializer[V] | None = None,
-        /,
-        *more: Partitioner | None,
-        **settings: Unpack[ProducedKeywords[K, V]],
-    ) -> None: ...
-
-    def __init__(self, *given: Any, **settings: Any) -> None:
-        self._fill(given, settings)
-
-
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class Grouped(Option, Generic[K, V]):
     """How a stream is grouped; `name` is that of the repartition topic if one is needed."""
 
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
+    _: KW_ONLY
     name: str | None = None
 
-    @overload
-    def __init__(
-        self,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        /,
-        *more: str | None,
-        **settings: Unpack[GroupedKeywords[K, V]],
-    ) -> None: ...
 
-    @overload
-    def __init__(
-        self,
-        name: str,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        /,
-        **settings: Unpack[GroupedKeywords[K, V]],
-    ) -> None: ...
-
-    def __init__(self, *given: Any, **settings: Any) -> None:
-        self._fill(given, settings)
-
-
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class Repartitioned(Option, Generic[K, V]):
     """How a repartition topic is created and written; `partitions` is by default the number of the writer's tasks."""
 
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
+    _: KW_ONLY
     partitions: int | None = None
     partitioner: Partitioner | None = None
     name: str | None = None
 
-    @overload
-    def __init__(
-        self,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        /,
-        *more: Partitioner | int | str | None,
-        **settings: Unpack[RepartitionedKeywords[K, V]],
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self,
-        first: str | int,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        /,
-        *more: Partitioner | int | None,
-        **settings: Unpack[RepartitionedKeywords[K, V]],
-    ) -> None: ...
-
-    def __init__(self, *given: Any, **settings: Any) -> None:
-        self._fill(given, settings)
-
-    def _check(self) -> None:
-        super()._check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.partitions is not None and self.partitions < 1:
             raise TopologyError(f"A repartition topic needs at least one partition, not {self.partitions}.")
 
@@ -455,7 +324,7 @@ class Repartitioned(Option, Generic[K, V]):
 # --- Options of tables and joins, mainly of their stores.
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class Materialized(Option, Generic[K, V]):
     """How a table's state is stored.
 
@@ -474,6 +343,7 @@ class Materialized(Option, Generic[K, V]):
     """
 
     name: str | None = None
+    _: KW_ONLY
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
     retention: Duration | None = None
@@ -484,36 +354,12 @@ class Materialized(Option, Generic[K, V]):
     history_retention: Duration | None = None
     ttl: Duration | None = None
 
-    @overload
-    def __init__(
-        self,
-        name: str | None = None,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        /,
-        *more: Duration | None,
-        **settings: Unpack[MaterializedKeywords[K, V]],
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self,
-        key_serde: Serde[K],
-        value_serde: Serde[V] | None = None,
-        /,
-        *more: str | Duration | None,
-        **settings: Unpack[MaterializedKeywords[K, V]],
-    ) -> None: ...
-
-    def __init__(self, *given: Any, **settings: Any) -> None:
-        self._fill(given, settings)
-
 
 Stored: TypeAlias = NameLike | Materialized[K, V]
-"""The name of an operator or the store of its table: methods take both, in any order."""
+"""The name of an operator or the store of its table: a method that takes both takes the store alone, too."""
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class Joined(Option, Generic[K, V]):
     """How a stream is joined with a table.
 
@@ -525,40 +371,17 @@ class Joined(Option, Generic[K, V]):
 
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
+    _: KW_ONLY
     name: str | None = None
     grace: Duration | None = None
 
-    @overload
-    def __init__(
-        self,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        /,
-        *more: str | Duration | None,
-        **settings: Unpack[JoinedKeywords[K, V]],
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self,
-        first: str | timedelta,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        /,
-        *more: Duration | None,
-        **settings: Unpack[JoinedKeywords[K, V]],
-    ) -> None: ...
-
-    def __init__(self, *given: Any, **settings: Any) -> None:
-        self._fill(given, settings)
-
-    def _check(self) -> None:
-        super()._check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.grace is not None and to_ms(self.grace, "Joined(grace=...)") < 0:
             raise TopologyError(f"Joined(grace=...) must not be negative, but is {self.grace}.")
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class StreamJoined(Option, Generic[K, V, VO]):
     """How two streams are joined.
 
@@ -573,37 +396,12 @@ class StreamJoined(Option, Generic[K, V, VO]):
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
     other_value_serde: Serde[VO] | None = None
+    _: KW_ONLY
     name: str | None = None
     store_name: str | None = None
     logging: bool = True
     changelog_config: Mapping[str, str] = field(default_factory=dict)
     persistent: bool | None = None
-
-    @overload
-    def __init__(
-        self,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        other_value_serde: Serde[VO] | None = None,
-        /,
-        *names: str | None,
-        **settings: Unpack[StreamJoinedKeywords],
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self,
-        name: str,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        other_value_serde: Serde[VO] | None = None,
-        /,
-        *more: str,
-        **settings: Unpack[StreamJoinedKeywords],
-    ) -> None: ...
-
-    def __init__(self, *given: Any, **settings: Any) -> None:
-        self._fill(given, settings)
 
 
 # --- `Retry`: what becomes of the records that an operator fails on, if they are to be tried again later.

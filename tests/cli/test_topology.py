@@ -262,7 +262,7 @@ def foreign_key_join(builder: StreamsBuilder, named: dict[str, Any]) -> Any:
 
 
 def top(builder: StreamsBuilder, named: dict[str, Any]) -> Any:
-    grouped = builder.table("in").group_by(lambda k, v: (str(v), v), Grouped("by-value"))
+    grouped = builder.table("in").group_by(lambda k, v: (str(v), v), Grouped(name="by-value"))
     return grouped.top(2, by=lambda v: v, **named).to_stream()
 
 

@@ -500,7 +500,7 @@ def test_an_inner_join_whose_sides_have_keys_of_different_formats(tmp_path: Path
 def test_joins_that_find_little_or_nothing(tmp_path: Path, known: str, severity: Severity | None) -> None:
     """Keys of another format are the usual cause; the counts of all tasks are added up."""
     builder = StreamsBuilder(default_value_serde=JsonSerde(), default_key_serde=StringSerde())
-    builder.stream("in").join(builder.table("rows", materialized=Materialized("rows")), min, Joined("look-up")).to(
+    builder.stream("in").join(builder.table("rows", materialized=Materialized("rows")), min, Joined(name="look-up")).to(
         "out"
     )
     world = World(tmp_path, builder.build())

@@ -1,4 +1,4 @@
-"""Shapes of arguments: options wherever they stand, their fields as keywords, one name where several are taken."""
+"""Shapes of arguments: options in Kafka Streams' order, their fields as keywords, one name where several are taken."""
 
 from __future__ import annotations
 
@@ -79,9 +79,7 @@ GROUPED = {
     ),
     "a name beside an object that has its place": (
         lambda g: g.count(Materialized(name="s"), "n"),
-        lambda g: (
-            g.count(named=None, materialized=Materialized(name="s")) if False else g.count("n", Materialized(name="s"))
-        ),
+        lambda g: g.count("n", Materialized(name="s")),
     ),
     "of reduce": (
         lambda g: g.reduce(max, Materialized(name="s")),
@@ -105,7 +103,7 @@ GROUPED = {
 
 
 @pytest.mark.parametrize("case", GROUPED)
-def test_an_option_of_an_aggregation_is_known_by_its_type(case: str) -> None:
+def test_an_aggregation_takes_its_name_its_store_or_both(case: str) -> None:
     short, long = GROUPED[case]
     assert text(lambda b: short(b.stream("in").group_by_key())) == text(lambda b: long(b.stream("in").group_by_key()))
 
@@ -201,10 +199,6 @@ SAME = {
         lambda b: b.stream("l").left_join(b.stream("r"), pair, WITHIN, "j").to("x"),
         lambda b: b.stream("l").left_join(b.stream("r"), pair, WITHIN, StreamJoined(name="j")).to("x"),
     ),
-    "a join of streams, the windows last": (
-        lambda b: b.stream("l").outer_join(b.stream("r"), pair, StreamJoined(name="j"), WITHIN).to("x"),
-        lambda b: b.stream("l").outer_join(b.stream("r"), pair, WITHIN, StreamJoined(name="j")).to("x"),
-    ),
     "a join with a table by name": (
         lambda b: b.stream("l").join(b.table("r"), pair, "j").to("x"),
         lambda b: b.stream("l").join(b.table("r"), pair, Joined(name="j")).to("x"),
@@ -234,12 +228,18 @@ SAME = {
         lambda b: b.table("l").join(b.table("r"), pair, materialized=Materialized(name="s")),
     ),
     "a join of tables with everything by position": (
-        lambda b: b.table("l").join(b.table("r"), pair, None, "n", Materialized(name="s")),
+        lambda b: b.table("l").join(b.table("r"), pair, "n", Materialized(name="s")),
         lambda b: b.table("l").join(b.table("r"), pair, named="n", materialized=Materialized(name="s")),
     ),
-    "a foreign key by position": (
-        lambda b: b.table("l").join(b.table("r"), pair, str, "n"),
-        lambda b: b.table("l").join(b.table("r"), pair, foreign_key=str, named="n"),
+    "everything in Kafka Streams' order": (
+        lambda b: b.table("l").join(b.table("r"), str, pair, "n", Materialized(name="s")),
+        lambda b: b.table("l").join(
+            b.table("r"), pair, foreign_key=str, named="n", materialized=Materialized(name="s")
+        ),
+    ),
+    "a store by keyword behind a name": (
+        lambda b: b.table("l").join(b.table("r"), str, pair, "n", materialized="s"),
+        lambda b: b.table("l").join(b.table("r"), pair, "n", "s", foreign_key=str),
     ),
     "a foreign key in Kafka Streams' order": (
         lambda b: b.table("l").left_join(b.table("r"), lambda v: v, pair, Materialized(name="s")),
@@ -293,9 +293,8 @@ def test_the_short_way_builds_what_the_long_way_builds(case: str) -> None:
 REFUSED = {
     "two of a kind": (
         lambda b: b.stream("in").group_by_key().count(Materialized(name="a"), Materialized(name="b")),
-        "count() takes one Materialized, not both",
+        "argument of count() is the name of the operator: it takes text or Named(...), not a Materialized",
     ),
-    "two names": (lambda b: b.stream("in").group_by_key().count("a", Named("b")), "count() takes one Named, not both"),
     "an option of another method": (
         lambda b: b.stream("in").to("out", Consumed()),
         "to() takes Produced(...) here, not Consumed(...)",
@@ -310,7 +309,7 @@ REFUSED = {
     ),
     "an unknown keyword": (
         lambda b: b.stream("in", valeu_serde=JsonSerde()),
-        "stream() has no option 'valeu_serde'. Did you mean value_serde? It takes those of Consumed: key_serde,",
+        "stream() has no option 'valeu_serde'. Did you mean 'value_serde' or 'key_serde'? It takes those of Consumed: key_serde,",
     ),
     "a field given twice": (
         lambda b: b.stream("in", Consumed(value_serde=JsonSerde()), value_serde=StringSerde()),
@@ -320,13 +319,25 @@ REFUSED = {
         lambda b: b.stream("in").join(b.table("t"), lambda v: v, pair),
         "join() with a KTable takes one function, the joiner",
     ),
-    "a foreign key and a joiner that both take two arguments": (
-        lambda b: b.table("l").join(b.table("r"), lambda k, v: v, pair),
-        "write join(other, joiner, foreign_key=...)",
+    "windows behind the option": (
+        lambda b: b.stream("l").outer_join(b.stream("r"), pair, StreamJoined(name="j"), WITHIN),
+        "A join of two streams needs JoinWindows, not a StreamJoined",
+    ),
+    "a foreign key behind the joiner": (
+        lambda b: b.table("l").join(b.table("r"), pair, lambda v: v),
+        "The joiner '<lambda>(v)' cannot be called: it must take (left, right) or (key, left, right)",
+    ),
+    "a foreign key twice": (
+        lambda b: b.table("l").join(b.table("r"), str, pair, foreign_key=str),
+        "join() is given foreign_key twice: as a keyword and before the joiner",
     ),
     "too many options of a join": (
-        lambda b: b.table("l").join(b.table("r"), pair, None, "a", "b", "c"),
-        "join() takes a name and Materialized(...), not all of 'a', 'b', 'c'",
+        lambda b: b.table("l").join(b.table("r"), pair, "a", "b", "c"),
+        "join() takes a name and Materialized(...) behind the functions, not all of 'a', 'b', 'c'",
+    ),
+    "an option of a join twice": (
+        lambda b: b.table("l").join(b.table("r"), pair, Materialized("s"), named="n"),
+        "join() takes a name and Materialized(...) behind the functions, not all of a Materialized, 'n'",
     ),
 }
 
@@ -396,55 +407,32 @@ def test_generic_facades_can_be_written_as_they_are_in_annotations() -> None:
     assert str(KTable[str, int]).endswith("KTable[str, int]")
 
 
-# --- Options: arguments without a name are told apart by their types, and what cannot be meant is refused by a sentence.
+# --- Options: serdes stand in Kafka Streams' order, all else has a keyword, and what cannot be meant is refused by a sentence.
 
 
 TEXT, JSON, LONG = StringSerde(), JsonSerde(), Int64Serde()
 DAY = timedelta(days=1)
 
 
-def first(topic: str, key: object, value: object, partitions: int) -> int:
-    return 0
-
-
-def two_days(record: object, partition_time: int) -> int:
-    return 2
-
-
 @pytest.mark.parametrize(
     ("short", "long"),
     [
-        (Grouped("by-region"), Grouped(name="by-region")),
-        (Grouped(TEXT, JSON), Grouped(key_serde=TEXT, value_serde=JSON)),
-        (Grouped("by-region", TEXT, JSON), Grouped(name="by-region", key_serde=TEXT, value_serde=JSON)),
-        (Grouped(TEXT, JSON, "by-region"), Grouped(name="by-region", key_serde=TEXT, value_serde=JSON)),
+        (Grouped(TEXT, JSON, name="by-region"), Grouped(key_serde=TEXT, value_serde=JSON, name="by-region")),
         (Grouped(None, JSON), Grouped(value_serde=JSON)),
-        (Grouped(JSON, key_serde=TEXT), Grouped(key_serde=TEXT, value_serde=JSON)),
         (Materialized("counts"), Materialized(name="counts")),
-        (Materialized("counts", value_serde=LONG), Materialized(name="counts", value_serde=LONG)),
-        (Materialized(TEXT, LONG), Materialized(key_serde=TEXT, value_serde=LONG)),
-        (Materialized("counts", DAY), Materialized(name="counts", retention=DAY)),
-        (Materialized(None, TEXT, LONG, None, False), Materialized(key_serde=TEXT, value_serde=LONG, caching=False)),
-        (Materialized(None, LONG), Materialized(value_serde=LONG)),
+        (Materialized.with_(TEXT, LONG), Materialized(key_serde=TEXT, value_serde=LONG)),
+        (Materialized.as_("counts", value_serde=LONG), Materialized(name="counts", value_serde=LONG)),
         (StreamJoined(None, LONG, JSON), StreamJoined(value_serde=LONG, other_value_serde=JSON)),
-        (Consumed("orders", JSON, value_serde=LONG), Consumed(name="orders", key_serde=JSON, value_serde=LONG)),
-        (Consumed("latest"), Consumed(offset_reset="latest")),
-        (Consumed(DAY), Consumed(offset_reset=DAY)),
-        (Consumed(two_days), Consumed(timestamp_extractor=two_days)),
         (
-            Consumed(UsePartitionTimeOnInvalidTimestamp()),
-            Consumed(timestamp_extractor=UsePartitionTimeOnInvalidTimestamp()),
+            Consumed(None, JSON, UsePartitionTimeOnInvalidTimestamp(), "latest"),
+            Consumed(value_serde=JSON, timestamp_extractor=UsePartitionTimeOnInvalidTimestamp(), offset_reset="latest"),
         ),
-        (Produced("sink", first), Produced(name="sink", partitioner=first)),
-        (Repartitioned("spread", 8), Repartitioned(name="spread", partitions=8)),
-        (Joined("enrich", TEXT), Joined(name="enrich", key_serde=TEXT)),
-        (Joined(DAY), Joined(grace=DAY)),
-        (StreamJoined(TEXT, JSON, LONG), StreamJoined(key_serde=TEXT, value_serde=JSON, other_value_serde=LONG)),
-        (StreamJoined("join", "rows"), StreamJoined(name="join", store_name="rows")),
-        (Branched("late", id), Branched(name="late", function=id)),
+        (Consumed.as_("orders"), Consumed(name="orders")),
+        (Joined.with_(TEXT, name="enrich"), Joined(name="enrich", key_serde=TEXT)),
+        (Branched("late", function=id), Branched(name="late", function=id)),
     ],
 )
-def test_arguments_without_a_name_go_where_their_type_fits(short: Option, long: Option) -> None:
+def test_an_option_begins_as_in_kafka_streams(short: Option, long: Option) -> None:
     assert short == long
 
 
@@ -461,15 +449,22 @@ class Swapped:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Grouped("a", "b"), r"Grouped was given more than one name: 'b' is too many\."),
+        (lambda: Grouped("a"), r"key_serde, value_serde without a keyword, and key_serde cannot be 'a': write name=\.\.\. instead"),
+        (lambda: Grouped.with_("a", TEXT, JSON), r"key_serde cannot be 'a': write name=\.\.\. instead"),
+        (lambda: Materialized(TEXT, LONG), r"name cannot be a StringSerde: write key_serde=\.\.\. or value_serde=\.\.\. instead"),
+        (lambda: Materialized(None, LONG), r"takes only name without a keyword, and an Int64Serde is too many"),
+        (lambda: Materialized("counts", DAY), r"is too many: write retention=\.\.\. or history_retention=\.\.\. or ttl="),
+        (lambda: Consumed("latest"), r"key_serde cannot be 'latest': write offset_reset=\.\.\. or name=\.\.\. instead"),
+        (lambda: Branched(id), r"name cannot be the function id: write function=\.\.\. or consumer=\.\.\. instead"),
+        (lambda: Consumed(valeu_serde=JSON), r"Consumed has no 'valeu_serde': did you mean value_serde"),
         (lambda: Grouped(StringSerde), r"Grouped\(key_serde=\.\.\.\) takes an object, not the class StringSerde"),
         (lambda: Grouped(Swapped()), r"write def serialize\(self, topic, value, headers=None\)"),
         (lambda: Produced(value_serde=Swapped()), r"write def serialize\(self, topic, value, headers=None\)"),
-        (lambda: Grouped(TEXT, JSON, LONG), "more than one key_serde and value_serde: an Int64Serde is too many"),
-        (lambda: Grouped(lambda value: value), r"takes key_serde=\.\.\., value_serde=\.\.\., name=\.\.\., but not a lambda\."),
-        (lambda: Grouped(Materialized("x")), "takes .* but not a Materialized"),
+        (lambda: Grouped(TEXT, JSON, LONG), "and an Int64Serde is too many: its keywords are key_serde, value_serde, name"),
+        (lambda: Grouped(lambda value: value), "key_serde cannot be a lambda: its keywords are key_serde, value_serde, name"),
+        (lambda: Grouped(Materialized("x")), "key_serde cannot be a Materialized"),
         (
-            lambda: Materialized(Stores.versioned_key_value_store("x", TEXT, LONG, DAY)),
+            lambda: Materialized(Stores.versioned_key_value_store("x", TEXT, LONG, history_retention=DAY)),
             r"takes no store: give the store's name, as in Materialized\('x'\)",
         ),
         (lambda: Materialized(name=7), "7 cannot be the name of an operator or a store"),
@@ -486,7 +481,7 @@ def test_what_fits_nowhere_is_refused(make: Callable[[], Option], sentence: str)
         ("Materialized()", Materialized()),
         ("Materialized(name='counts', caching=False)", Materialized("counts", caching=False)),
         ("Grouped(key_serde=StringSerde())", Grouped(TEXT)),
-        ("Consumed(offset_reset='latest')", Consumed("latest")),
+        ("Consumed(offset_reset='latest')", Consumed(offset_reset="latest")),
         ("Named(name='x')", Named("x")),
     ],
 )
@@ -498,7 +493,7 @@ def test_an_option_shows_what_is_set(shown: str, option: Option) -> None:
     "again", [copy.copy, copy.deepcopy, lambda option: pickle.loads(pickle.dumps(option)), replace]
 )
 def test_an_option_can_be_copied(again: Callable[[Option], Option]) -> None:
-    option = Materialized("counts", LONG, changelog_config={"segment.ms": "1000"})
+    option = Materialized("counts", value_serde=LONG, changelog_config={"segment.ms": "1000"})
     assert again(option) == option
 
 
@@ -517,8 +512,8 @@ def test_what_is_no_name_is_refused_in_few_words(given: object, sentence: str) -
 
 
 @pytest.mark.parametrize("option", [Materialized, StreamJoined])
-def test_the_signature_that_help_shows_has_values_as_defaults(option: type[Option]) -> None:
-    assert "changelog_config: 'Mapping[str, str]' = {}," in str(inspect.signature(option))
+def test_the_signature_that_help_shows_has_the_fields(option: type[Option]) -> None:
+    assert "persistent: 'bool | None' = None" in str(inspect.signature(option))
 
 
 # --- Functions of every shape the DSL takes, and the errors for those it does not.

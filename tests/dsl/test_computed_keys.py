@@ -120,8 +120,8 @@ def test_functions_below_see_the_keys_as_they_are():
 
 def test_a_serde_that_is_named_decides():
     builder = StreamsBuilder()
-    grouped(builder).aggregate(dict, more, materialized=Materialized("s", StringSerde(), JsonSerde())).to_stream().to(
-        "out"
-    )
+    grouped(builder).aggregate(
+        dict, more, materialized=Materialized("s", key_serde=StringSerde(), value_serde=JsonSerde())
+    ).to_stream().to("out")
     with TopologyTestDriver(builder.build()) as driver, pytest.raises(RecordFailedError, match="the key 404 is an int"):
         driver.create_input_topic("in").pipe_input("a", 404)

@@ -116,7 +116,7 @@ def test_to_table():
 
 
 def test_a_table_without_serdes_of_its_own_is_read_with_those_of_its_store():
-    builder, kept = StreamsBuilder(), Materialized("s", StringSerde(), Int64Serde())
+    builder, kept = StreamsBuilder(), Materialized("s", key_serde=StringSerde(), value_serde=Int64Serde())
     builder.table("in", kept)
     builder.table("as-read", Consumed(value_serde=JsonSerde()), Materialized("t", value_serde=Int64Serde()))
     builder.global_table("everywhere", Materialized("g", value_serde=Int64Serde()))

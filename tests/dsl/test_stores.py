@@ -60,9 +60,10 @@ def test_a_key_value_store_takes_two_serdes(method, kind, persistent):
         ("persistent_versioned_key_value_store", StoreKind.VERSIONED, True),
     ],
 )
-@pytest.mark.parametrize("arguments", [(KEY, VALUE, HOUR), (HOUR, KEY, VALUE), (HOUR_MS, KEY, VALUE)])
-def test_a_store_with_a_retention_takes_it_before_or_behind_the_serdes(method, kind, persistent, arguments):
-    made = getattr(Stores, method)("s", *arguments)
+@pytest.mark.parametrize("retention", [HOUR, HOUR_MS])
+def test_a_store_with_a_retention_takes_it_as_a_duration_or_in_milliseconds(method, kind, persistent, retention):
+    name = "history_retention" if kind is StoreKind.VERSIONED else "retention"
+    made = getattr(Stores, method)("s", KEY, VALUE, **{name: retention})
     assert (made.spec.kind, made.spec.persistent, made.spec.retention_ms) == (kind, persistent, HOUR_MS)
     assert (made.key_serde, made.value_serde) == (KEY, VALUE)
 
@@ -70,10 +71,8 @@ def test_a_store_with_a_retention_takes_it_before_or_behind_the_serdes(method, k
 @pytest.mark.parametrize(
     "made",
     [
-        lambda: Stores.window_store("s", KEY, VALUE, HOUR, True),
-        lambda: Stores.window_store("s", HOUR, timedelta(minutes=5), True, KEY, VALUE),
         lambda: Stores.window_store(
-            "s", HOUR, window_size=300_000, retain_duplicates=True, key_serde=KEY, value_serde=VALUE
+            "s", retention=HOUR, window_size=300_000, retain_duplicates=True, key_serde=KEY, value_serde=VALUE
         ),
         lambda: Stores.window_store("s", KEY, VALUE, retention=HOUR, retain_duplicates=True),
     ],
@@ -86,27 +85,41 @@ def test_a_window_store_takes_a_window_size_and_duplicates(made):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda: Stores.key_value_store("s"), r"lacks key_serde, value_serde: give key_serde=\.\.\., value_serde="),
+        (
+            lambda: Stores.key_value_store("s"),
+            r"lacks key_serde, value_serde: write Stores.key_value_store\('s', key_serde, value_serde\)\.",
+        ),
         (lambda: Stores.session_store("s", KEY, VALUE), r"Stores.session_store\('s', ...\) lacks retention"),
         (lambda: Stores.versioned_store("s", KEY, VALUE), r"lacks history_retention"),
         (
             lambda: Stores.versioned_store("s", KEY, VALUE, HOUR, HOUR),
-            r"no place for .*It takes: key_serde, value_serde, history",
+            r"lacks history_retention: write Stores.versioned_key_value_store\('s', key_serde, value_serde, history_retention=",
         ),
-        (lambda: Stores.session_store("s", KEY, VALUE, HOUR, True), r"no place for True"),
-        (lambda: Stores.window_store("s", KEY, VALUE, VALUE, HOUR), r"no place for Int64Serde"),
         (
-            lambda: Stores.window_store("s", KEY, VALUE, "1h"),
-            r"must be a timedelta or whole milliseconds \(int\), not '1h'",
+            lambda: Stores.session_store("s", KEY, VALUE, HOUR, retention=HOUR),
+            r"takes only its name and two serdes without a keyword",
+        ),
+        (
+            lambda: Stores.persistent_window_store("s", HOUR, HOUR, False),
+            r"lacks retention: .*write Materialized\('s', retention=\.\.\.\)",
         ),
         (
             lambda: Stores.window_store("s", KEY, VALUE, retention="1h"),
-            r"retention of the store 's' must be a timedelta",
+            r"retention of the store 's' must be a timedelta or whole milliseconds \(int\), not '1h'",
         ),
-        (lambda: Stores.window_store("s", 1000, 2000, KEY, VALUE), r"less than its window size, 2000 ms"),
+        (
+            lambda: Stores.window_store("s", KEY, VALUE, retention=1000, window_size=2000),
+            r"less than its window size, 2000 ms",
+        ),
         (lambda: Stores.key_value_store("s", HOUR, VALUE), r"key_serde of the store 's' takes a serde such as"),
-        (lambda: Stores.session_store("s", -5, KEY, VALUE), r"retention of the store 's' must not be negative"),
-        (lambda: Stores.window_store("s", KEY, StringSerde, HOUR), r"takes an object, not the class StringSerde"),
+        (
+            lambda: Stores.session_store("s", KEY, VALUE, retention=-5),
+            r"retention of the store 's' must not be negative",
+        ),
+        (
+            lambda: Stores.window_store("s", KEY, StringSerde, retention=HOUR),
+            r"takes an object, not the class StringSerde",
+        ),
     ],
 )
 def test_what_does_not_fit_is_said(made, said):

@@ -30,14 +30,14 @@ OPTIONS: list[Row] = [
     ('stream.group_by_key().aggregate(int, lambda v, n: n + 1, Materialized("c")).to_stream().to("out")', COUNTED),
     ('stream.group_by_key().cogroup(lambda v, n: n + 1).aggregate(int, Materialized("c")).to_stream().to("out")', COUNTED),
     ('stream.group_by(lambda v: v["customer"], "by-customer").count().to_stream().to("out")', [("ann", 1)]),
-    ('stream.group_by(lambda v: v["customer"], Grouped("by-customer")).count().to_stream().to("out")', [("ann", 1)]),
-    ('builder.stream("in", Consumed("read")).to("out")', UNCHANGED),
-    ('stream.to("out", Produced("written"))', UNCHANGED),
-    ('stream.repartition(Repartitioned("again")).to("out")', UNCHANGED),
-    ('stream.join(table, lambda left, right: right["n"], Joined("priced")).to("out")', [("a", 5)]),
+    ('stream.group_by(lambda v: v["customer"], Grouped(name="by-customer")).count().to_stream().to("out")', [("ann", 1)]),
+    ('builder.stream("in", Consumed("read"))', "and key_serde cannot be 'read': write name=... instead."),
+    ('stream.to("out", Produced("written"))', "and key_serde cannot be 'written': write name=... instead."),
+    ('stream.repartition(Repartitioned(name="again")).to("out")', UNCHANGED),
+    ('stream.join(table, lambda left, right: right["n"], Joined(name="priced")).to("out")', [("a", 5)]),
     (
         'stream.join(builder.stream("o"), lambda left, right: 1, JoinWindows.of_time_difference_with_no_grace(5),'
-        ' StreamJoined("both")).to("out")',
+        ' StreamJoined(name="both")).to("out")',
         COUNTED,
     ),
     ('builder.global_table("customers", Materialized("c"))\nstream.to("out")', UNCHANGED),
@@ -52,7 +52,7 @@ OPTIONS: list[Row] = [
         "For the store of a table, write Materialized('p', history_retention=...) instead.",
     ),
     (
-        'builder.table("in", Materialized(Stores.versioned_store("p", StringSerde(), JsonSerde(), timedelta(days=1))))',
+        'builder.table("in", Materialized(Stores.versioned_store("p", StringSerde(), JsonSerde(), history_retention=9)))',
         "Materialized takes no store: give the store's name, as in Materialized('p'), … history_retention=...",
     ),
     ('builder.table("in", Materialized("p", history_retention=timedelta(days=1))).to_stream().to("out")', UNCHANGED),
@@ -123,7 +123,7 @@ NAMES: list[Row] = [
     ('stream.fliter(len)', "did you mean filter or filter_not?"),
     ('assert Consumed.with_(StringSerde(), JsonSerde()) == Consumed(StringSerde(), JsonSerde())\nstream.to("out")', UNCHANGED),
     ('assert Materialized.as_("x") == Materialized(name="x")\nstream.to("out")', UNCHANGED),
-    ('Joined(StringSerde(), JsonSerde(), JsonSerde())', "is too many. The other side of the join has its own serde."),
+    ('Joined(StringSerde(), JsonSerde(), JsonSerde())', "is too many: the other side of the join has its own serde."),
     ('builder.stream(None)', "stream() takes a topic's name, several names or a pattern, not None."),
     ('Stores.key_value_store("s", StringSerde(), JsonSerde()).build()', "it is the store already"),
     ('TimeWindows.of(5)', "here it is TimeWindows.of_size_with_no_grace(size), or of_size_and_grace(size, grace)"),
@@ -226,7 +226,7 @@ builder.stream("in", value_serde=Mine())""",
 
 PLAIN = "key_value_store('s', StringSerde(), JsonSerde())"
 TIMED = "timestamped_key_value_store('s', StringSerde(), JsonSerde())"
-WINDOWS = "window_store('s', timedelta(hours=1), timedelta(minutes=1), StringSerde(), JsonSerde())"
+WINDOWS = "window_store('s', StringSerde(), JsonSerde(), retention=timedelta(hours=1))"
 
 PROCESSORS: list[Row] = [
     # What goes out.
@@ -291,7 +291,7 @@ PROCESSORS: list[Row] = [
     (forwarding("list(self.store.backward_all())", WINDOWS, "self.store.put(key, 1, 0)"), [("a", [["a", 0, 1]])]),
     (
         'builder.add_state_store(Stores.persistent_window_store("s", timedelta(hours=1), timedelta(minutes=1), False))',
-        "lacks key_serde, value_serde: give key_serde=..., value_serde=...",
+        "lacks retention: write Stores.window_store('s', key_serde, value_serde, retention=..., window_size=...).",
     ),
     # What an IDE shows.
     (

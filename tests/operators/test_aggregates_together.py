@@ -255,7 +255,7 @@ def test_who_is_told_which_way() -> None:
 
     def way(**how: Any) -> Way:
         builder = StreamsBuilder()
-        group = builder.stream("in", Consumed(StringSerde(), JsonSerde())).group_by_key(Grouped("group"))
+        group = builder.stream("in", Consumed(StringSerde(), JsonSerde())).group_by_key(Grouped(name="group"))
         group.aggregate(*COLLECT, Materialized(name="lists", **how)).to_stream().to("out")
         topology = builder.build()
         (sub,) = plan_alone(topology).sub_topologies

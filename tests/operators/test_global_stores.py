@@ -163,7 +163,7 @@ KEYED = Stores.key_value_store("by-code", StringSerde(), JsonSerde())
 
 
 def test_a_global_store_must_be_a_key_value_store() -> None:
-    windows = Stores.window_store("w", StringSerde(), JsonSerde(), 10)
+    windows = Stores.window_store("w", StringSerde(), JsonSerde(), retention=10)
     with pytest.raises(TopologyError, match="must be a key-value store"):
         StreamsBuilder().add_global_store(windows, "airports", ByCode)
 

@@ -192,10 +192,15 @@ class Program:
         return self.stream().filter(lambda value: type(value) is dict)
 
     def moved(self, stream: AnyStream) -> AnyStream:
-        return stream.repartition(Repartitioned(f"by-{next(self.names)}"))
+        return stream.repartition(Repartitioned(name=f"by-{next(self.names)}"))
 
     def how(self) -> Materialized:
-        return Materialized(f"store-{next(self.names)}", StringSerde(), JsonSerde(), caching=self.rng.random() < 0.5)
+        return Materialized(
+            f"store-{next(self.names)}",
+            key_serde=StringSerde(),
+            value_serde=JsonSerde(),
+            caching=self.rng.random() < 0.5,
+        )
 
     # --- Steps that make streams.
 

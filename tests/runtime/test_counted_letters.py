@@ -58,7 +58,7 @@ def other_branch(builder: StreamsBuilder) -> None:
 
 def behind_another_topic(builder: StreamsBuilder) -> None:
     stream = builder.stream("in")
-    by_value = stream.group_by(lambda key, value: str(value), Grouped("by-value"))
+    by_value = stream.group_by(lambda key, value: str(value), Grouped(name="by-value"))
     by_value.count(materialized=Materialized("s")).to_stream().to("counts")
     stream.map_values(refuse).to("out")
 
@@ -81,14 +81,16 @@ def table(builder: StreamsBuilder) -> None:
 def beside_a_table_aggregate(builder: StreamsBuilder) -> None:
     """So is what it adds to a group: it is subtracted first."""
     rows = builder.table("in", materialized=Materialized("t", caching=False))
-    rows.group_by(lambda key, value: (str(value), value), Grouped("by-value")).count(materialized=Materialized("s"))
+    rows.group_by(lambda key, value: (str(value), value), Grouped(name="by-value")).count(
+        materialized=Materialized("s")
+    )
     rows.to_stream().map_values(refuse).to("out")
 
 
 def table_aggregate(builder: StreamsBuilder) -> None:
     """In the repartition topic, the update stands without the row that it replaces."""
     rows = builder.table("in", materialized=Materialized("t", caching=False))
-    grouped = rows.group_by(lambda key, value: (str(value), value), Grouped("by-value"))
+    grouped = rows.group_by(lambda key, value: (str(value), value), Grouped(name="by-value"))
     grouped.count(materialized=UNCACHED).to_stream().map_values(refuse).to("out")
 
 

@@ -134,7 +134,7 @@ def paths_that_part_at_single_results(left: KStream[Any, Any], right: KStream[An
     twice = seen.flat_map_values(lambda value: [value, [value]])
     paths = seen.map_values(str).merge(twice).merge(seen.filter(lambda key, value: value != 1)).merge(kept(right))
     paths.to("out")
-    paths.group_by_key(Grouped("g", StringSerde(), JsonSerde())).aggregate(
+    paths.group_by_key(Grouped(StringSerde(), JsonSerde(), name="g")).aggregate(
         list, lambda key, value, values: [*values, value][-9:], Materialized("lists", caching=False)
     ).to_stream().to("lists")
 
@@ -192,7 +192,7 @@ def beside_a_processor(left: KStream[Any, Any], right: KStream[Any, Any]) -> Non
     table = right.to_table(Materialized("rows", caching=False))
     left.join(table, lambda value, row: [value, row]).to("out")
     left.process(Clock).to("other")
-    table.to_stream().group_by_key(Grouped("g")).count(Materialized("n")).to_stream().to("counts", NUMBERS)
+    table.to_stream().group_by_key(Grouped(name="g")).count(Materialized("n")).to_stream().to("counts", NUMBERS)
 
 
 def a_scan_and_a_join_of_tables(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
@@ -205,7 +205,7 @@ def a_scan_and_a_join_of_tables(left: KStream[Any, Any], right: KStream[Any, Any
 def results_at_the_end_and_a_table(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
     """What a count emits at the end of the step finds all rows of the step, although they wait for the end, too."""
     table = right.to_table(Materialized("rows"))
-    counts = left.group_by_key(Grouped("g")).count(Materialized("n"))
+    counts = left.group_by_key(Grouped(name="g")).count(Materialized("n"))
     counts.to_stream().left_join(table, lambda count, row: [count, row]).to("out")
 
 

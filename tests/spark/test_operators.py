@@ -300,7 +300,7 @@ def topology_of(source: str, target: str, partitions: int | None = None) -> Topo
     first = builder.stream(source).group_by_key().count(materialized=Materialized(name="first", caching=False))
     letters = first.to_stream().select_key(lambda key, value: key[0])
     if partitions:
-        how = Repartitioned(StringSerde(), Int64Serde(), partitions, name="by-letter")
+        how = Repartitioned(StringSerde(), Int64Serde(), partitions=partitions, name="by-letter")
         grouped = letters.repartition(how).group_by_key()
     else:
         grouped = letters.group_by_key(Grouped(StringSerde(), Int64Serde(), name="by-letter"))

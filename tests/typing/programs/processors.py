@@ -67,7 +67,7 @@ class Dollars(ValueTransformer[str, int, float]):
 
 builder = StreamsBuilder()
 builder.add_state_store(Stores.key_value_store("spent", StringSerde(), Int64Serde()))
-builder.add_state_store(Stores.window_store("seen", StringSerde(), Int64Serde(), timedelta(hours=1)))
+builder.add_state_store(Stores.window_store("seen", StringSerde(), Int64Serde(), retention=timedelta(hours=1)))
 payments = builder.stream("payments", key_serde=StringSerde(), value_serde=JsonSerde(Payment))
 assert_type(payments.process(Fraud, "spent"), KStream[str, int])
 assert_type(payments.process(lambda: Fraud(), ["spent"]), KStream[str, int])

@@ -23,7 +23,7 @@ def build() -> Topology:
     )
     sales.to("sales")
     (
-        sales.group_by(lambda customer, sale: sale["region"], Grouped("by-region"))
+        sales.group_by(lambda customer, sale: sale["region"], Grouped(name="by-region"))
         .windowed_by(TimeWindows.of_size_and_grace(timedelta(hours=1), timedelta(minutes=5)))
         .aggregate(
             lambda: 0,
