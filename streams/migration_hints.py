@@ -11,6 +11,7 @@ do not inherit from it, because attributes of a class with `__getattr__` are a l
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import importlib
 import inspect
@@ -500,7 +501,11 @@ def answer(kind: type, name: str) -> str | None:
         # `with` and `as` are Python keywords, so libraries write `with_`.
         if found := answers.get(name) or answers.get(snake) or answers.get(f"{snake}_"):
             return found
-    settings = [one.name for one in _parameters(kind) if one.kind is one.KEYWORD_ONLY]
+    settings = [
+        one.name
+        for one in _parameters(kind)
+        if one.kind is one.KEYWORD_ONLY or (dataclasses.is_dataclass(kind) and one.default is not one.empty)
+    ]
     if snake.removeprefix("with_") in settings:
         return f"here it is {kind.__name__}({snake.removeprefix('with_')}=...)"
     there = [one for one in dir(kind) if not one.startswith("_")]

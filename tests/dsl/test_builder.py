@@ -279,7 +279,7 @@ def test_a_built_topology_stays_as_it_is():
         ),
         (
             lambda b: b.stream("in").group_by_key().count(materialized=Consumed()),
-            r"count\(\) takes the operator's name or Materialized\(...\) here, not Consumed",
+            r"count\(\) takes Materialized\(...\) here, not Consumed",
         ),
         (lambda b: b.stream("in").merge(b.table("t")), "takes a stream, not a KTable"),
         (

@@ -157,7 +157,9 @@ class AsOf(Processor):
 
 def test_a_versioned_store():
     builder = StreamsBuilder()
-    builder.add_state_store(Stores.versioned_key_value_store("versions", StringSerde(), Int64Serde(), history_retention=100))
+    builder.add_state_store(
+        Stores.versioned_key_value_store("versions", StringSerde(), Int64Serde(), history_retention=100)
+    )
     builder.stream("in", Consumed(value_serde=Int64Serde())).process(AsOf, ["versions"]).to(
         "out", Produced(value_serde=JsonSerde())
     )
