@@ -301,17 +301,6 @@ class KTable(LakeMixin, Generic[K, V]):
     def join(
         self,
         other: KTable[KO, VO],
-        joiner: KeyValueJoiner[K, V, VO, R | None],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-        *,
-        foreign_key: ValueMapper[V, KO | None],
-    ) -> KTable[K, R]: ...
-
-    @overload
-    def join(
-        self,
-        other: KTable[KO, VO],
         joiner: ValueJoiner[V, VO, R | None],
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
@@ -327,7 +316,7 @@ class KTable(LakeMixin, Generic[K, V]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
         *,
-        foreign_key: KeyValueMapper[K, V, KO | None],
+        foreign_key: Callable[..., KO | None],
     ) -> KTable[K, R]: ...
 
     @overload
@@ -401,17 +390,6 @@ class KTable(LakeMixin, Generic[K, V]):
     def left_join(
         self,
         other: KTable[KO, VO],
-        joiner: KeyValueJoiner[K, V, VO | None, R | None],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-        *,
-        foreign_key: ValueMapper[V, KO | None],
-    ) -> KTable[K, R]: ...
-
-    @overload
-    def left_join(
-        self,
-        other: KTable[KO, VO],
         joiner: ValueJoiner[V, VO | None, R | None],
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
@@ -427,7 +405,7 @@ class KTable(LakeMixin, Generic[K, V]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
         *,
-        foreign_key: KeyValueMapper[K, V, KO | None],
+        foreign_key: Callable[..., KO | None],
     ) -> KTable[K, R]: ...
 
     @overload
