@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-from streams.dsl.options import Named, settings_of
+from streams.dsl.options import Named, fields_of, settings_of
 from streams.dsl.options import Option as SomeOption
 from streams.errors import TopologyError
 from streams.serdes.base import Serde
@@ -28,10 +28,10 @@ def one_option(method: str, kind: type[Option], given: object, keywords: Mapping
     passed twice.
     """
     if isinstance(given, str | Named):
-        given = kind(name=given if isinstance(given, str) else given.name)
+        given = cast("Any", kind)(name=given if isinstance(given, str) else given.name)
     if given is not None and not isinstance(given, kind):
         raise TopologyError(f"{method}() takes {kind.__name__}(...) here, not {_shown(given)}.")
-    fields = [field.name for field in dataclasses.fields(cast("Any", kind))]
+    fields = [field.name for field in fields_of(kind)]
     for name in keywords or {}:
         if name not in fields:
             raise TopologyError(

@@ -124,7 +124,7 @@ class StreamsBuilder(AnswersUnknownNames):
         self,
         topic: str,
         consumed: Consumed[K, V] | Materialized[K, V] | NameLike = None,
-        materialized: Materialized[Any, Any] | Consumed[Any, Any] | NameLike = None,
+        materialized: Materialized[Any, Any] | NameLike = None,
     ) -> KTable[K, V]: ...
 
     @overload
@@ -132,17 +132,11 @@ class StreamsBuilder(AnswersUnknownNames):
         self,
         topic: str,
         consumed: Consumed[Any, Any] | Materialized[Any, Any] | NameLike = None,
-        materialized: Materialized[Any, Any] | Consumed[Any, Any] | NameLike = None,
+        materialized: Materialized[Any, Any] | NameLike = None,
         **option: Unpack[ConsumedKeywords[K, V]],
     ) -> KTable[K, V]: ...
 
-    def table(
-        self,
-        topic: str,
-        consumed: Consumed[Any, Any] | Materialized[Any, Any] | NameLike = None,
-        materialized: Materialized[Any, Any] | Consumed[Any, Any] | NameLike = None,
-        **option: Any,
-    ) -> KTable[Any, Any]:
+    def table(self, topic: str, consumed: Any = None, materialized: Any = None, **option: Any) -> KTable[Any, Any]:
         """Reads a topic as a table: the last value of each key, by offset.
 
         A null value deletes the row; a record with a null key is dropped. An update with an older timestamp than the row still
@@ -168,7 +162,7 @@ class StreamsBuilder(AnswersUnknownNames):
         self,
         topic: str,
         consumed: Consumed[K, V] | Materialized[K, V] | NameLike = None,
-        materialized: Materialized[Any, Any] | Consumed[Any, Any] | NameLike = None,
+        materialized: Materialized[Any, Any] | NameLike = None,
     ) -> GlobalKTable[K, V]: ...
 
     @overload
@@ -176,16 +170,12 @@ class StreamsBuilder(AnswersUnknownNames):
         self,
         topic: str,
         consumed: Consumed[Any, Any] | Materialized[Any, Any] | NameLike = None,
-        materialized: Materialized[Any, Any] | Consumed[Any, Any] | NameLike = None,
+        materialized: Materialized[Any, Any] | NameLike = None,
         **option: Unpack[ConsumedKeywords[K, V]],
     ) -> GlobalKTable[K, V]: ...
 
     def global_table(
-        self,
-        topic: str,
-        consumed: Consumed[Any, Any] | Materialized[Any, Any] | NameLike = None,
-        materialized: Materialized[Any, Any] | Consumed[Any, Any] | NameLike = None,
-        **option: Any,
+        self, topic: str, consumed: Any = None, materialized: Any = None, **option: Any
     ) -> GlobalKTable[Any, Any]:
         """Reads a topic as a table, the last value of each key, with a full copy for every task.
 

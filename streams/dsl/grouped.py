@@ -7,7 +7,7 @@ function with another number of arguments raises a `TopologyError`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
@@ -256,10 +256,10 @@ class AggregatingByRecord(Aggregating[K, V, KR]):
 
     def aggregate(  # type: ignore[misc]  # no built-in aggregate can have the name of an argument
         self,
-        initializer: Initializer[R] | None = None,
-        aggregator: Aggregator[V, R] | KeyAggregator[K, V, R] | None = None,
-        named: Stored = None,
-        materialized: Stored = None,
+        initializer: Any = None,
+        aggregator: Any = None,
+        named: Any = None,
+        materialized: Any = None,
         **built_in: Aggregate,
     ) -> KTable[KR, Any]:
         """Aggregates the values of each key, with your own functions or with built-in aggregates.
@@ -274,22 +274,31 @@ class AggregatingByRecord(Aggregating[K, V, KR]):
         or objects of your own `Aggregate` class, are passed by their names in the result, which is a JSON object. The engine
         then parses only these fields of JSON values.
         """
-        given = (initializer is not None) + (aggregator is not None)
-        if given not in (0, 2) or bool(given) == bool(built_in):
-            raise TopologyError(
-                "aggregate takes either an initializer and an aggregator, or built-in aggregates by name: "
-                "aggregate(n=agg.count(), delay=agg.mean('delay'))."
-            )
-        if initializer is not None and aggregator is not None:
-            what = by_functions(
-                NodeKind.KSTREAM_AGGREGATE,
-                functions.initializer(initializer),
-                functions.aggregator(aggregator),
-                value_type=aggregate_type(initializer, aggregator),
-            )
-        else:
-            what = of_fields(built_in)
+        _check_given("aggregate takes either an initializer and an aggregator", (initializer, aggregator), built_in)
+        what = of_fields(built_in) if built_in else _by_own_functions(initializer, aggregator)
         return self._build("aggregate", what, named, materialized)
+
+
+def _check_given(takes: str, own: tuple[object, ...], built_in: Mapping[str, Aggregate]) -> None:
+    """Raises `TopologyError` unless there are either all functions of the user's own, or built-in aggregates."""
+    given = sum(one is not None for one in own)
+    if given not in (0, len(own)) or bool(given) == bool(built_in):
+        raise TopologyError(
+            f"{takes}, or built-in aggregates by name: aggregate(n=agg.count(), delay=agg.mean('delay'))."
+        )
+
+
+def _by_own_functions(
+    initializer: functions.Function, aggregator: functions.Function, merger: functions.Function | None = None
+) -> Aggregation:
+    own = [one for one in (initializer, aggregator, merger) if one is not None]
+    return by_functions(
+        NodeKind.KSTREAM_AGGREGATE,
+        functions.initializer(initializer),
+        functions.aggregator(aggregator),
+        functions.merger(merger) if merger else None,
+        aggregate_type(*own),
+    )
 
 
 # --- Grouped streams, with and without windows.
@@ -409,11 +418,11 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
 
     def aggregate(  # type: ignore[misc]  # no built-in aggregate can have the name of an argument
         self,
-        initializer: Initializer[R] | None = None,
-        aggregator: Aggregator[V, R] | KeyAggregator[K, V, R] | None = None,
-        merger: Merger[R] | KeyMerger[K, R] | None = None,
-        named: Stored = None,
-        materialized: Stored = None,
+        initializer: Any = None,
+        aggregator: Any = None,
+        merger: Any = None,
+        named: Any = None,
+        materialized: Any = None,
         **built_in: Aggregate,
     ) -> KTable[Windowed[K], Any]:
         """Aggregates the values of each session, with your own functions or with built-in aggregates.
@@ -421,22 +430,9 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
         The arguments are those of `KGroupedStream.aggregate`, and `merger(earlier, later)` or `merger(key, earlier, later)`, which
         returns the aggregate of two sessions that are merged. The initial aggregate is merged first.
         """
-        given = sum(function is not None for function in (initializer, aggregator, merger))
-        if given not in (0, 3) or bool(given) == bool(built_in):
-            raise TopologyError(
-                "aggregate of sessions takes either an initializer, an aggregator and a merger, or built-in aggregates "
-                "by name: aggregate(n=agg.count(), delay=agg.mean('delay'))."
-            )
-        if initializer is not None and aggregator is not None and merger is not None:
-            what = by_functions(
-                NodeKind.KSTREAM_AGGREGATE,
-                functions.initializer(initializer),
-                functions.aggregator(aggregator),
-                functions.merger(merger),
-                aggregate_type(initializer, aggregator, merger),
-            )
-        else:
-            what = of_fields(built_in)
+        own = initializer, aggregator, merger
+        _check_given("aggregate of sessions takes either an initializer, an aggregator and a merger", own, built_in)
+        what = of_fields(built_in) if built_in else _by_own_functions(*own)
         return self._build("aggregate", what, named, materialized)
 
 
@@ -666,11 +662,11 @@ class KGroupedTable(Facade, Generic[K, V]):
 
     def aggregate(  # type: ignore[misc]  # no built-in aggregate can have the name of an argument
         self,
-        initializer: Initializer[R] | None = None,
-        adder: Aggregator[V, R] | KeyAggregator[K, V, R] | None = None,
-        subtractor: Aggregator[V, R] | KeyAggregator[K, V, R] | None = None,
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
+        initializer: Any = None,
+        adder: Any = None,
+        subtractor: Any = None,
+        named: Any = None,
+        materialized: Any = None,
         **built_in: Aggregate,
     ) -> KTable[K, Any]:
         """Aggregates the values of each group, with your own functions or with built-in aggregates.
@@ -685,13 +681,11 @@ class KGroupedTable(Facade, Generic[K, V]):
         are count, sum and mean, with `where=`, and your own `Aggregate` classes that have `remove`; a group that loses its last
         row stays, with a count of 0 and null for the others.
         """
-        given = sum(function is not None for function in (initializer, adder, subtractor))
-        if given not in (0, 3) or bool(given) == bool(built_in):
-            raise TopologyError(
-                "aggregate of a grouped table takes either an initializer, an adder and a subtractor, or built-in aggregates by "
-                "name: aggregate(n=agg.count(), mean=agg.mean('price'))."
-            )
-        if initializer is None or adder is None or subtractor is None:
+        own = initializer, adder, subtractor
+        _check_given(
+            "aggregate of a grouped table takes either an initializer, an adder and a subtractor", own, built_in
+        )
+        if built_in:
             return self._of_rows("aggregate", built_in, named, materialized)
         initial = functions.initializer(initializer)
         add, subtract = functions.aggregator(adder), functions.aggregator(subtractor)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
 
 from typing_extensions import TypedDict, Unpack
 
@@ -35,6 +35,7 @@ from streams.dsl.nodes.processing import (
     add_enrich,
     add_process,
     add_process_values,
+    add_sink,
 )
 from streams.dsl.nodes.stores import table_names
 from streams.dsl.nodes.tables import add_table
@@ -72,8 +73,7 @@ from streams.model.windows import Duration
 from streams.operators.late import Branch, FlatMap, FlatMapValues, Map, PassThrough, Peek
 from streams.operators.processor import Processor
 from streams.serdes.base import Serde
-from streams.topology.graph import SinkNode
-from streams.topology.naming import check_topic, numbered, stateful_name
+from streams.topology.naming import numbered, stateful_name
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import NodeSpec, OperatorSpec
 from streams.topology.specs.streams import FilterSpec, MapValuesSpec, MergeSpec, SelectKeySpec
@@ -493,20 +493,9 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         Source: Kafka Streams' `SinkNode`, `TopicNameExtractor`.
         """
         how = one_option("to", Produced, produced, option)
-        extractor = None if isinstance(topic, str) else functions.topic_extractor(topic)
-        fixed = check_topic(topic) if isinstance(topic, str) else None
-        name = how.name or self._graph.numbered(f"KSTREAM-SINK-{fixed or self._port.lineage}")
-        self._graph.topology.add(
-            SinkNode(
-                name,
-                (self._port.node,),
-                fixed,
-                extractor,
-                self._graph.key_serde(cast("Serde | None", how.key_serde), self._port.key_serde),
-                self._graph.value_serde(cast("Serde | None", how.value_serde), self._port.value_serde),
-                how.partitioner,
-            )
-        )
+        fixed = topic if isinstance(topic, str) else self._port.lineage
+        name = how.name or self._graph.numbered(f"KSTREAM-SINK-{fixed}")
+        add_sink(self._graph, name, topic, [self._port], how)
 
     def repartition(
         self, repartitioned: Repartitioned[K, V] | NameLike = None, **option: Unpack[RepartitionedKeywords[K, V]]
@@ -566,8 +555,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     def group_by(
         self,
         selector: functions.Function,
-        grouped: Grouped[K2, V] | NameLike = None,
-        named: NameLike | Grouped[K2, V] = None,
+        grouped: Grouped | NameLike = None,
+        named: Grouped | NameLike = None,
         **option: Any,
     ) -> KGroupedStream[K2, V]:
         """Groups the records by a new key; aggregations drop records whose new key is None.
@@ -698,10 +687,7 @@ class BranchedKStream(Facade, Generic[K, V]):
     ) -> BranchedKStream[K, V]: ...
 
     def branch(
-        self,
-        predicate: functions.Function,
-        branched: Branched[K, V] | NameLike = None,
-        **option: Any,
+        self, predicate: functions.Function, branched: Branched[K, V] | NameLike = None, **option: Any
     ) -> BranchedKStream[K, V]:
         """Adds a branch for the records that match the predicate and no earlier branch."""
         how = one_option("branch", Branched, branched, option)

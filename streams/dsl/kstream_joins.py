@@ -144,12 +144,12 @@ class StreamJoins(AbstractStream, Generic[K, V]):
 
     def join(  # type: ignore[misc]  # a table has no windows: `joined` has their place
         self,
-        other: KStream[Any, Any] | KTable[Any, Any] | GlobalKTable[Any, Any],
-        joiner: functions.Function,
-        windows: JoinWindows | Joined | StreamJoined | NameLike | functions.Function = None,
-        joined: JoinWindows | Joined | StreamJoined | NameLike | functions.Function = None,
+        other: Any,
+        joiner: Any,
+        windows: Any = None,
+        joined: Any = None,
         *,
-        key_selector: functions.Function | None = None,
+        key_selector: Any = None,
         **option: Any,
     ) -> KStream[Any, Any]:
         """Joins each record with records of another stream within `windows`, or with the current row of a table.
@@ -266,12 +266,12 @@ class StreamJoins(AbstractStream, Generic[K, V]):
 
     def left_join(  # type: ignore[misc]  # a table has no windows: `joined` has their place
         self,
-        other: KStream[Any, Any] | KTable[Any, Any] | GlobalKTable[Any, Any],
-        joiner: functions.Function,
-        windows: JoinWindows | Joined | StreamJoined | NameLike | functions.Function = None,
-        joined: JoinWindows | Joined | StreamJoined | NameLike | functions.Function = None,
+        other: Any,
+        joiner: Any,
+        windows: Any = None,
+        joined: Any = None,
         *,
-        key_selector: functions.Function | None = None,
+        key_selector: Any = None,
         **option: Any,
     ) -> KStream[Any, Any]:
         """Joins like `join`, but every record of this stream has a result; the joiner gets None if there is no match.
@@ -302,12 +302,7 @@ class StreamJoins(AbstractStream, Generic[K, V]):
     ) -> KStream[K, R]: ...
 
     def outer_join(
-        self,
-        other: KStream[Any, Any],
-        joiner: functions.Function,
-        windows: JoinWindows | None = None,
-        joined: OfStreams = None,
-        **option: Any,
+        self, other: Any, joiner: functions.Function, windows: Any = None, joined: OfStreams = None, **option: Any
     ) -> KStream[Any, Any]:
         """Joins two streams like `left_join`, but every record of either stream has a result.
 

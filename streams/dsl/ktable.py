@@ -30,7 +30,7 @@ from streams.dsl.nodes.processing import add_dropped
 from streams.dsl.nodes.stream_joins import join_global, join_table
 from streams.dsl.nodes.table_joins import join_foreign_key, join_tables
 from streams.dsl.nodes.tables import TableNode, add_filter, add_map_values, add_transform_values
-from streams.dsl.options import Grouped, GroupedKeywords, Materialized, Named, NameLike, Stored
+from streams.dsl.options import Grouped, GroupedKeywords, Materialized, NameLike, Stored
 from streams.dsl.suppressed import Suppressed, add_suppress
 from streams.errors import TopologyError
 from streams.model.expressions import Expression, ValueFields
@@ -242,8 +242,8 @@ class KTable(LakeMixin, Generic[K, V]):
     def group_by(
         self,
         selector: functions.Function,
-        grouped: Grouped[Any, Any] | NameLike = None,
-        named: NameLike | Grouped[Any, Any] = None,
+        grouped: Grouped | NameLike = None,
+        named: Grouped | NameLike = None,
         **option: Any,
     ) -> KGroupedTable[Any, Any]:
         """Groups the rows by a new key: `selector(key, value)` returns the group's key and the value to aggregate.
@@ -332,12 +332,12 @@ class KTable(LakeMixin, Generic[K, V]):
 
     def join(
         self,
-        other: KTable[Any, Any],
-        joiner: functions.Function,
-        *options: functions.Function | Named | Materialized[Any, Any] | str | None,
-        foreign_key: functions.Function | None = None,
-        named: Stored = None,
-        materialized: Stored = None,
+        other: Any,
+        joiner: Any,
+        *options: Any,
+        foreign_key: Any = None,
+        named: Any = None,
+        materialized: Any = None,
     ) -> KTable[K, Any]:
         """Joins with another table, by key or by a foreign key; a row exists while both sides have one.
 
@@ -421,12 +421,12 @@ class KTable(LakeMixin, Generic[K, V]):
 
     def left_join(
         self,
-        other: KTable[Any, Any],
-        joiner: functions.Function,
-        *options: functions.Function | Named | Materialized[Any, Any] | str | None,
-        foreign_key: functions.Function | None = None,
-        named: Stored = None,
-        materialized: Stored = None,
+        other: Any,
+        joiner: Any,
+        *options: Any,
+        foreign_key: Any = None,
+        named: Any = None,
+        materialized: Any = None,
     ) -> KTable[K, Any]:
         """Joins like `join`, but every row of this table has a result; the joiner gets None if the other table has no match.
 

@@ -61,9 +61,14 @@ _COULD_BE: dict[str, Callable[[object], bool]] = {
 """Field -> whether a value could be meant for it, so that an error can name the keyword of an argument without one."""
 
 
+def fields_of(option: Any) -> tuple[dataclasses.Field[Any], ...]:
+    """The fields of an option, or of a class of options, all of which are dataclasses."""
+    return dataclasses.fields(option)
+
+
 def settings_of(option: Any) -> Iterator[tuple[str, Any, Any]]:
     """Name, value and default of each field; `MISSING` is the default of a required field."""
-    for one in dataclasses.fields(option):
+    for one in fields_of(option):
         default = one.default if one.default_factory is MISSING else one.default_factory()
         yield one.name, getattr(option, one.name), default
 
@@ -76,7 +81,7 @@ def _check_places(kind: type[Option], places: Sequence[str], given: Sequence[obj
 
 
 def _misplaced(kind: type[Option], places: Sequence[str], at: int, value: object) -> TopologyError:
-    name, fields = kind.__name__, [one.name for one in dataclasses.fields(kind)]
+    name, fields = kind.__name__, [one.name for one in fields_of(kind)]
     if hasattr(value, "spec"):
         how = (
             ", and how it is stored, such as history_retention=... for a versioned table"
@@ -105,7 +110,7 @@ class Option(AnswersUnknownNames):
     if not TYPE_CHECKING:
 
         def __new__(cls, *given: object, **settings: object) -> Option:  # noqa: D102
-            fields = {one.name: one.kw_only for one in dataclasses.fields(cls)}
+            fields = {one.name: one.kw_only for one in fields_of(cls)}
             if unknown := settings.keys() - fields:
                 raise no_such_attribute(cls, min(unknown))
             _check_places(cls, [name for name, keyword in fields.items() if not keyword], given)
@@ -114,7 +119,7 @@ class Option(AnswersUnknownNames):
     @classmethod
     def with_(cls, *given: Any, **settings: Any) -> Any:
         """`Consumed.with(...)` of Kafka Streams, which begins with the serdes; the same as the constructor, but for the name."""
-        places = [one.name for one in dataclasses.fields(cls) if one.name != "name"]  # type: ignore[arg-type]
+        places = [one.name for one in fields_of(cls) if one.name != "name"]
         _check_places(cls, places, given)
         return cls(**dict(zip(places, given, strict=False)), **settings)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from typing_extensions import Unpack
 
@@ -17,14 +17,13 @@ from streams.dsl import functions
 from streams.dsl.arguments import names, one_option
 from streams.dsl.builder import StreamsBuilder
 from streams.dsl.nodes.graph_builder import Port
-from streams.dsl.nodes.processing import checked_supplier, split_stores
+from streams.dsl.nodes.processing import add_sink, checked_supplier, split_stores
 from streams.dsl.options import Consumed, ConsumedKeywords, ConsumedSettings, Produced, ProducedSettings
 from streams.errors import TopologyError
 from streams.migration_hints import AnswersUnknownNames
 from streams.operators.processor import Processor
-from streams.serdes.base import Serde
-from streams.topology.graph import ProcessorNode, SinkNode, StoreNode
-from streams.topology.naming import check_name, check_topic
+from streams.topology.graph import ProcessorNode, StoreNode
+from streams.topology.naming import check_name
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.streams import UserProcessorSpec
 from streams.topology.topology import Topology
@@ -108,18 +107,8 @@ class TopologyBuilder(AnswersUnknownNames):
     ) -> TopologyBuilder:
         """Adds a node that writes to a topic, or each record to the topic that `topic(key, value, record_context)` returns."""
         self._check_free(name)
-        how, above = one_option("add_sink", Produced, produced, option), self._above(name, parents)
-        self._graph.topology.add(
-            SinkNode(
-                name,
-                tuple(port.node for port in above),
-                check_topic(topic) if isinstance(topic, str) else None,
-                None if isinstance(topic, str) else functions.topic_extractor(topic),
-                self._graph.key_serde(cast("Serde | None", how.key_serde), above[0].key_serde),
-                self._graph.value_serde(cast("Serde | None", how.value_serde), above[0].value_serde),
-                how.partitioner,
-            )
-        )
+        how = one_option("add_sink", Produced, produced, option)
+        add_sink(self._graph, name, topic, self._above(name, parents), how)
         return self
 
     def add_state_store(self, store: StoreNode, processors: str | Sequence[str] = ()) -> TopologyBuilder:

@@ -6,13 +6,13 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl import functions
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.inferred_types import derived_key, forwarded_types
-from streams.dsl.options import Retry
+from streams.dsl.options import Produced, Retry
 from streams.errors import TopologyError
 from streams.model.timestamps import RetriedTimestampExtractor
 from streams.model.windows import Duration, to_ms
@@ -25,7 +25,7 @@ from streams.serdes.base import Serde, kept
 from streams.serdes.internal import CombinedKeySerde
 from streams.serdes.json import JsonIdSerde, JsonSerde
 from streams.topology.graph import Failed, InternalTopic, ProcessorNode, SinkNode, SourceNode, Topic
-from streams.topology.naming import stateful_name, stateless_name
+from streams.topology.naming import check_topic, stateful_name, stateless_name
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import OperatorSpec, Parameters
 from streams.topology.specs.streams import DeduplicateSpec, EnrichSpec, RetryingProcessorSpec, UserProcessorSpec
@@ -410,3 +410,20 @@ def _value_serde(graph: GraphBuilder, nodes: list[ProcessorNode]) -> Serde | Non
     above = [graph.topology.nodes[parent] for node in nodes for parent in node.parents]
     serdes = [node.value_serde if isinstance(node, ProcessorNode | SourceNode) else None for node in above]
     return serdes[0] if all(serde == serdes[0] for serde in serdes) else None
+
+
+def add_sink(
+    graph: GraphBuilder, name: str, topic: str | Callable[..., str], above: Sequence[Port], how: Produced
+) -> None:
+    """Adds a node that writes to a topic, or each record to the topic that the function returns."""
+    keys, values = cast("Serde | None", how.key_serde), cast("Serde | None", how.value_serde)
+    sink = SinkNode(
+        name,
+        tuple(port.node for port in above),
+        check_topic(topic) if isinstance(topic, str) else None,
+        None if isinstance(topic, str) else functions.topic_extractor(topic),
+        graph.key_serde(keys, above[0].key_serde),
+        graph.value_serde(values, above[0].value_serde),
+        how.partitioner,
+    )
+    graph.topology.add(sink)
