@@ -34,8 +34,8 @@ from streams import JsonSerde, Materialized, StreamsBuilder, StringSerde
 from streams.dsl.options import Consumed
 from streams.serve.client import StoreClient
 from streams.serve.copies import TaskCopy
+from streams.serve.http.security import Guard, Security
 from streams.serve.scans import Scan
-from streams.serve.security import Guard, Security
 from streams.serve.served import Served, replica_task
 from streams.serve.tables import ARROW
 from streams.topology.plan import build_plan
@@ -179,7 +179,7 @@ def _served(rows: int, folder: Path) -> Served:
 def _over_http(served: Served, keys: list[str], rows: int) -> Iterator[Reads]:
     from streams.config.settings import Address
     from streams.serve.app import Api
-    from streams.serve.http import HttpThread, listening
+    from streams.serve.http.servers import HttpThread, listening
 
     listener = listening(Address("127.0.0.1", 0), "stores", "--http")
     port = listener.getsockname()[1]

@@ -35,9 +35,9 @@ from streams.wording import did_you_mean
 
 if TYPE_CHECKING:
     from streams.config import StreamsConfig
-    from streams.serve.http import Process
+    from streams.serve.http.security import Guard
+    from streams.serve.http.servers import Process
     from streams.serve.requests import Limits
-    from streams.serve.security import Guard
     from streams.serve.server import StoreServer
     from streams.topology.topology import Topology
 
@@ -183,8 +183,8 @@ class CallerOptions(OptionGroup, panel="Who may ask"):
         Raises:
             ConfigError: Others than programs of this host could ask without showing who they are, or an option is wrong.
         """
+        from streams.serve.http.security import Guard, Security, check_protected
         from streams.serve.requests import Limits
-        from streams.serve.security import Guard, Security, check_protected
         from streams.serve.server import tls_options, trusted
 
         leeway_s = duration_ms("--jwt-leeway", self.jwt_leeway) / 1000
@@ -227,7 +227,7 @@ def serve(
     Beyond this host, callers must show a token, a JWT or a certificate.
     Needs: pip install 'streams-on-spark\[serve]'. Ends with Ctrl-C or SIGTERM.
     """
-    from streams.serve.http import Process, check_installed, run_processes, this_process
+    from streams.serve.http.servers import Process, check_installed, run_processes, this_process
 
     check_installed("serving stores over HTTP")
     address = _address(http, "--http")
@@ -254,7 +254,7 @@ def _answer(
 ) -> None:
     """Serves in this process, until it is stopped or its copies cannot be followed any more."""
     from streams.serve.app import Api
-    from streams.serve.http import http_server, watch_parent
+    from streams.serve.http.servers import http_server, watch_parent
     from streams.serve.routing import Router
     from streams.serve.server import StoreServer
 
@@ -278,7 +278,7 @@ def _answer(
 
 def _listeners(sockets: ExitStack, shared: Address, copies: CopyOptions, tls: bool) -> tuple[list[socket.socket], str]:
     """The sockets to listen at, and the URL by which other processes reach this one."""
-    from streams.serve.http import listening
+    from streams.serve.http.servers import listening
     from streams.serve.server import own_url
 
     several = copies.processes > 1
@@ -321,8 +321,8 @@ def page_of_stores(
 ) -> Iterator[None]:
     """The page within the block; who may see it may browse the stores, here and in the other processes."""
     from streams.serve.app import Api
+    from streams.serve.http.security import Guard, Security
     from streams.serve.routing import Router
-    from streams.serve.security import Guard, Security
     from streams.ui.running import page_address, page_from_kafka
     from streams.ui.server import PageStores
 

@@ -232,7 +232,7 @@ def ui(
     take, counts of operators and restores that run are known to the driver alone: `streams run --ui` shows them, too. Other hosts
     need a token (the setting ui_token).
     """
-    from streams.serve.http import check_installed
+    from streams.serve.http.servers import check_installed
     from streams.ui.running import page_address, page_from_kafka
 
     check_installed("the dashboard")

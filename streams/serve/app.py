@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -19,18 +19,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route, compile_path
 from starlette.routing import Router as Routes
+from starlette.routing import compile_path
 
-from state.errors import KafkaClientError, StreamsError
 from state.restore.restorer import ChangelogSource
-from state.secrets import mask
 from streams.application.store_rows import StoredRows
 from streams.errors import (
-    ConfigError,
-    CursorExpiredError,
     NotUpToBoundError,
     QueryError,
     StoreNotReadyError,
@@ -38,62 +34,52 @@ from streams.errors import (
 from streams.metrics.serving import CopyFigures, ServingMetrics
 from streams.serdes.json_shown import shown_json
 from streams.serdes.json_text import loads
-from streams.serve.connections import ConnectionLimits, connection_class
+from streams.serve.answers import (
+    STATUS_OF,
+    AnsweredRoute,
+    Endpoint,
+    StoreAnswer,
+    json_answer,
+    refusal,
+    refused,
+    rows_answer,
+)
 from streams.serve.feed.changes import ChangeFeed, known_places
 from streams.serve.feed.events import ServerSentEvent, encoded, events
 from streams.serve.feed.merged import Merged
-from streams.serve.http import register_any_text
+from streams.serve.http.connections import ConnectionLimits, connection_class
+from streams.serve.http.security import CALLER, CERTIFICATE, Caller, Guard, RefusedError, Scope, Turns, address_of, note
+from streams.serve.http.servers import register_any_text
 from streams.serve.nodes import Node
 from streams.serve.openapi import openapi
 from streams.serve.position import Kept, Step, common_versions, newest, parse, step_text, to_json
 from streams.serve.reading import Answer, Point, ReadStore
 from streams.serve.requests import (
     AUTHORIZATION,
-    COMMIT,
     HOST,
     NOTHING,
     POSITION,
     VERSIONS,
     Limits,
     Parameters,
-    answer_headers,
     check_text,
     headers_of,
     key_answer,
     keys_bytes,
     parse_point,
     query_of,
-    rows_text,
     tasks_json,
 )
 from streams.serve.routing import PART, PassedOnError, Router, parse_part, passed, redirected
 from streams.serve.scans import Asked, Order, Scan, order_text, parse_order
-from streams.serve.security import CALLER, CERTIFICATE, Caller, Guard, RefusedError, Scope, Turns, address_of, note
 from streams.serve.served import Consistency, Freshness, Served, Wanting
 from streams.serve.tables import ARROW, stream
 from streams.serve.topics import Topics, Write, exactly
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Send
-    from starlette.types import Scope as Connected
-
-    from streams.serve.sql import Loaded, Query
-
-Endpoint = Callable[[Request], Awaitable[Response]]
+    from streams.serve.sql.queries import Loaded, Query
 
 log = logging.getLogger(__name__)
-
-_STATUS = {
-    QueryError: 400,
-    ConfigError: 400,
-    NotUpToBoundError: 409,
-    CursorExpiredError: 410,
-    StoreNotReadyError: 503,
-    KafkaClientError: 503,
-}
-
-
-_STATUS_OF = {kind.__name__: status for kind, status in _STATUS.items()}
 
 
 class Api:
@@ -146,21 +132,23 @@ class Api:
         stores = _STORES
         return Routes(
             routes=[
-                _Route(f"{_STORES}/keys/{{key:any_text}}", self._guarded("key", Scope.READ, self._key)),
-                _Route(f"{stores}/keys:batch", self._guarded("batch", Scope.READ, self._batch), methods=["POST"]),
-                _Route(f"{stores}/range", self._guarded("range", Scope.READ, self._range)),
-                _Route(f"{stores}/windows", self._guarded("windows", Scope.READ, self._windows)),
-                _Route(f"{stores}/changes", self._guarded("changes", Scope.READ, self._changes)),
-                _Route("/v1/topics/{topic}", self._guarded("topic", Scope.WRITE, self._write), methods=["POST"]),
-                _Route("/v1/sql", self._guarded("sql", Scope.READ, self._sql), methods=["POST"]),
-                _Route("/v1/metadata", self._guarded("metadata", Scope.READ, self._metadata)),
-                _Route("/v1/metadata/{store}", self._guarded("metadata", Scope.READ, self._owners)),
-                _Route("/v1/health", self._named("health", self._health)),
-                _Route("/openapi.json", self._guarded("openapi", Scope.READ, self._openapi)),
-                _Route("/metrics", self._guarded("metrics", Scope.READ, self._metrics)),
+                AnsweredRoute(f"{_STORES}/keys/{{key:any_text}}", self._guarded("key", Scope.READ, self._key)),
+                AnsweredRoute(
+                    f"{stores}/keys:batch", self._guarded("batch", Scope.READ, self._batch), methods=["POST"]
+                ),
+                AnsweredRoute(f"{stores}/range", self._guarded("range", Scope.READ, self._range)),
+                AnsweredRoute(f"{stores}/windows", self._guarded("windows", Scope.READ, self._windows)),
+                AnsweredRoute(f"{stores}/changes", self._guarded("changes", Scope.READ, self._changes)),
+                AnsweredRoute("/v1/topics/{topic}", self._guarded("topic", Scope.WRITE, self._write), methods=["POST"]),
+                AnsweredRoute("/v1/sql", self._guarded("sql", Scope.READ, self._sql), methods=["POST"]),
+                AnsweredRoute("/v1/metadata", self._guarded("metadata", Scope.READ, self._metadata)),
+                AnsweredRoute("/v1/metadata/{store}", self._guarded("metadata", Scope.READ, self._owners)),
+                AnsweredRoute("/v1/health", self._named("health", self._health)),
+                AnsweredRoute("/openapi.json", self._guarded("openapi", Scope.READ, self._openapi)),
+                AnsweredRoute("/metrics", self._guarded("metrics", Scope.READ, self._metrics)),
             ],
             redirect_slashes=False,
-            default=_Route("/", self._named("unknown", self._nothing)).app,
+            default=AnsweredRoute("/", self._named("unknown", self._nothing)).app,
         )
 
     # --- What every request goes through
@@ -198,7 +186,7 @@ class Api:
             try:
                 response = await endpoint(request)
             except Exception as error:
-                response, reason = _refusal(error, route)
+                response, reason = refusal(error, route)
             self._finished(route, request.scope, response.status_code, begun_s, reason)
             return response
 
@@ -230,13 +218,13 @@ class Api:
             self._admit(Scope.READ, connection)
             response = self._key_now(self._key_asked(connection, *named.groups()))
         except Exception as error:
-            response, reason = _refusal(error, "key")
+            response, reason = refusal(error, "key")
         if response is not None:
             self._finished("key", connection, response.status_code, begun_s, reason)
         return response
 
     async def _nothing(self, request: Request) -> Response:
-        return _said(404, "NoSuchAddress", "there is nothing at this address: /openapi.json describes what there is")
+        return refused(404, "NoSuchAddress", "there is nothing at this address: /openapi.json describes what there is")
 
     def _is_ready(self, store: ReadStore, tasks: Collection[int], given: Parameters) -> bool:
         """Whether the copies are new enough for a request, as far as this process knows without asking anybody."""
@@ -268,10 +256,10 @@ class Api:
         others = self._asks is not None and bool(self._asks.nodes.others())
         healthy = not why and (bool(copies) or others) and not waiting
         state = {"status": "ok" if healthy else "not ready", "copies": len(set(copies)), "waiting": waiting, "why": why}
-        return _json(state, 200 if healthy else 503)
+        return json_answer(state, 200 if healthy else 503)
 
     async def _openapi(self, request: Request) -> Response:
-        return _json(openapi(self._served, () if self._sink is None else self._sink.names))
+        return json_answer(openapi(self._served, () if self._sink is None else self._sink.names))
 
     async def _metrics(self, request: Request) -> Response:
         body, kind = self.metrics.text()
@@ -282,13 +270,13 @@ class Api:
         if self._asks is not None:
             nodes = self._asks.nodes
             found |= {"node": nodes.id, "nodes": [asdict(node) for node in nodes.others()], "trouble": nodes.trouble}
-        return _json(found)
+        return json_answer(found)
 
     async def _owners(self, request: Request) -> Response:
         store, given = self._asked(request.scope, **request.path_params)
         key = given.text("key")
         tasks = range(store.tasks) if key is None else store.tasks_with(given.key_bytes(store, key))
-        return _json({"store": store.name, "tasks": [self._owner(store, task) for task in tasks]})
+        return json_answer({"store": store.name, "tasks": [self._owner(store, task) for task in tasks]})
 
     def _owner(self, store: ReadStore, task: int) -> dict[str, Any]:
         """Who has a task."""
@@ -389,7 +377,7 @@ class Api:
             stored = store.stored(found, rows) if as_stored else [row for row in rows if row is not None]
             return await run_in_threadpool(_arrow, store, stored, summary)
         there = [row or b"null" for row in rows] if part is not None else [row for row in rows if row is not None]
-        return _rows(there, summary)
+        return rows_answer(there, summary)
 
     async def _read(self, read: Callable[[], _T]) -> _T:
         """Reads many rows in a thread. Python runs one thread at a time anyway, and to change between many costs a lot."""
@@ -425,7 +413,7 @@ class Api:
         if part is not None:
             rows, points, cut = await ask(None, part)
             ordered = [b"[%b,%b]" % (shown_json(order_text(order)), row) for order, row in rows]
-            return _rows(ordered, Answer((), points), cut=cut)
+            return rows_answer(ordered, Answer((), points), cut=cut)
         if self._is_here(store, tasks):
             await self._ready_for(asked, store, tasks, given)
             return await self._read(partial(_page_here, store, asked, wants_arrow(request)))
@@ -443,7 +431,7 @@ class Api:
             raise RefusedError(
                 501, "SQL needs DuckDB, which is not installed here: pip install 'streams-on-spark[sql]'"
             )
-        from streams.serve.sql import Query
+        from streams.serve.sql.queries import Query
 
         given = self._given(request.scope)
         body = await self._body(request)
@@ -455,7 +443,7 @@ class Api:
             part = parse_part(given.text(PART), store) or []
             async with self._parts:
                 query = await run_in_threadpool(Query, text, self._served.stores)
-                return _json((await self._loaded_here(query, store, part, given)).as_json)
+                return json_answer((await self._loaded_here(query, store, part, given)).as_json)
         # Before the rows are loaded: what waits for its turn has none.
         async with self._queries:
             query = await run_in_threadpool(Query, text, self._served.stores)
@@ -463,13 +451,13 @@ class Api:
             result = await run_in_threadpool(query.run, loaded, self._limits.sql)
         summary = Answer((), result.points)
         found = {"columns": result.columns, "rows": result.rows, "loaded": result.loaded, "tasks": tasks_json(summary)}
-        return _Answer(shown_json(found) + b"\n", summary)
+        return StoreAnswer(shown_json(found) + b"\n", summary)
 
     async def _loaded(
         self, query: Query, store: ReadStore, request: Request, given: Parameters, body: Any
     ) -> list[Loaded]:
         """The rows of a store that a query reads, from whichever processes have them."""
-        from streams.serve.sql import Loaded
+        from streams.serve.sql.queries import Loaded
 
         tasks = query.tasks(store)
         if self._is_here(store, tasks):
@@ -562,7 +550,7 @@ class Api:
     async def _kept(self, store: ReadStore, tasks: Collection[int], given: Parameters, at: str) -> Response:
         """What another process needs to choose a micro-batch: the commits here, after all that was there when it has asked."""
         await self._follow(store, tasks, given)
-        return _json(to_json(self._served.kept(store, tasks)))
+        return json_answer(to_json(self._served.kept(store, tasks)))
 
     async def _follow(self, store: ReadStore, tasks: Collection[int], given: Parameters) -> None:
         """Waits until the copies have everything that is committed now."""
@@ -635,7 +623,7 @@ class Api:
         if event.kind == "error":
             # As the status, which every client understands; what goes wrong later is an event.
             error = loads(event.data)
-            return _said(_STATUS_OF.get(error["error"], 500), error["error"], error["message"])
+            return refused(STATUS_OF.get(error["error"], 500), error["error"], error["message"])
         data = self._counted(encoded(_behind(event, found)))
         return StreamingResponse(data, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
@@ -659,7 +647,7 @@ class Api:
         record = self._sink.record(request.path_params["topic"], body)
         if store is None:
             written = await run_in_threadpool(self._sink.write, record)
-            return _json({"record": written.as_json}, 202, {POSITION: str(written.position)})
+            return json_answer({"record": written.as_json}, 202, {POSITION: str(written.position)})
         task, key = self._sink.awaited(store, record, given.key(store, "await_key"))
         if not self._is_here(store, [task]) and given.text(PART) is None:
             return await self._router.hand_on_once(store, task, request, wait_s, shown_json(body))
@@ -669,10 +657,10 @@ class Api:
         answer = await self._result(store, task, key, Freshness(position=written.position), wait_s)
         if answer is None:
             # Not an error, or a client would write the record again.
-            return _json({"record": written.as_json, "processed": False}, 202, {POSITION: str(written.position)})
+            return json_answer({"record": written.as_json, "processed": False}, 202, {POSITION: str(written.position)})
         row = answer.rows[0] if answer.rows else b"null"
         found = shown_json({"record": written.as_json, "processed": True, "tasks": tasks_json(answer)})
-        return _Answer(b'%b,"row":%b}\n' % (found[:-1], row), answer)
+        return StoreAnswer(b'%b,"row":%b}\n' % (found[:-1], row), answer)
 
     async def _result(self, store: ReadStore, task: int, key: bytes, bound: Freshness, wait_s: float) -> Answer | None:
         """The row of what was written; None: it is not processed in time, or the copy has moved to another process meanwhile."""
@@ -726,30 +714,6 @@ class Api:
         return found
 
 
-class _Route(Route):
-    """A route whose endpoint answers whatever happens (`Api._open`), and which says in JSON which methods it has."""
-
-    def __init__(self, path: str, endpoint: Endpoint, methods: Collection[str] | None = None) -> None:
-        super().__init__(path, endpoint, methods=methods)
-
-        async def answered(scope: Connected, receive: Receive, send: Send) -> None:
-            response = await endpoint(Request(scope, receive, send))
-            await response(scope, receive, send)
-
-        # Without Starlette's handlers of exceptions, which none reaches.
-        self.app = answered
-
-    async def handle(self, scope: Connected, receive: Receive, send: Send) -> None:
-        """Answers a request."""
-        methods = self.methods or set()
-        if scope["method"] in methods:
-            await self.app(scope, receive, send)
-            return
-        allowed = ", ".join(sorted(methods))
-        refused = _said(405, "Refused", f"the method is {allowed}, not {scope['method']}", headers={"Allow": allowed})
-        await refused(scope, receive, send)
-
-
 register_any_text()
 _STORES = "/v1/stores/{store}"
 _KEYS = compile_path(f"{_STORES}/keys/{{key:any_text}}")[0]
@@ -795,7 +759,7 @@ class _KeyRead:
         places, store = [(self.key, task) for task in tasks], self.store
         answer = store.look_up(places, self.given.time("as_of"), store.reader.text)
         status, found = key_answer(store, self.text, answer)
-        return _Answer(found + b"\n", answer, status)
+        return StoreAnswer(found + b"\n", answer, status)
 
 
 def _part_here(store: ReadStore, asked: Asked, tasks: Collection[int]) -> _Page:
@@ -834,14 +798,6 @@ async def _behind(first: ServerSentEvent, others: AsyncIterator[ServerSentEvent]
         yield event
 
 
-def _json(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(shown_json(data) + b"\n", status, headers, "application/json")
-
-
-def _rows(rows: Iterable[bytes], answer: Answer, **more: Any) -> Response:
-    return _Answer(rows_text(rows, {**more, "tasks": tasks_json(answer)}) + b"\n", answer)
-
-
 def wants_arrow(request: Request) -> bool:
     """Whether the answer is to be an Arrow stream."""
     return ARROW in request.headers.get("accept", "")
@@ -851,49 +807,12 @@ def _page_here(store: ReadStore, asked: Asked, as_arrow: bool) -> Response:
     stored, _, answer = store.page(asked)
     if as_arrow:
         return _arrow(store, stored, answer, answer.cursor)
-    return _rows(store.reader.texts(stored), answer, cursor=answer.cursor)
+    return rows_answer(store.reader.texts(stored), answer, cursor=answer.cursor)
 
 
 def _page_of(store: ReadStore, rows: Sequence[bytes], answer: Answer, cursor: str | None, as_arrow: bool) -> Response:
-    return _arrow(store, rows, answer, cursor) if as_arrow else _rows(rows, answer, cursor=cursor)
+    return _arrow(store, rows, answer, cursor) if as_arrow else rows_answer(rows, answer, cursor=cursor)
 
 
 def _arrow(store: ReadStore, rows: StoredRows | Sequence[bytes], answer: Answer, cursor: str | None = None) -> Response:
-    return _Answer(stream(store, rows, answer, cursor), answer, kind=ARROW.encode())
-
-
-class _Answer(Response):
-    """What comes from commits."""
-
-    def __init__(self, data: bytes, answer: Answer, status: int = 200, kind: bytes = b"application/json") -> None:
-        self.status_code, self.background = status, None
-        self.body = data
-        length = b"content-length", b"%d" % len(self.body)
-        self.raw_headers = [*answer_headers(answer), length, (b"content-type", kind)]
-
-
-def _said(status: int, name: str, text: str, headers: dict[str, str] | None = None, **more: Any) -> Response:
-    return _json({"error": name, "message": mask(text), **more}, status, headers)
-
-
-def _refusal(error: Exception, route: str) -> tuple[Response, str]:
-    """What a caller hears of an error, and the reason for the metrics."""
-    if isinstance(error, ClientDisconnect):
-        return _said(400, "Refused", "the request did not come completely"), "gone"
-    if isinstance(error, RefusedError):
-        return _said(error.status, "Refused", str(error), headers=error.headers), str(error.status)
-    if isinstance(error, PassedOnError):
-        return error.response, str(error.response.status_code)
-    if isinstance(error, StreamsError):
-        return _error(error), type(error).__name__
-    # A fault of this server, whatever was asked: the caller hears that, and the log has the rest.
-    log.error("a request of the kind %s could not be answered", route, exc_info=error)
-    return _said(500, "InternalError", "internal error: see the log of this server"), type(error).__name__
-
-
-def _error(error: StreamsError) -> Response:
-    status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
-    headers = {"Retry-After": "1"} if status == 503 else {}
-    if isinstance(error, NotUpToBoundError):
-        headers = {POSITION: error.position, COMMIT: error.commits}
-    return _said(status, type(error).__name__, str(error), headers)
+    return StoreAnswer(stream(store, rows, answer, cursor), answer, kind=ARROW.encode())

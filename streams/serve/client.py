@@ -26,7 +26,7 @@ from streams.model.typing import K, V
 from streams.serdes import base
 from streams.serdes.json_shown import shown, shown_json
 from streams.serdes.json_text import loads
-from streams.serve.http import check_installed
+from streams.serve.http.servers import check_installed
 from streams.serve.position import Commit, commits_text, parse_commits
 from streams.serve.requests import COMMIT, KEYS, POSITION
 

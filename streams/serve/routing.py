@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 
 from streams.errors import QueryError, StoreNotReadyError
 from streams.serve.feed.events import ServerSentEvent
-from streams.serve.http import check_installed
+from streams.serve.http.servers import check_installed
 from streams.serve.nodes import Node, Nodes
 from streams.serve.reading import ReadStore
 from streams.serve.requests import COMMIT, POSITION, is_number

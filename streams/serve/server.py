@@ -42,10 +42,10 @@ from streams.engine.source.log import now_ms
 from streams.errors import ConfigError, StoreNotReadyError
 from streams.serve.copies import GlobalCopy, TaskCopy
 from streams.serve.copy_kafka import CopyKafka
-from streams.serve.http import HttpThread, check_installed, listening
+from streams.serve.http.security import Guard, Security, check_protected
+from streams.serve.http.servers import HttpThread, check_installed, listening
 from streams.serve.local import LocalStore
 from streams.serve.nodes import BEAT_S, Node, Nodes
-from streams.serve.security import Guard, Security, check_protected
 from streams.serve.served import Served, replica_task
 from streams.topology.topology import Topology
 

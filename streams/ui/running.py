@@ -10,7 +10,7 @@ from streams.config.settings import Address
 from streams.logs.recent import keeping_lines
 from streams.metrics.application import MicroBatchFigures
 from streams.metrics.recorder import MetricsRecorder
-from streams.serve.http import check_installed, listening
+from streams.serve.http.servers import check_installed, listening
 from streams.topology.topology import Topology
 from streams.ui.figures import unasked
 from streams.ui.history import History

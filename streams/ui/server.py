@@ -25,7 +25,7 @@ from streams.config.settings import Address
 from streams.errors import ConfigError
 from streams.logs.recent import RecentLines
 from streams.metrics.recorder import MetricsRecorder
-from streams.serve.http import HttpThread, listening, register_any_text
+from streams.serve.http.servers import HttpThread, listening, register_any_text
 from streams.topology.topology import Topology
 from streams.ui import figures
 from streams.ui.drawing import drawing

@@ -10,7 +10,7 @@ import pytest
 from starlette.routing import Route
 
 from streams.serve.app import Api
-from streams.serve.security import Guard, Security
+from streams.serve.http.security import Guard, Security
 from streams.testing import TopologyTestDriver
 from tests.docs.console import play, with_free_ports
 

@@ -36,8 +36,8 @@ from streams.errors import KeyOrderError, QueryError
 from streams.model.record import Window, Windowed
 from streams.serdes.order import check_bound, key_order
 from streams.serve.app import Api
+from streams.serve.http.security import Guard, Security
 from streams.serve.requests import Limits
-from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
 
 NUMBERS = [-300, -3, -1, 0, 2, 5, 70, 1000]

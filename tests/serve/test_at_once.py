@@ -15,10 +15,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from streams.config.settings import Address
 from streams.serve.app import Api
-from streams.serve.connections import _head
-from streams.serve.http import HttpThread, listening
+from streams.serve.http.connections import _head
+from streams.serve.http.security import Guard, Security
+from streams.serve.http.servers import HttpThread, listening
 from streams.serve.requests import AGE
-from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
 from tests.serve.test_reading import build, click
 

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from streams.errors import ConfigError
-from streams.serve.security import Guard, RefusedError, Scope, Security, note
-from streams.serve.signed import SignedTokens
+from streams.serve.http.security import Guard, RefusedError, Scope, Security, note
+from streams.serve.http.signed import SignedTokens
 
 OPEN = Security()
 KNOWN = "known-token-of-reader"

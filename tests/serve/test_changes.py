@@ -11,8 +11,8 @@ from streams.errors import CursorExpiredError, QueryError
 from streams.serdes.json_text import loads
 from streams.serve.app import Api
 from streams.serve.feed.changes import ChangeFeed
+from streams.serve.http.security import Guard, Security
 from streams.serve.scans import Scan
-from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
 from tests.serve.test_reading import NAMES, build, click
 from topologies import commands

@@ -13,9 +13,9 @@ from starlette.testclient import TestClient
 from streams.errors import NotUpToBoundError, QueryError, ServeError, StoreNotReadyError
 from streams.serve.app import Api
 from streams.serve.client import AsyncStoreClient, ClientRow, StoreClient
+from streams.serve.http.security import Guard, Security
 from streams.serve.position import Commit, commits_text
 from streams.serve.requests import Limits
-from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
 from tests.serve.test_reading import NAMES, build, click
 

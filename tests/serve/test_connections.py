@@ -11,10 +11,10 @@ import pytest
 
 from streams.config.settings import Address
 from streams.serve.app import Api
-from streams.serve.connections import ConnectionLimits, certified_name
-from streams.serve.http import HttpThread, listening
+from streams.serve.http.connections import ConnectionLimits, certified_name
+from streams.serve.http.security import Guard, Security
+from streams.serve.http.servers import HttpThread, listening
 from streams.serve.requests import Limits
-from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
 from tests.serve.test_reading import build, click
 

@@ -46,7 +46,7 @@ from streams.serdes.keys import as_key
 from streams.serdes.wrappers import SessionWindowedSerde, TimeWindowedSerde
 from streams.serve.app import Api
 from streams.serve.client import StoreClient
-from streams.serve.security import Guard, Security
+from streams.serve.http.security import Guard, Security
 from streams.testing import TopologyTestDriver
 from tests.budget import up_to
 from tests.serve.test_at_once import serving

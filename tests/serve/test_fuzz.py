@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from streams.config.settings import Address
 from streams.serve.app import Api
-from streams.serve.connections import ConnectionLimits
-from streams.serve.http import HttpThread, listening
+from streams.serve.http.connections import ConnectionLimits
+from streams.serve.http.security import Guard, Security
+from streams.serve.http.servers import HttpThread, listening
 from streams.serve.requests import Limits, SqlLimits
-from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
 from tests.budget import up_to
 from tests.serve.test_reading import NAMES, build, click

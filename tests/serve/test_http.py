@@ -13,8 +13,8 @@ from state.secrets import MASK
 from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde
 from streams.errors import ConfigError
 from streams.serve.app import Api
+from streams.serve.http.security import Guard, Security, check_protected
 from streams.serve.requests import Limits
-from streams.serve.security import Guard, Security, check_protected
 from streams.testing import TopologyTestDriver
 from tests.serve.test_reading import NAMES, build, click
 

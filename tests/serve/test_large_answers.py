@@ -11,10 +11,10 @@ from state.stores.codec import MAX_TIME
 from streams import Consumed, Int64Serde, Materialized, StreamsBuilder, StringSerde
 from streams.errors import QueryError
 from streams.serve.app import Api
+from streams.serve.http.security import Guard, Security
 from streams.serve.position import Commit
 from streams.serve.requests import Limits, SqlLimits
 from streams.serve.scans import Asked, Scan
-from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
 
 LARGE = "x" * 10_000

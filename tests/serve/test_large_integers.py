@@ -14,8 +14,8 @@ from streams.driver.store_frame import _text
 from streams.serdes.json_shown import shown_json
 from streams.serve.app import Api
 from streams.serve.client import StoreClient
+from streams.serve.http.security import Guard, Security
 from streams.serve.requests import Limits
-from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
 
 BIG = 2**64 + 1

@@ -15,10 +15,10 @@ from streams.application.rescale.plan import UsersChoices
 from streams.cluster.records import Outgoing
 from streams.errors import QueryError
 from streams.serve.app import Api
+from streams.serve.http.security import Guard, Security
 from streams.serve.local import LocalStore
 from streams.serve.requests import Limits
 from streams.serve.scans import Scan
-from streams.serve.security import Guard, Security
 from streams.serve.served import Served
 from streams.serve.topics import Topics
 from streams.testing import TopologyTestDriver

@@ -11,14 +11,14 @@ import pytest
 from streams.cli.replica import _reached
 from streams.config.settings import Address
 from streams.errors import ConfigError
-from streams.serve.http import Process, bound, listening, run_processes, this_process
+from streams.serve.http.servers import Process, bound, listening, run_processes, this_process
 
 # Says its number to whoever connects, and ends with code 3 where it is asked to.
 CHILD = """
 import sys
 from pathlib import Path
 from streams.config.settings import Address
-from streams.serve.http import listening, this_process
+from streams.serve.http.servers import listening, this_process
 one = this_process()
 with listening(Address("127.0.0.1", one.port), "stores", "--http", shared=True) as listener:
     Path(sys.argv[1], str(one.number)).write_text(str(one.port))

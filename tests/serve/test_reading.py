@@ -20,10 +20,10 @@ from streams import (
 )
 from streams.errors import CursorExpiredError, NotUpToBoundError, QueryError
 from streams.serve.app import Api
+from streams.serve.http.security import Guard, Security
 from streams.serve.position import Commit, Position, parse_commits
 from streams.serve.requests import Limits
 from streams.serve.scans import Scan
-from streams.serve.security import Guard, Security
 from streams.serve.served import Consistency, Freshness
 from streams.testing import TopologyTestDriver
 

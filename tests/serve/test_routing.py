@@ -20,9 +20,9 @@ from streams.serve.client import StoreClient
 from streams.serve.feed.changes import ChangeFeed, parse_places
 from streams.serve.feed.events import ServerSentEvent
 from streams.serve.feed.merged import Merged
+from streams.serve.http.security import Guard, Security
 from streams.serve.nodes import BEAT_S, Node, Nodes
 from streams.serve.routing import NODE, Router
-from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
 from streams.ui.server import PageStores
 from tests.serve.test_changes import parsed

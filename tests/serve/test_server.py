@@ -9,8 +9,8 @@ import pytest
 from streams.config.settings import Address
 from streams.errors import ConfigError
 from streams.serve.app import Api
-from streams.serve.http import HttpThread, listening
-from streams.serve.security import Guard, Security
+from streams.serve.http.security import Guard, Security
+from streams.serve.http.servers import HttpThread, listening
 from streams.serve.server import own_url, tls_options, trusted
 from streams.testing import TopologyTestDriver
 from tests.security.secured import Authority

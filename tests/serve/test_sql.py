@@ -7,10 +7,10 @@ from starlette.testclient import TestClient
 
 from streams.errors import QueryError
 from streams.serve.app import Api
+from streams.serve.http.security import Guard, Security
 from streams.serve.requests import Limits, SqlLimits
 from streams.serve.scans import Scan
-from streams.serve.security import Guard, Security
-from streams.serve.sql import Query
+from streams.serve.sql.queries import Query
 from streams.testing import TopologyTestDriver
 from tests.serve.test_reading import NAMES, build, click
 

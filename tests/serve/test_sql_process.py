@@ -12,9 +12,9 @@ import pytest
 
 from streams.errors import QueryError
 from streams.serve.app import Api
+from streams.serve.http.security import Guard, Security
 from streams.serve.requests import Limits, SqlLimits
-from streams.serve.security import Guard, Security
-from streams.serve.sql_process import computed, parsed
+from streams.serve.sql.process import computed, parsed
 from streams.testing import TopologyTestDriver
 from tests.serve.test_reading import NAMES, build, click
 
@@ -92,7 +92,7 @@ def test_a_process_has_nothing_of_this_one(monkeypatch):
 
 
 def test_queries_wait_for_their_turn_before_rows_are_loaded(monkeypatch):
-    from streams.serve import sql
+    from streams.serve.sql import queries as sql
 
     with TopologyTestDriver(build(), partitions={"clicks": 3, "prices": 3}) as driver:
         click(driver, [(name, 1000) for name in NAMES])

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from streams.serve.app import Api
+from streams.serve.http.security import Guard, Security
 from streams.serve.position import Kept, Step, common_versions, parse, parse_step, step_text, to_json
-from streams.serve.security import Guard, Security
 from streams.testing import TopologyTestDriver
 from tests.serve.test_reading import NAMES, build, click
 

@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from streams.serve.app import Api
-from streams.serve.security import Guard, Security
+from streams.serve.http.security import Guard, Security
 from streams.serve.tables import ARROW
 from streams.testing import TopologyTestDriver
 from tests.serve.test_reading import NAMES, build, click

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 
 from streams.metrics.recorder import START, MetricsRecorder
 from streams.serve.app import Api
-from streams.serve.security import Guard, Security
+from streams.serve.http.security import Guard, Security
 from streams.testing import TopologyTestDriver
 from streams.ui.history import History
 from streams.ui.server import PageStores

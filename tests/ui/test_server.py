@@ -25,7 +25,7 @@ from streams.engine.graph.following import FOLLOWED
 from streams.errors import ConfigError
 from streams.metrics.recorder import START, MetricsRecorder
 from streams.model.record import ERROR_HEADERS
-from streams.serve import http as module
+from streams.serve.http import servers as module
 from streams.topology.topology import Topology
 from streams.ui import figures, kafka
 from streams.ui.history import History

@@ -23,8 +23,8 @@ from streams.config import StreamsConfig, load_config
 from streams.config.settings import Address
 from streams.metrics.recorder import MetricsRecorder
 from streams.serve.app import Api
-from streams.serve.connections import ConnectionLimits
-from streams.serve.security import Guard, Security
+from streams.serve.http.connections import ConnectionLimits
+from streams.serve.http.security import Guard, Security
 from streams.testing import TopologyTestDriver
 from streams.ui.history import History
 from streams.ui.kafka import KafkaLook

@@ -105,7 +105,7 @@ def http_server(application: ASGIApp, options: Mapping[str, Any] | None = None) 
     """
     from uvicorn import Config, Server
 
-    from streams.serve.connections import connection_class
+    from streams.serve.http.connections import connection_class
 
     config = Config(
         application,  # type: ignore[arg-type]  # Starlette has other names for the same types

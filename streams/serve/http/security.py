@@ -19,8 +19,8 @@ from urllib.parse import quote, unquote, urlsplit
 from state.secrets import mask, remember
 from streams.config.settings import SHORTEST_TOKEN, Address
 from streams.errors import ConfigError
-from streams.serve.secret_file import SecretFile
-from streams.serve.signed import LEEWAY_S, Claimed, NotValidError, SignedTokens, check_private
+from streams.serve.http.secret_file import SecretFile
+from streams.serve.http.signed import LEEWAY_S, Claimed, NotValidError, SignedTokens, check_private
 
 audit = logging.getLogger("streams.serve.audit")
 

@@ -19,7 +19,7 @@ import orjson
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from streams.serve.security import CERTIFICATE, network_of
+from streams.serve.http.security import CERTIFICATE, network_of
 
 AtOnce = Callable[[Any], Response | None]
 """Gives the answer to a request by its ASGI connection; None: it needs a task."""

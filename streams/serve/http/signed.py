@@ -21,7 +21,7 @@ import orjson
 
 from state.secrets import remember
 from streams.errors import ConfigError
-from streams.serve.secret_file import SecretFile
+from streams.serve.http.secret_file import SecretFile
 
 if TYPE_CHECKING:
     import jwt

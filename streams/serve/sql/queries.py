@@ -21,7 +21,7 @@ from streams.errors import QueryError, SerdeError
 from streams.serve.reading import Point, ReadStore
 from streams.serve.requests import SqlLimits, parse_point, point_json
 from streams.serve.scans import Scan
-from streams.serve.sql_process import computed, parsed
+from streams.serve.sql.process import computed, parsed
 from streams.serve.tables import table_of, type_of
 
 

@@ -49,7 +49,7 @@ _FIXED: Mapping[str, Any] = {
     "autoload_known_extensions": False,
     "python_enable_replacements": False,
 }
-_CODE = "from streams.serve.sql_process import main; main()"
+_CODE = "from streams.serve.sql.process import main; main()"
 
 
 def parsed(text: str) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""HTTP by itself: servers and their connections, and who may ask."""

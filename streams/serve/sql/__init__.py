@@ -1,0 +1,1 @@
+"""SQL over served stores: queries, and the processes in which DuckDB runs them."""
