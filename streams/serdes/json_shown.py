@@ -8,10 +8,8 @@ bytes, and `written` makes bytes of it again. What has no such form is an error,
 from __future__ import annotations
 
 import dataclasses
-import re
 import uuid
-from base64 import b64decode, b64encode
-from binascii import Error as NotBase64
+from base64 import b64encode
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
@@ -23,9 +21,11 @@ import orjson
 from streams.errors import SerdeError
 from streams.model.record import Window, Windowed
 from streams.serdes import base
+from streams.serdes.avro.asked import AskedFor
 from streams.serdes.base import Serde, a_value
 from streams.serdes.by_type import DefaultKeySerde, DerivedSerde
 from streams.serdes.json import JsonIdSerde, JsonSerde, JsonWithKeys
+from streams.serdes.json_forms import NOT_FINITE, bytes_of, float_of
 from streams.serdes.json_text import dumps, loads
 from streams.serdes.keys import JsonKeySerde
 from streams.serdes.primitives import (
@@ -41,7 +41,7 @@ from streams.serdes.primitives import (
     TupleSerde,
     UuidSerde,
 )
-from streams.serdes.registry import RegistrySerde
+from streams.serdes.registry import AvroSerde, RegistrySerde
 from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde, VersionedSerde
 
 if TYPE_CHECKING:
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
 
 Show = Callable[[bytes | None], Any]
 """Makes JSON data of bytes; raises `SerdeError`."""
-
-NOT_FINITE = ("NaN", "Infinity", "-Infinity")
-"""How the floats are written that JSON does not have."""
 
 
 def shown_json(data: Any) -> bytes:
@@ -332,7 +329,7 @@ def is_plain_text(serde: Serde) -> bool:
 
 
 def value_of(serde: Serde, topic: str, data: Any) -> Any:
-    """The key or value whose JSON form this is.
+    """The key or value whose JSON form this is; of a serde of Avro, what this serde takes for it (`AskedFor`).
 
     Raises:
         SerdeError: The serde has no such value.
@@ -356,18 +353,14 @@ def _text(serde: StringSerde, topic: str, data: Any) -> Any:
         raise SerdeError(f"it is a text, not {a_value(data)}") from error
 
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
+def _by_form(read: Callable[[Any], Any]) -> Callable[[Serde, str, Any], Any]:
+    def value(serde: Serde, topic: str, data: Any) -> Any:
+        try:
+            return read(data)
+        except ValueError as error:
+            raise SerdeError(str(error)) from error
 
-
-def _bytes(serde: Serde, topic: str, data: Any) -> bytes:
-    """The bytes of base64, of either alphabet (RFC 4648, sections 4 and 5)."""
-    try:
-        if isinstance(data, str) and _BASE64.fullmatch(data):
-            text = data.rstrip("=").translate({ord("-"): "+", ord("_"): "/"})
-            return b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except NotBase64:
-        pass
-    raise SerdeError("bytes are written in base64")
+    return value
 
 
 def _uuid(serde: Serde, topic: str, data: Any) -> uuid.UUID:
@@ -375,18 +368,6 @@ def _uuid(serde: Serde, topic: str, data: Any) -> uuid.UUID:
         return uuid.UUID(data)
     except (ValueError, AttributeError, TypeError) as error:
         raise SerdeError("it is a UUID, as a text") from error
-
-
-def _float(serde: Serde, topic: str, data: Any) -> Any:
-    if data in NOT_FINITE:
-        return float(data)
-    try:
-        exact = isinstance(data, bool) or not isinstance(data, int) or float(data) == data
-    except OverflowError:
-        exact = False
-    if not exact:
-        raise SerdeError("a float does not have all digits of this integer")
-    return data
 
 
 def _json(serde: JsonSerde[Any], topic: str, data: Any) -> Any:
@@ -422,10 +403,10 @@ def _same(serde: Serde, topic: str, data: Any) -> Any:
 
 _READ: dict[type[Any], Callable[[Any, str, Any], Any]] = {
     StringSerde: _text,
-    BytesSerde: _bytes,
+    BytesSerde: _by_form(bytes_of),
     UuidSerde: _uuid,
-    Float32Serde: _float,
-    Float64Serde: _float,
+    Float32Serde: _by_form(float_of),
+    Float64Serde: _by_form(float_of),
     JsonSerde: _json,
     VersionedSerde: lambda serde, topic, data: value_of(serde.inner, topic, data),
     ListSerde: _list,
@@ -433,6 +414,7 @@ _READ: dict[type[Any], Callable[[Any, str, Any], Any]] = {
     TimeWindowedSerde: _windowed,
     CustomWindowedSerde: _windowed,
     SessionWindowedSerde: _windowed,
+    AvroSerde: lambda serde, topic, data: AskedFor(data, shown),
     RegistrySerde: _same,
     **dict.fromkeys(_PLAIN_SERDES, _same),
 }

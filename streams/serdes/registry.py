@@ -23,7 +23,8 @@ from urllib.parse import urlsplit
 
 from typing_extensions import Self
 
-from streams.errors import ConfigError, RegistryError, StreamsError
+from streams.errors import ConfigError, RegistryError, SerdeError, StreamsError
+from streams.serdes.avro.asked import AskedFor
 from streams.serdes.avro.reading import reader_of
 from streams.serdes.avro.writing import writer_of
 from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_keep, cannot_serialize
@@ -124,6 +125,8 @@ class RegistrySerde(Serde[T], ABC):
         except Exception as error:
             if is_registrys_fault(error):
                 raise self._registry_error("writing to", topic, error) from error
+            if type(value) is AskedFor:
+                raise SerdeError(str(error)) from error
             told = cannot_keep if isinstance(error, NotKept) else cannot_serialize
             raise told(self, topic, value, error) from error
 
@@ -290,17 +293,22 @@ def _checking(kind: type[Any], exact: bool) -> type[Any]:
             super().__init__(client, schema, self._checked, conf)
             self._convert = convert
             self._checks: dict[Any, Callable[[Any], Any]] = {}
-            self._own = None if schema is None else writer_of(self._parsed_schema, exact=exact)
+            self._own = None if schema is None else self._check_of(self._parsed_schema)
+
+        def _check_of(self, schema: Any) -> Callable[[Any], Any]:
+            check = writer_of(schema, exact=exact)
+            return lambda value: check(value.value(schema) if type(value) is AskedFor else value)
 
         def _checked(self, value: Any, _: Any) -> Any:
-            found = value if self._convert is None else self._convert(value)
+            # What is asked for by its form in JSON is a value of Avro's already.
+            found = value if self._convert is None or type(value) is AskedFor else self._convert(value)
             return found if self._own is None else self._own(found)
 
         def _execute_rules(self, context: Any, subject: Any, mode: Any, source: Any, target: Any, *more: Any) -> Any:
             # The newest schema of a subject is known only here, and its rules may change the value.
             found = super()._execute_rules(context, subject, mode, source, target, *more)
             if target not in self._checks:
-                self._checks[target] = writer_of(self._get_parsed_schema(target), exact=exact)
+                self._checks[target] = self._check_of(self._get_parsed_schema(target))
             return self._checks[target](found)
 
     return Checking

@@ -427,6 +427,7 @@ class StoreClient(_Requests["httpx2.Client", K, V]):
         """Rows in the order of the keys, page by page, all as of the same commits; with a prefix, in that of their bytes.
 
         Raises:
+            CursorExpiredError: The next page was asked for too late, or the application was reset: begin again.
             QueryError: The bytes of such keys do not sort as the keys do: JSON, tuples, lists, Avro.
         """
         yield from self._pages("range", self._range(lower, upper, prefix, reverse))
@@ -434,14 +435,24 @@ class StoreClient(_Requests["httpx2.Client", K, V]):
     def windows(
         self, key: K | None = None, start: int | None = None, end: int | None = None, *, reverse: bool = False
     ) -> Iterator[ClientRow[K, V]]:
-        """Windows by start, or sessions by end, within these times, page by page, all as of the same commits."""
+        """Windows by start, or sessions by end, within these times, page by page, all as of the same commits.
+
+        Raises:
+            CursorExpiredError: As `range`.
+        """
         yield from self._pages("windows", self._windows(key, start, end, reverse))
 
     def _pages(self, kind: str, asked: Mapping[str, object]) -> Iterator[ClientRow[K, V]]:
         cursor: str | None = None
+        given = 0
         while True:
-            body = self._send(self._page(kind, asked, cursor))
-            yield from self._rows(body)
+            try:
+                body = self._send(self._page(kind, asked, cursor))
+            except CursorExpiredError as error:
+                raise _expired(error, given) from error
+            rows = self._rows(body)
+            given += len(rows)
+            yield from rows
             cursor = body["cursor"]
             if cursor is None:
                 return
@@ -495,9 +506,15 @@ class AsyncStoreClient(_Requests["httpx2.AsyncClient", K, V]):
 
     async def _pages(self, kind: str, asked: Mapping[str, object]) -> AsyncIterator[ClientRow[K, V]]:
         cursor: str | None = None
+        given = 0
         while True:
-            body = await self._send(self._page(kind, asked, cursor))
-            for row in self._rows(body):
+            try:
+                body = await self._send(self._page(kind, asked, cursor))
+            except CursorExpiredError as error:
+                raise _expired(error, given) from error
+            rows = self._rows(body)
+            given += len(rows)
+            for row in rows:
                 yield row
             cursor = body["cursor"]
             if cursor is None:
@@ -522,6 +539,14 @@ _AS_JSON: Mapping[str, object] = {KEYS: "json"}
 def _key_text(key: object) -> str:
     """A key as JSON. Raises `SerdeError` if it has no such form."""
     return shown_json(shown(key)).decode()
+
+
+def _expired(error: CursorExpiredError, given: int) -> CursorExpiredError:
+    """What is said when the rest of some rows cannot be had: to begin again by itself, a client would give rows twice."""
+    return CursorExpiredError(
+        f"{error}. The {given} rows that were given are as of commits that are not kept any more, and the rest would be as of "
+        f"others: ask for all of them again, with less time between two pages"
+    )
 
 
 def _text(value: object) -> str:

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
-from streams.errors import NotUpToBoundError, QueryError, ServeError, StoreNotReadyError
+from streams.errors import CursorExpiredError, NotUpToBoundError, QueryError, ServeError, StoreNotReadyError
 from streams.serve.app import Api
 from streams.serve.client import AsyncStoreClient, ClientRow, StoreClient
 from streams.serve.http.security import Guard, Security
@@ -225,3 +225,38 @@ def test_proxies_are_for_the_library_that_knows_them(monkeypatch):
     assert isinstance(StoreClient("http://store.example", "counts")._http, httpx2.Client)
     monkeypatch.setenv("no_proxy", "store.example")
     assert not isinstance(StoreClient("http://store.example", "counts")._http, httpx2.Client)
+
+
+COMMITS = 6
+"""More than are kept for reads of one micro-batch."""
+
+
+def pass_a_minute(served, driver):
+    for copy in served.copies().values():
+        copy.clock_s = lambda ahead=copy.clock_s: ahead() + 61
+    for turn in range(COMMITS):
+        click(driver, [(name, 2000 + turn) for name in NAMES])
+        served.copies()
+
+
+def test_rows_that_were_asked_for_too_late_are_an_error_and_no_other_rows(client, application, driver, served):
+    """The rest of a range is as of commits that are not kept any more: whoever reads it hears that, and can begin again."""
+    counts = client("counts", value=int)
+    rows = counts.range()
+    before = [next(rows) for _ in range(7)]
+    pass_a_minute(served, driver)
+    with pytest.raises(CursorExpiredError, match="The 7 rows that were given"):
+        next(rows)
+    assert [row.value for row in before] == [1] * 7
+    assert [row.value for row in counts.range()] == [1 + COMMITS] * 60
+
+    async def late():
+        transport = httpx2.ASGITransport(application, client=("127.0.0.1", 1))
+        http = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1")
+        rows = AsyncStoreClient("", "counts", value=int, http=http).range()
+        assert [(await anext(rows)).value for _ in range(7)] == [1 + COMMITS] * 7
+        pass_a_minute(served, driver)
+        with pytest.raises(CursorExpiredError, match="The 7 rows that were given"):
+            await anext(rows)
+
+    asyncio.run(late())

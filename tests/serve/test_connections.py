@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import time
 from contextlib import closing, contextmanager
 
@@ -15,7 +16,9 @@ from streams.serve.http.connections import ConnectionLimits, certified_name
 from streams.serve.http.security import Guard, Security
 from streams.serve.http.servers import HttpThread, listening
 from streams.serve.requests import Limits
+from streams.serve.server import tls_options
 from streams.testing import TopologyTestDriver
+from tests.security.secured import Authority
 from tests.serve.test_reading import build, click
 
 QUICK = ConnectionLimits(head_s=0.5, body_s=1.0, idle_s=0.5, unread_s=0.5, connections=8, of_an_address=8, look_s=0.1)
@@ -222,3 +225,66 @@ def test_whom_a_certificate_names():
     assert certified_name({"subject": (), "subjectAltName": (("DNS", "a.example"),)}) == "a.example"
     assert certified_name({"serialNumber": "0A"}) == "0A"
     assert certified_name({}) is None
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls")
+    folder.chmod(0o700)
+    authority = Authority.make(folder)
+    authority.server()
+    return authority, folder / "server-127.0.0.1-365.pem"
+
+
+@contextmanager
+def serving_tls(served, certificate, limits):
+    authority, mine = certificate
+    api = Api(served, Guard(Security()), Limits(body_bytes=1000), connections=limits)
+    listener = listening(Address("127.0.0.1", 0), "stores", "--http")
+    with HttpThread(api.application(), listener, {**api.options, **tls_options(mine, None, Security())}):
+        port = listener.getsockname()[1]
+        context = ssl.create_default_context(cafile=authority.file)
+
+        def answers_over_tls() -> bool:
+            with context.wrap_socket(connected(port), server_hostname="127.0.0.1") as client:
+                client.sendall(KEY + b"Connection: close\r\n\r\n")
+                return rest(client).startswith(b"HTTP/1.1 200")
+
+        yield port, answers_over_tls
+
+
+def test_handshakes_that_do_not_end_give_way_to_new_ones(served, certificate):
+    """They count as connections, whether the client says nothing or a part of its first message."""
+    with serving_tls(served, certificate, ConnectionLimits(connections=8, of_an_address=8)) as (port, answers_over_tls):
+        assert answers_over_tls()
+        attackers = [connected(port) for _ in range(40)]
+        for one in attackers[::2]:
+            one.sendall(b"\x16\x03\x01\x02\x00\x01\x00")
+        for _ in range(5):
+            assert answers_over_tls()
+        gone = [one for one in attackers if is_closed(one)]
+        assert len(gone) >= 32
+        for one in attackers:
+            one.close()
+        for _ in range(20):
+            assert answers_over_tls()
+
+
+def is_closed(connection) -> bool:
+    connection.settimeout(0.1)
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_what_comes_instead_of_a_handshake_is_not_answered(served, certificate):
+    with serving_tls(served, certificate, QUICK) as (port, answers_over_tls):
+        for data in (KEY + b"\r\n", b"\x00" * 100, b""):
+            with closing(connected(port)) as client:
+                client.sendall(data)
+                client.shutdown(socket.SHUT_WR)
+                assert b"200" not in rest(client)
+        assert answers_over_tls()

@@ -54,7 +54,12 @@ def writer_of(schema: Schema, *, exact: bool) -> Write:
     if base_of(schema) == "bytes":
         # The registry's clients write bytes that are not part of anything as they are, whatever their logical type.
         return _bytes(None, exact)
-    return _Writers(Names(schema)).of(schema, exact)
+    return writer_within(Names(schema), schema, exact=exact)
+
+
+def writer_within(names: Names, schema: Schema, *, exact: bool) -> Write:
+    """The check of values of a type that is a part of a schema, with its named types."""
+    return _Writers(names).of(schema, exact)
 
 
 class _Writers:
@@ -573,7 +578,7 @@ def default_of(schema: Schema, given: Any, names: Names) -> Any:
         value = _default_parts(schema, base, given, names)
         if logical is not None:
             value = logical_readers()[logical](value, schema, schema)
-        _Writers(names).of(schema, False)(value)
+        writer_within(names, schema, exact=False)(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise MisfitError(f"its default {shown(given)} is not {in_words(schema)}: {error}") from error
     return value

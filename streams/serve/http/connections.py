@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import httptools
 import orjson
@@ -64,6 +64,23 @@ class ConnectionLimits:
     look_s: float = 1.0
 
 
+class Held(Protocol):
+    """What has a connection: while both sides agree on TLS, and then for requests.
+
+    Attributes:
+        network: Where it comes from.
+        waiting_since_s: Since when the client is waited for; None: it is being answered.
+    """
+
+    transport: asyncio.Transport
+    loop: asyncio.AbstractEventLoop
+    network: str
+
+    @property
+    def waiting_since_s(self) -> float | None: ...
+    def look(self, now_s: float) -> None: ...
+
+
 class Connections:
     """The connections of one server.
 
@@ -73,14 +90,14 @@ class Connections:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self._all: set[Connection] = set()
+        self._all: set[Held] = set()
         self._of: Counter[str] = Counter()
         self._looking = False
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def enter(self, one: Connection) -> bool:
+    def enter(self, one: Held) -> bool:
         """Takes a new connection in, if need be in the place of one that has no request; False: there is no room."""
         if self._of[one.network] >= self.limits.of_an_address:
             fits = self._give_way({other for other in self._all if other.network == one.network})
@@ -94,7 +111,7 @@ class Connections:
                 one.loop.call_later(self.limits.look_s, self._look, one.loop)
         return fits
 
-    def leave(self, one: Connection) -> None:
+    def leave(self, one: Held) -> None:
         """Forgets a connection."""
         if one in self._all:
             self._all.remove(one)
@@ -102,7 +119,7 @@ class Connections:
             if not self._of[one.network]:
                 del self._of[one.network]
 
-    def _give_way(self, some: set[Connection]) -> bool:
+    def _give_way(self, some: set[Held]) -> bool:
         waiting = [(self._of[other.network], -since_s, other) for other in some if (since_s := other.waiting_since_s)]
         if not waiting:
             return False

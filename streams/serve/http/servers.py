@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 _DRAIN_S = 5
 """How long a server that ends waits for requests that are being answered."""
 _MARGIN_S = 5.0
-_HANDSHAKE_S = 10.0
 
 
 def check_installed(what: str, *modules: str) -> None:
@@ -106,6 +104,7 @@ def http_server(application: ASGIApp, options: Mapping[str, Any] | None = None) 
     from uvicorn import Config, Server
 
     from streams.serve.http.connections import connection_class
+    from streams.serve.http.handshakes import counted
 
     config = Config(
         application,  # type: ignore[arg-type]  # Starlette has other names for the same types
@@ -119,16 +118,17 @@ def http_server(application: ASGIApp, options: Mapping[str, Any] | None = None) 
         **{"http": connection_class(), **(options or {})},
     )
 
-    class HandshakesInTime(Server):
-        """Clients who connect and then say nothing would have a descriptor for a minute."""
+    class HandshakesCount(Server):
+        """Clients who connect and then say nothing would have a descriptor for a minute each."""
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             loop: Any = asyncio.get_running_loop()
             if config.ssl is not None:
-                loop.create_server = partial(loop.create_server, ssl_handshake_timeout=_HANDSHAKE_S)
+                kind: Any = config.http_protocol_class
+                loop.create_server = counted(loop.create_server, kind.room, loop)
             await super().startup(sockets)
 
-    return HandshakesInTime(config)
+    return HandshakesCount(config)
 
 
 class HttpThread:
