@@ -32,7 +32,7 @@ from state.errors import KafkaClientError, RestoreError, StateCorruptedError
 from state.kafka.topics import TopicPartition
 from state.restore.place import CopiedTask
 from state.restore.task_stores import StoreSource, TaskStateManager
-from state.restore.verify import check_marker, check_not_rescaled
+from state.restore.verify import check_marker, check_not_closed, check_not_rescaled
 from state.stores.task_store import TaskStore
 
 Clock = Callable[[], float]
@@ -222,6 +222,7 @@ class FollowedTask(FollowedCopy):
     def _take(self, markers: Sequence[CommitMarker], heard: bool) -> None:
         last = markers[-1] if markers else None
         if last is not None:
+            check_not_closed(self.task.place, last)
             check_marker(self.task.place, last)
             if not heard:
                 self._await_visible(last)

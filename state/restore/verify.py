@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.changelog import changelog_topic, commits_topic, rescale_topic
-from state.commit.marker import CommitMarker, read_last_marker
+from state.commit.marker import RESCALED, CommitMarker, read_last_marker
 from state.errors import RestoreError
 from state.restore.copies import DATABASE
 from state.restore.directory import StateDirectory
@@ -105,11 +105,25 @@ def check_not_rescaled(source: StoreSource, *places: TaskPlace) -> None:
     found = source.describe_topics([topic for pair in topics.values() for topic in pair])
     for place, (commits, notes) in topics.items():
         if notes in found:
-            raise RestoreError(
-                f"{place}: the application is being rescaled. Start this command again when that has come to its end"
-            )
+            raise _being_rescaled(place)
         if commits in found and found[commits].partitions != place.tasks:
             raise _rescaled(place, found[commits].partitions)
+
+
+def check_not_closed(place: TaskPlace, marker: CommitMarker) -> None:
+    """Refuses to follow the marker by which a rescale keeps a task from committing: it is no commit.
+
+    It names another query, so what is held would be thrown away, and read again from changelogs that are just being replaced. A rescale that is taken back
+    writes the marker from before once more.
+    """
+    if marker.query_id.endswith(RESCALED):
+        raise _being_rescaled(place)
+
+
+def _being_rescaled(place: TaskPlace) -> RestoreError:
+    return RestoreError(
+        f"{place}: the application is being rescaled. Start this command again when that has come to its end"
+    )
 
 
 def _rescaled(place: TaskPlace, tasks: int) -> RestoreError:

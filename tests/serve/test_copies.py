@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from state.changelog import changelog_topic, commits_topic, rescale_topic
-from state.commit.marker import CommitMarker
+from state.commit.marker import RESCALED, CommitMarker
 from state.commit.session import FLUSH_EVERY_S
 from state.errors import KafkaClientError, RestoreError, StateError, TopicNotFoundError
 from state.kafka.topics import TopicInfo
@@ -23,7 +23,7 @@ from state.stores.dump import state_digest
 from state.tables.native_library import SWITCH_VARIABLE
 from streams.drills.processes import wait_until
 from streams.errors import CursorExpiredError, StoreNotReadyError
-from streams.serve.copies import TaskCopy
+from streams.serve.copies import TaskCopy, life_of
 from streams.serve.server import without_topic
 from tests.restore.logs import APPLICATION, SPECS, MemoryLogs, marker_of
 from tests.snapshots.life import Life
@@ -480,6 +480,29 @@ def test_an_application_that_was_rescaled_is_answered_for_with_the_old_rows(life
         life.copy.clock_s = lambda at=life.copy.clock_s: at() + 5
         assert life.copy.age_ms_of(view) >= before + 5000
     follower.close()
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_the_marker_that_closes_a_task_for_a_rescale_is_no_commit(life, heard):
+    """Its changelogs are about to be replaced: whoever took it would throw the rows away, and read whatever is there then."""
+    life.step()
+    life.copy.bring_forward()
+    was = marker_of(life.target)
+    closed = replace(was, query_id=was.query_id + RESCALED)
+    life.logs.append_marker(COMMITS[0], closed)
+    for topic in life.logs.records.keys() - {COMMITS[0]}:
+        life.logs.records[topic] = []
+    if heard:
+        life.copy.hear(life.logs.ends[COMMITS[0]] - 2, closed.to_bytes())
+    with pytest.raises(RestoreError, match="being rescaled"):
+        (life.copy.follow if heard else life.copy.bring_forward)()
+    with life.copy.reading() as view:
+        assert (view.version, view.life, life.digests_in(view)) == (1, life_of(was.query_id), life.digests_of[1])
+    # It is taken back: the same commit again.
+    life.logs.append_marker(COMMITS[0], was)
+    assert life.copy.bring_forward()
+    with life.copy.reading() as view:
+        assert (view.version, life.digests_in(view)) == (1, life.digests_of[1])
 
 
 def test_the_follower_brings_copies_forward_and_lets_go_of_those_that_move(life):
