@@ -65,20 +65,20 @@ class ConnectionLimits:
 
 
 class Held(Protocol):
-    """What has a connection: while both sides agree on TLS, and then for requests.
+    """What has a connection: while both sides agree on TLS, and then for requests."""
 
-    Attributes:
-        network: Where it comes from.
-        waiting_since_s: Since when the client is waited for; None: it is being answered.
-    """
-
-    transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
     network: str
 
     @property
-    def waiting_since_s(self) -> float | None: ...
-    def look(self, now_s: float) -> None: ...
+    def waiting_since_s(self) -> float | None:
+        """Since when the client is waited for; None: it is being answered."""
+
+    def look(self, now_s: float) -> None:
+        """Closes it if it is overdue."""
+
+    def abort(self) -> None:
+        """Closes it at once."""
 
 
 class Connections:
@@ -126,7 +126,7 @@ class Connections:
         # Of the address with the most, the one that has waited longest.
         _, _, last = max(waiting, key=lambda one: one[:2])
         self.leave(last)
-        last.transport.abort()
+        last.abort()
         return True
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -335,6 +335,10 @@ class Connection(HttpToolsProtocol):
         if not cycle.keep_alive:
             self.transport.close()
         cycle.on_response()
+
+    def abort(self) -> None:
+        """Closes the connection at once."""
+        self.transport.abort()
 
     def look(self, now_s: float) -> None:
         """Closes the connection if it is overdue."""

@@ -1,93 +1,122 @@
-"""`Handshake`: a connection until both sides have agreed on TLS. It counts as any other, and gives way to others.
+"""`TlsServer`: accepts connections, and agrees with clients on TLS. A handshake counts as a connection, and gives way to others.
 
-uvicorn's own hears of a connection only after the handshake, so that somebody who begins many could take all descriptors.
+uvicorn hears of a connection only after its handshake, so that somebody who begins many could take all descriptors.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from streams.serve.http.connections import Connections
 from streams.serve.http.security import network_of
 
+log = logging.getLogger(__name__)
+
 HANDSHAKE_S = 10.0
 """How long a handshake may take."""
-Listen = Callable[..., Awaitable[asyncio.Server]]
-"""`create_server` of an asyncio loop."""
+_AGAIN_S = 1.0
+"""After so long it is tried again to accept connections, if there are no descriptors left."""
+Made = Callable[[], asyncio.Protocol]
+"""Makes what gets a connection."""
 
 
-class Handshake(asyncio.Protocol):
-    """See the module.
+class Handshake:
+    """A client with whom TLS is not agreed on yet.
 
     Args:
-        made: Makes what gets the connection.
-        tls: How to agree.
-        room: The connections of the server.
-        loop: Its loop.
-        timeout_s: How long the handshake may take.
+        connection: The connection.
+        loop: The loop of the server.
+
+    Attributes:
+        network: Where it comes from.
+        waiting_since_s: Since when it is waited for.
     """
 
-    transport: asyncio.Transport
-    network = "?"
-    waiting_since_s: float | None = None
+    def __init__(self, connection: socket.socket, address: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.network = network_of(address[0]) if isinstance(address, tuple) else "?"
+        self.waiting_since_s = loop.time()
+        self._connection = connection
+        self._task: asyncio.Task[None] | None = None
+        self._is_loops = False
 
-    def __init__(
-        self,
-        made: Callable[[], asyncio.Protocol],
-        tls: ssl.SSLContext,
-        room: Connections,
-        loop: asyncio.AbstractEventLoop,
-        timeout_s: float = HANDSHAKE_S,
-    ) -> None:
-        self._made, self._tls, self._room, self.loop, self._timeout_s = made, tls, room, loop, timeout_s
-        self._early = b""
+    def begin(self, made: Made, tls: ssl.SSLContext, room: Connections) -> None:
+        """Agrees on TLS, and hands the connection on."""
+        self._task = self.loop.create_task(self._agree(made, tls, room))
 
-    def connection_made(self, transport: Any) -> None:
-        """A client has connected."""
-        transport.pause_reading()
-        self.transport = transport
-        peer = transport.get_extra_info("peername")
-        self.network = network_of(peer[0]) if isinstance(peer, tuple) else "?"
-        self.waiting_since_s = self.loop.time()
-        if self._room.enter(self):
-            self._task = self.loop.create_task(self._agree())
-        else:
-            transport.abort()
+    async def _agree(self, made: Made, tls: ssl.SSLContext, room: Connections) -> None:
+        def agreed() -> asyncio.Protocol:
+            found = made()
 
-    def data_received(self, data: bytes) -> None:
-        """The client has sent the first bytes of its request with the last ones of the handshake."""
-        self._early += data
+            def connection_made(transport: asyncio.BaseTransport) -> None:
+                # From now on it counts as what it has become.
+                room.leave(self)
+                del found.connection_made
+                found.connection_made(transport)
 
-    def look(self, now_s: float) -> None:
-        """The loop closes what takes too long by itself."""
+            found.connection_made = connection_made  # type: ignore[method-assign]
+            return found
 
-    async def _agree(self) -> None:
+        # From now on the loop closes the connection: its descriptor may be that of another one later.
+        self._is_loops = True
         try:
-            agreed = await self.loop.start_tls(
-                self.transport, self, self._tls, server_side=True, ssl_handshake_timeout=self._timeout_s
+            await self.loop.connect_accepted_socket(
+                agreed, self._connection, ssl=tls, ssl_handshake_timeout=HANDSHAKE_S
             )
         except (OSError, asyncio.TimeoutError):
-            # Whatever strangers send: also errors of TLS, and a connection that is gone, are of this kind.
-            self.transport.abort()
-            return
+            # Whatever strangers send: errors of TLS are of this kind, too.
+            log.debug("no TLS with %s", self.network, exc_info=True)
         finally:
-            self._room.leave(self)
-        if agreed is None or agreed.is_closing():
-            return
-        found = self._made()
-        agreed.set_protocol(found)
-        found.connection_made(agreed)
-        if self._early:
-            found.data_received(self._early)
+            room.leave(self)
+
+    def look(self, now_s: float) -> None:
+        """The loop ends what takes too long by itself."""
+
+    def abort(self) -> None:
+        """Closes the connection at once."""
+        if self._task is not None:
+            self._task.cancel()
+        if not self._is_loops:
+            self._connection.close()
 
 
-def counted(listen: Listen, room: Connections, loop: asyncio.AbstractEventLoop) -> Listen:
-    """`create_server` of a loop, for a server whose handshakes count."""
+class TlsServer(asyncio.AbstractServer):
+    """Accepts connections at a socket until it is closed.
 
-    def create_server(made: Callable[[], asyncio.Protocol], *, ssl: ssl.SSLContext, **more: Any) -> Any:
-        return listen(lambda: Handshake(made, ssl, room, loop), **more)
+    Args:
+        made: Makes what gets a connection.
+        sock: The socket.
+        tls: How to agree.
+        room: The connections of the server.
+    """
 
-    return create_server
+    def __init__(self, made: Made, sock: socket.socket, tls: ssl.SSLContext, room: Connections) -> None:
+        self._made, self._tls, self._room = made, tls, room
+        self.sockets = [sock]
+        sock.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+        self._accepting = self._loop.create_task(self._accept(sock))
+
+    async def _accept(self, sock: socket.socket) -> None:
+        while True:
+            try:
+                connection, address = await self._loop.sock_accept(sock)
+            except OSError:
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            one = Handshake(connection, address, self._loop)
+            if self._room.enter(one):
+                one.begin(self._made, self._tls, self._room)
+            else:
+                one.abort()
+
+    def close(self) -> None:
+        """Accepts no further connections."""
+        self._accepting.cancel()
+
+    async def wait_closed(self) -> None:
+        """There is nothing to wait for: the connections are those of uvicorn."""

@@ -104,7 +104,7 @@ def http_server(application: ASGIApp, options: Mapping[str, Any] | None = None) 
     from uvicorn import Config, Server
 
     from streams.serve.http.connections import connection_class
-    from streams.serve.http.handshakes import counted
+    from streams.serve.http.handshakes import TlsServer
 
     config = Config(
         application,  # type: ignore[arg-type]  # Starlette has other names for the same types
@@ -125,7 +125,12 @@ def http_server(application: ASGIApp, options: Mapping[str, Any] | None = None) 
             loop: Any = asyncio.get_running_loop()
             if config.ssl is not None:
                 kind: Any = config.http_protocol_class
-                loop.create_server = counted(loop.create_server, kind.room, loop)
+
+                async def create_server(made: Any, *, sock: Any, ssl: Any, backlog: int) -> TlsServer:
+                    sock.listen(backlog)
+                    return TlsServer(made, sock, ssl, kind.room)
+
+                loop.create_server = create_server
             await super().startup(sockets)
 
     return HandshakesCount(config)
