@@ -111,6 +111,14 @@ def test_rows_that_come_first_are_of_commits_that_need_not_be_kept(driver, monke
     assert [value for key, value in flat(changes.next()) if key == "k001"][-1] == 11
 
 
+def test_the_first_rows_are_events_of_so_many_bytes(driver, monkeypatch):
+    click(driver, [(name, 1000) for name in NAMES])
+    monkeypatch.setattr("streams.serve.feed.changes.MOST_BYTES", 100)
+    found = list(changes_of(driver).initial(Scan(limit=1000)))
+    assert max(len(change.rows) for change in found) < 10
+    assert sorted(flat(found)) == [(name, 1) for name in NAMES]
+
+
 def test_an_event_says_no_more_than_its_rows(driver, monkeypatch):
     """A commit that comes while an event is made is another event's."""
     changes = changes_of(driver)

@@ -447,6 +447,34 @@ def test_changes_go_on_where_a_task_has_moved_to():
     assert [event.kind for event in found[1:]].count("position") == 1
 
 
+def test_events_wait_where_they_come_from_until_all_places_are_known():
+    """A process may give its first rows for minutes; what the others commit meanwhile is not collected here."""
+    pulled = []
+
+    async def source(node, tasks, after):
+        if node == "slow":
+            for _ in range(20):
+                await asyncio.sleep(0.01)
+                yield ServerSentEvent("rows", b'{"rows": [1]}')
+            pulled.append("slow")
+            yield ServerSentEvent("position", id="1=9@a.1")
+            return
+        yield ServerSentEvent("position", id="0=1@a.1")
+        for number in range(2, 100):
+            pulled.append(number)
+            yield ServerSentEvent("commit", b"{}", f"0={number}@a.1")
+        yield ServerSentEvent.of_error(KafkaClientError("the end"))
+
+    async def all_of_them():
+        return [
+            event async for event in Merged(lambda tasks: [("fast", [0]), ("slow", [1])], source, True).events([0, 1])
+        ]
+
+    found = asyncio.run(all_of_them())
+    assert pulled[:2] == [2, "slow"]
+    assert [event.kind for event in found] == ["rows"] * 20 + ["position"] + ["commit"] * 98 + ["error"]
+
+
 def merged(source, groups, follow=True):
     async def all_of_them():
         return [event async for event in Merged(groups, source, follow).events([0])]

@@ -23,7 +23,7 @@ from state.stores.spec import StoreKind
 from streams.errors import CursorExpiredError, QueryError
 from streams.serve.copies import View
 from streams.serve.reading import Point, ReadStore
-from streams.serve.scans import Scan
+from streams.serve.scans import Asked, Scan
 
 MOST_ROWS, MOST_BYTES = 1000, 4 * 1024 * 1024
 """The most rows of an event, and bytes of their keys and values: a larger commit is several events. One row may be larger."""
@@ -136,7 +136,7 @@ class ChangeFeed:
             views = {task: reading.enter_context(self.store.copy(task).reading()) for task in tasks}
             self._places |= {task: self._end(task, view) for task, view in views.items()}
             versions = {task: view.version for task, view in views.items()}
-            stored, of, answer = self.store.page(replace(self.store.asked(scan, None), versions=versions), tasks)
+            stored, of, answer = self.store.page(replace(self._first(scan, None), versions=versions), tasks)
         while True:
             texts = self.store.reader.texts(stored)
             for point in answer.points:
@@ -145,7 +145,10 @@ class ChangeFeed:
                     yield StoreChange(rows, point)
             if answer.cursor is None:
                 return
-            stored, of, answer = self.store.page(self.store.asked(scan, answer.cursor), tasks)
+            stored, of, answer = self.store.page(self._first(scan, answer.cursor), tasks)
+
+    def _first(self, scan: Scan, cursor: str | None) -> Asked:
+        return replace(self.store.asked(scan, cursor), most_bytes=MOST_BYTES)
 
     def pending(self) -> bool:
         """Whether a commit has come since the last call of `next`."""

@@ -20,6 +20,8 @@ from streams.serve.feed.events import ServerSentEvent
 _PATIENCE_S = 60.0
 """How long nobody may have a task before the stream ends: longer than the group needs to give it to another process."""
 _AGAIN_S = 0.25
+_QUEUED = 4
+"""How many events wait for the client, each of at most `changes.MOST_BYTES`, unless one row has more."""
 
 Group = tuple[Any, Sequence[int]]
 """A process, and the tasks that it is asked for."""
@@ -46,7 +48,9 @@ class Merged:
     ) -> None:
         self._groups, self._source, self._follow = groups, source, follow
         self._after = after or {}
-        self._queue: asyncio.Queue[ServerSentEvent | None] = asyncio.Queue(64)
+        self._queue: asyncio.Queue[ServerSentEvent | None] = asyncio.Queue(_QUEUED)
+        self._known = asyncio.Event()
+        """Set when the places of all tasks are known."""
         self._running: set[asyncio.Task[None]] = set()
         self._open = 0
         """How many of those who put events into the queue have not said yet that they end, by None."""
@@ -54,7 +58,6 @@ class Merged:
     async def events(self, tasks: Sequence[int]) -> AsyncIterator[ServerSentEvent]:
         """The events of these tasks, until the client goes away."""
         places: dict[int, ChangelogPlace] = {}
-        held: list[ServerSentEvent] = []
         self._begin(self._groups(tasks), self._after)
         try:
             while self._open:
@@ -67,19 +70,14 @@ class Merged:
                     if event.kind == "error":
                         return
                     continue
-                known = len(places) == len(tasks)
-                if event.kind == "position" and not known:
-                    places.update(parse_places(event.id))
-                    if len(places) == len(tasks):
-                        yield event._replace(id=places_text(places))
-                        for one in held:
-                            places.update(parse_places(one.id))
-                            yield one._replace(id=places_text(places))
-                elif not known:
-                    held.append(event)
-                elif event.kind != "position":
-                    places.update(parse_places(event.id))
-                    yield event._replace(id=places_text(places))
+                known = self._known.is_set()
+                if event.kind == "position" and known:
+                    continue
+                places.update(parse_places(event.id))
+                if len(places) < len(tasks):
+                    continue
+                self._known.set()
+                yield event._replace(id=places_text(places))
         finally:
             for task in self._running:
                 task.cancel()
@@ -104,6 +102,9 @@ class Merged:
                     if event.kind == "error" and orjson.loads(event.data)["error"] == StoreNotReadyError.__name__:
                         break
                     lost_s = None
+                    if event.kind not in ("rows", "position", "error"):
+                        # Until then it stays where it comes from, since a process may give its first rows for long.
+                        await self._known.wait()
                     await self._queue.put(event)
                     begun = begun or event.kind == "rows"
                     if event.id:

@@ -6,6 +6,7 @@ uvicorn hears of a connection only after its handshake, so that somebody who beg
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Callable
