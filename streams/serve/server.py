@@ -9,8 +9,7 @@ import shutil
 import socket
 import ssl
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 from state.changelog import commits_topic, endpoints_topic, ensure_endpoints
 from state.commit.live import LiveKafka
+from state.commit.marker import UNPLACED
 from state.errors import KafkaClientError, StreamsError, TopicNotFoundError
 from state.kafka.consumers import GroupMember
 from state.kafka.key_hash import partition_for_key
@@ -89,7 +89,7 @@ class StoreServer:
         tasks = {place.sub_topology: place.tasks for place in places}
         known = [replica_task(app, sub, task, tasks[sub.name]) for sub in subs for task in range(tasks[sub.name])]
         self._tasks = {task.commits: task for task in known if task.specs}
-        self._asked: dict[str, float] = {}
+        self._placements = _Placements(self._ask_placement, list(tasks))
         if not self._tasks:
             raise ConfigError(f"no store of {app} has a changelog: there is nothing that could be served")
         self._kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
@@ -126,7 +126,10 @@ class StoreServer:
         self._ended = threading.Event()
         self._error: Exception | None = None
         self.on_error: Callable[[], None] = lambda: None
-        self._threads = [threading.Thread(target=self._run, name="follower", daemon=True)]
+        self._threads = [
+            threading.Thread(target=self._run, name="follower", daemon=True),
+            threading.Thread(target=self._placements.run, args=(self._ended,), name="placements", daemon=True),
+        ]
         if url is not None:
             self._threads.append(
                 threading.Thread(target=self.nodes.run, args=(self._ended,), name="nodes", daemon=True)
@@ -136,6 +139,7 @@ class StoreServer:
         if self._url is not None:
             # Whoever asks at once is answered by the others, while the copies here are restored.
             self.nodes.look()
+        self._placements.look()
         for thread in self._threads:
             thread.start()
         return self
@@ -174,11 +178,12 @@ class StoreServer:
         return self._writer.write(topic, record)
 
     def _placement_of(self, sub: str) -> Placement | None:
-        """What the commits of a sub-topology say; asked for now and then until they say it."""
-        now = time.monotonic()
-        if now < self._asked.get(sub, now):
-            return None
-        self._asked[sub] = now + _PLACEMENT_S
+        """What the commits of a sub-topology say; None: they do not say it yet."""
+        here = (copy.marker for copy in self._follower.copies.values() if copy.task.place.sub_topology == sub)
+        said = next((marker.placement for marker in here if marker is not None and marker.placement != UNPLACED), None)
+        return self._placements.of(sub) if said is None else Placement(said)
+
+    def _ask_placement(self, sub: str) -> Placement | None:
         topic = commits_topic(self._config.application_id, sub)
         tasks = [number for place, number in self._tasks if place == topic]
         marker = placed_marker(self._kafka, topic, tasks)
@@ -234,6 +239,45 @@ class StoreServer:
         kafka = self._reader(_GLOBAL_LOGS)
         settings = task_settings(self._config, {})
         return GlobalCopy(kafka, GlobalTables(tables, store, settings), store, now_ms, on_close=kafka.close)
+
+
+class _Placements:
+    """What gives keys to the tasks of each sub-topology. A thread asks for it, since a read must not wait for brokers.
+
+    Args:
+        ask: Asks Kafka; None: it is not decided yet.
+        subs: The sub-topologies.
+    """
+
+    def __init__(self, ask: Callable[[str], Placement | None], subs: Sequence[str]) -> None:
+        self._ask, self._subs = ask, subs
+        self._known: dict[str, Placement | None] = {}
+        self._why = "Kafka was not asked yet"
+
+    def of(self, sub: str) -> Placement | None:
+        """What was found; None: it was not decided then.
+
+        Raises:
+            StoreNotReadyError: Nothing is known yet.
+        """
+        if sub not in self._known:
+            raise StoreNotReadyError(f"{sub}: it is not known yet which task has which keys: {self._why}")
+        return self._known[sub]
+
+    def look(self) -> bool:
+        """Asks for what is not decided, and says whether there is still something."""
+        waiting = [sub for sub in self._subs if self._known.get(sub) is None]
+        for sub in waiting:
+            try:
+                self._known[sub] = self._ask(sub)
+            except StreamsError as error:
+                self._why = str(error)
+        return any(self._known.get(sub) is None for sub in waiting)
+
+    def run(self, ended: threading.Event) -> None:
+        """Asks until everything is decided."""
+        while not ended.wait(_PLACEMENT_S) and self.look():
+            pass
 
 
 def without_topic(error: TopicNotFoundError) -> ConfigError:

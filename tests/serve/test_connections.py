@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
@@ -12,7 +13,7 @@ import pytest
 
 from streams.config.settings import Address
 from streams.serve.app import Api
-from streams.serve.http.connections import ConnectionLimits, certified_name
+from streams.serve.http.connections import ConnectionLimits, Connections, certified_name
 from streams.serve.http.security import Guard, Security
 from streams.serve.http.servers import HttpThread, listening
 from streams.serve.requests import Limits
@@ -288,3 +289,29 @@ def test_what_comes_instead_of_a_handshake_is_not_answered(served, certificate):
                 client.shutdown(socket.SHUT_WR)
                 assert b"200" not in rest(client)
         assert answers_over_tls()
+
+
+def test_a_look_that_is_late_closes_nothing():
+    """A process that had no time has not read yet what has come meanwhile."""
+    looked = []
+
+    class One:
+        network, waiting_since_s = "a", 1.0
+
+        def __init__(self, loop):
+            self.loop = loop
+
+        def look(self, now_s):
+            looked.append(now_s)
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        room = Connections(ConnectionLimits(look_s=0.05))
+        assert room.enter(One(loop))
+        time.sleep(1.2)
+        await asyncio.sleep(0)
+        assert not looked
+        await asyncio.sleep(0.2)
+        assert looked
+
+    asyncio.run(run())

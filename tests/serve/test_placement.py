@@ -8,18 +8,20 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from state.errors import KafkaClientError
 from state.kafka.key_hash import partition_for_key
 from state.kafka.placement import Placement
 from streams import Consumed, Int64Serde, Materialized, StreamsBuilder, StringSerde, TimeWindows
 from streams.application.rescale.plan import UsersChoices
 from streams.cluster.records import Outgoing
-from streams.errors import QueryError
+from streams.errors import QueryError, StoreNotReadyError
 from streams.serve.app import Api
 from streams.serve.http.security import Guard, Security
 from streams.serve.local import LocalStore
 from streams.serve.requests import Limits
 from streams.serve.scans import Scan
 from streams.serve.served import Served
+from streams.serve.server import _Placements
 from streams.serve.topics import Topics
 from streams.testing import TopologyTestDriver
 from streams.testing.query import rescaler_of
@@ -84,3 +86,26 @@ def test_the_task_of_a_record_that_is_written_is_known_only_by_a_function(served
     else:
         task, key = topics.awaited(served.store("counts"), record, None)
         assert (task, key) == (partition_for_key(b"k007", TASKS, placement), b"k007")
+
+
+def test_what_gives_keys_to_tasks_is_asked_for_beside_the_reads():
+    """Brokers that are away would hold up every read: the loop that answers waits for nobody."""
+    answers = iter([KafkaClientError("the broker is away"), None, Placement.PARTITION])
+
+    def ask(sub):
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    placements = _Placements(ask, ["orders"])
+    with pytest.raises(StoreNotReadyError, match="not asked yet"):
+        placements.of("orders")
+    assert placements.look()
+    with pytest.raises(StoreNotReadyError, match="the broker is away"):
+        placements.of("orders")
+    assert placements.look()
+    assert placements.of("orders") is None
+    assert not placements.look()
+    assert not placements.look()
+    assert placements.of("orders") is Placement.PARTITION

@@ -25,6 +25,8 @@ AtOnce = Callable[[Any], Response | None]
 """Gives the answer to a request by its ASGI connection; None: it needs a task."""
 _PROGRESS_BYTES = 16 * 1024
 """How much of an answer has to be read within `unread_s`."""
+_LATE_S = 1.0
+"""A look that is later than that is left out."""
 _BODY = frozenset({b"content-length", b"transfer-encoding"})
 """Headers of requests that have a body."""
 _JOINED_BYTES = 64 * 1024
@@ -108,7 +110,7 @@ class Connections:
             self._of[one.network] += 1
             if not self._looking:
                 self._looking = True
-                one.loop.call_later(self.limits.look_s, self._look, one.loop)
+                self._look_later(one.loop)
         return fits
 
     def leave(self, one: Held) -> None:
@@ -129,13 +131,18 @@ class Connections:
         last.abort()
         return True
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_later(self.limits.look_s, self._look, loop, loop.time() + self.limits.look_s)
+
+    def _look(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
         now_s = loop.time()
-        for one in list(self._all):
-            one.look(now_s)
+        # Else this process had no time, and what has come meanwhile is still to be read: nobody is overdue for that.
+        if now_s - due_s < _LATE_S:
+            for one in list(self._all):
+                one.look(now_s)
         self._looking = bool(self._all)
         if self._looking:
-            loop.call_later(self.limits.look_s, self._look, loop)
+            self._look_later(loop)
 
 
 class JoinedWrites(asyncio.Transport):
