@@ -111,7 +111,7 @@ def check_not_rescaled(source: StoreSource, *places: TaskPlace) -> None:
 
 
 def check_not_closed(place: TaskPlace, marker: CommitMarker) -> None:
-    """Refuses to follow the marker by which a rescale keeps a task from committing: it is no commit.
+    """Refuses to follow the marker by which a rescale keeps a task from committing, which is not a commit.
 
     It names another query, so what is held would be thrown away, and read again from changelogs that are just being replaced. A
     rescale that is taken back writes the marker from before once more.

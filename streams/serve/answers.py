@@ -67,7 +67,7 @@ def json_answer(data: Any, status: int = 200, headers: dict[str, str] | None = N
 
 
 def rows_answer(rows: Iterable[bytes], answer: Answer, **more: Any) -> Response:
-    """Rows that are text already, and as of which commits they are."""
+    """Rows that are text already, and the commits that they belong to."""
     return StoreAnswer(rows_text(rows, {**more, "tasks": tasks_json(answer)}) + b"\n", answer)
 
 
