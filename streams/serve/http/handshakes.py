@@ -85,8 +85,8 @@ class Handshake:
             self._connection.close()
 
 
-class TlsServer(asyncio.AbstractServer):
-    """Accepts connections at a socket until it is closed.
+class TlsServer:
+    """Accepts connections at a socket until it is closed, like the server of an asyncio loop.
 
     Args:
         made: Makes what gets a connection.
