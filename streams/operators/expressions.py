@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -578,25 +579,39 @@ def computed(expression: Expression, frame: Frame, rows: Bools, failed: dict[int
 
 def objects_of(columns: Mapping[str, FieldColumn], null: Bools) -> FieldColumn:
     """An object of each row's fields; null where it is null."""
-    parts: list[Any] = []
-    for name, column in columns.items():
-        parts += [pa.scalar((b"," if parts else b"{") + dumps(name) + b":"), _json_of(column)]
-    texts = pc.binary_join_element_wise(*parts, pa.scalar(b"}"), pa.scalar(b""))
+    texts = object_texts({name: json_of(column) for name, column in columns.items()})
     texts = pc.if_else(pa.array(null), pa.scalar(None, pa.binary()), texts)
     nothing = np.zeros(len(null), np.int64)
     return FieldColumn(np.where(null, np.uint8(ABSENT), np.uint8(TEXT)), nothing, nothing.astype(np.float64), texts)
 
 
-def _json_of(column: FieldColumn) -> pa.BinaryArray:
-    """Each cell as JSON."""
-    found = pa.array([b"null"] * len(column.kinds), pa.binary())
+def object_texts(parts: Mapping[str, pa.BinaryArray], begin: pa.BinaryArray | None = None) -> pa.BinaryArray:
+    """Objects of fields that are JSON; `begin`: what each begins with."""
+    joined: list[Any] = [pa.scalar(b"{") if begin is None else begin]
+    for name, texts in parts.items():
+        joined += [pa.scalar((b"," if len(joined) > 1 else b"") + dumps(name) + b":"), texts]
+    return pc.binary_join_element_wise(*joined, pa.scalar(b"}"), pa.scalar(b""))
+
+
+def json_of(column: FieldColumn) -> pa.BinaryArray:
+    """Each cell as JSON. Where a number is not finite, it is as Python's `json` writes it: NaN, Infinity, -Infinity."""
+    is_text, is_int, is_float = (column.kinds == kind for kind in (TEXT, INT, FLOAT))
+    found = pa.scalar(b"null", pa.binary())
     if column.texts is not None:
-        found = pc.if_else(pa.array(column.kinds == TEXT), column.texts, found)
-    if (is_int := column.kinds == INT).any():
+        found = pc.if_else(pa.array(is_text), column.texts, found)
+    if is_int.any():
         found = pc.if_else(pa.array(is_int), pa.array(column.ints).cast(pa.string()).cast(pa.binary()), found)
-    if (is_float := column.kinds == FLOAT).any():
-        found = pc.if_else(pa.array(is_float), pa.array(map(dumps, column.floats.tolist()), pa.binary()), found)
-    return found
+    if is_float.any():
+        found = pc.if_else(pa.array(is_float), _float_texts(column.floats), found)
+    return pa.array([b"null"] * len(column.kinds), pa.binary()) if isinstance(found, pa.Scalar) else found
+
+
+def _float_texts(floats: npt.NDArray[np.float64]) -> pa.BinaryArray:
+    finite = np.isfinite(floats)
+    texts = dumps(np.where(finite, floats, 0.0).tolist())[1:-1].split(b",")
+    for row in np.flatnonzero(~finite).tolist():
+        texts[row] = json.dumps(float(floats[row])).encode()
+    return pa.array(texts, pa.binary())
 
 
 def true_rows(expression: Expression, frame: Frame, rows: Bools, failed: dict[int, Exception]) -> Bools:
