@@ -120,7 +120,9 @@ def _normal(texts: BinaryColumn) -> BinaryColumn:
     others = rows_where(~normal_json(texts) & valid_rows(texts))
     if not len(others):
         return texts
-    return replaced(texts, others, binary_column([_rewritten(text) for text in texts.take(pa.array(others)).to_pylist()]))
+    return replaced(
+        texts, others, binary_column([_rewritten(text) for text in texts.take(pa.array(others)).to_pylist()])
+    )
 
 
 def _rewritten(text: bytes) -> bytes:

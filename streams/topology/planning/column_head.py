@@ -16,7 +16,7 @@ from streams.model.expressions import Col, ValueFields
 from streams.serdes.base import Serde, serde_identity
 from streams.serdes.exactness import reads_alone
 from streams.serdes.json import is_plain_json
-from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode
+from streams.topology.graph import Node, ProcessorNode, SourceNode
 from streams.topology.specs.base import ColumnFunction, Keeps, Unwraps
 
 Paths: TypeAlias = dict[str, None]
@@ -75,7 +75,7 @@ class ColumnHead:
     Attributes:
         steps: The operators, in run order.
         aggregates: Names of the nodes of the task that get columns.
-        paths: Source -> the dotted paths to decode; `WHOLE` says that values, or parts of them, go on as they are.
+        paths: Source -> the dotted paths to decode; `WHOLE` says that something takes whole values.
         reasons: Node that reads fields, or operator that works on columns -> why it gets whole records.
     """
 
