@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 from streams.errors import NoFieldsError
 from streams.model.expressions import OF_VALUES, OPERATIONS, Col, Expression, Lit, Operation, truth
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell, encoded
+from streams.operators.text_kernels import OF_TEXTS, part_of_split
+from streams.serdes.json_scan import is_ascii
 from streams.serdes.json_text import dumps, loads
 
 # --- `Vector`: one value per row, with a kind for each, and the rows that only the definition can decide.
@@ -518,6 +520,43 @@ def _chained(expression: Operation) -> tuple[Expression, Callable[[Any], Any]] |
     return first, lambda given: step(before(given))
 
 
+def _of_plain_texts(expression: Operation, frame: Frame) -> Vector | None:
+    """A function of texts, computed by their bytes; None if these do not decide for each of them."""
+    value, *rest = expression.operands or (None,)
+    if not all(isinstance(one, Lit) for one in rest):
+        return None
+    constants = [one.value for one in rest if isinstance(one, Lit)]
+    kernel = OF_TEXTS.get(expression.name)
+    if expression.name == "item" and isinstance(value, Operation) and value.name == "split":
+        value, separator = value.operands
+        constants = [separator.value if isinstance(separator, Lit) else None, *constants]
+        kernel = part_of_split
+    if kernel is None or value is None:
+        return None
+    texts = _plain_texts(_vector(value, frame))
+    found = None if texts is None else kernel(texts, *constants)
+    return None if found is None else _of_array(found)
+
+
+def _plain_texts(a: Vector) -> pa.BinaryArray | None:
+    """The texts, if all values are null or texts in ASCII without escape sequences."""
+    if a.texts is None or len(a.kinds) < 2 or a.unsure.any() or not a.is_a(TEXT, ABSENT).all():
+        return None
+    texts = pc.if_else(pa.array(a.kinds == TEXT), a.texts, pa.scalar(None, pa.binary()))
+    return texts if is_ascii(texts) and not escaped(texts).any() else None
+
+
+def _of_array(found: pa.Array) -> Vector:
+    """A vector of texts, whole numbers or truth values."""
+    null = ~found.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_boolean(found.type):
+        return of_bools(found.fill_null(False).to_numpy(zero_copy_only=False), null, np.zeros(1, np.bool_))
+    is_text = pa.types.is_binary(found.type)
+    kinds = np.where(null, np.uint8(ABSENT), np.uint8(TEXT if is_text else INT))
+    ints = np.zeros(1, np.int64) if is_text else found.fill_null(0).to_numpy(zero_copy_only=False)
+    return Vector(kinds, ints, np.zeros(1), found if is_text else None, np.zeros(1, np.bool_))
+
+
 def _of_value(name: str, constants: list[Any], value: Any) -> Any:
     return OPERATIONS[name].of_values(value, *constants)
 
@@ -559,6 +598,11 @@ class Frame:
             column = self.fields.get(path)
             self._vectors[path] = of_constant(None) if column is None else of_field(column)
         return self._vectors[path]
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Frame:
+        """The fields of some values."""
+        fields = {path: column.take(rows) for path, column in self.fields.items()}
+        return Frame(len(rows), fields, None if self.without_fields is None else self.without_fields[rows])
 
     def read(self, row: int, path: str) -> Any:
         """A field of one row. Raises `NoFieldsError`."""
@@ -638,6 +682,8 @@ def _vector(expression: Expression, frame: Frame) -> Vector:
     assert isinstance(expression, Operation), "there are no other expressions"
     if expression.name == "hour" and repr(expression.operands[1]) == repr(Lit("UTC")):
         return hour_of_utc(_vector(expression.operands[0], frame))
+    if (plain := _of_plain_texts(expression, frame)) is not None:
+        return plain
     if (chained := _chained(expression)) is not None:
         first, function = chained
         return of_distinct(function, _vector(first, frame))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import BinaryColumn, codes_in, dictionary_of, number_column
+from state.columns import BinaryColumn, codes_in, dictionary_of, number_column, rows_where
 from state.kafka.placement import Placement
 from streams.engine.graph.handlers import Stage
 from streams.engine.graph.rows import NULL, SCALAR
@@ -192,11 +192,18 @@ def _computed(does: ValueFields, above: Columns, failed: dict[int, Exception]) -
     rows = above.rows & ~above.null_values
     if above.without_fields.any():
         rows = _fail_without_fields(does, above.without_fields, rows, failed)
-    frame = above.frame()
+    at = rows_where(rows)
+    few = len(at) * 2 < len(rows)  # behind a filter
+    frame = above.frame().take(at) if few else above.frame()
     made: dict[str, FieldColumn] = {}
     for name, expression in does.computed:
         errors: dict[int, Exception] = {}
-        made[name] = _null_where(above.null_values, computed(expression, frame, rows, errors))
+        if few:
+            column = computed(expression, frame, rows[at], errors).spread(at, len(rows))
+            errors = {int(at[row]): error for row, error in errors.items()}
+        else:
+            column = _null_where(above.null_values, computed(expression, frame, rows, errors))
+        made[name] = column
         rows = without(rows, errors)
         failed.update(errors)
     return made
