@@ -680,18 +680,25 @@ def _vector(expression: Expression, frame: Frame) -> Vector:
         found = frame.vector(expression.path)
         return found if frame.without_fields is None else _unsure_where(found, frame.without_fields)
     assert isinstance(expression, Operation), "there are no other expressions"
-    if expression.name == "hour" and repr(expression.operands[1]) == repr(Lit("UTC")):
-        return hour_of_utc(_vector(expression.operands[0], frame))
-    if (plain := _of_plain_texts(expression, frame)) is not None:
-        return plain
-    if (chained := _chained(expression)) is not None:
-        first, function = chained
-        return of_distinct(function, _vector(first, frame))
+    if (found := _of_one_value(expression, frame)) is not None:
+        return found
     operands = [_vector(operand, frame) for operand in expression.operands]
     vectorised = _VECTORISED.get(expression.name)
     if vectorised is None:
         return _unsure_where(of_constant(None), np.ones(1, np.bool_))
     return vectorised(*operands)
+
+
+def _of_one_value(expression: Operation, frame: Frame) -> Vector | None:
+    """A function of a value and constants; None: it is another operation."""
+    if expression.name == "hour" and repr(expression.operands[1]) == repr(Lit("UTC")):
+        return hour_of_utc(_vector(expression.operands[0], frame))
+    if (plain := _of_plain_texts(expression, frame)) is not None:
+        return plain
+    if (chained := _chained(expression)) is None:
+        return None
+    first, function = chained
+    return of_distinct(function, _vector(first, frame))
 
 
 _VECTORISED: Final[dict[str, Callable[..., Vector]]] = {

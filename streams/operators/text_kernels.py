@@ -1,7 +1,7 @@
 """Functions of texts for whole columns: those of `streams.model.text_functions` where the bytes of JSON decide as Python does.
 
-A kernel takes texts that are ASCII, without escape sequences: there a character is a byte. Any other text is left to the definition,
-which each distinct value calls once.
+A kernel takes texts that are ASCII, without escape sequences: there a character is a byte. Any other text is left to the
+definition, which is called once for each distinct value.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ OF_TEXTS: Final[dict[str, Callable[..., pa.Array | None]]] = {
     "startswith": _startswith,
     "endswith": _endswith,
 }
-"""Functions of JSON texts and constants by their names; each gives JSON texts, numbers or truth values, or None for its constants."""
+"""Functions of JSON texts and constants, by their names. Each gives texts, numbers or truth values; None: not for its constants."""
 
 
 def part_of_split(texts: pa.BinaryArray, separator: Any, index: int) -> pa.BinaryArray | None:
