@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +16,8 @@ import pyarrow.compute as pc
 from streams.errors import NoFieldsError
 from streams.model.expressions import OF_VALUES, OPERATIONS, Col, Expression, Lit, Operation, truth
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell, encoded
+from streams.operators.text_kernels import OF_TEXTS, part_of_split
+from streams.serdes.json_scan import is_ascii
 from streams.serdes.json_text import dumps, loads
 
 # --- `Vector`: one value per row, with a kind for each, and the rows that only the definition can decide.
@@ -517,6 +520,43 @@ def _chained(expression: Operation) -> tuple[Expression, Callable[[Any], Any]] |
     return first, lambda given: step(before(given))
 
 
+def _of_plain_texts(expression: Operation, frame: Frame) -> Vector | None:
+    """A function of texts, computed by their bytes; None if these do not decide for each of them."""
+    value, *rest = expression.operands or (None,)
+    if not all(isinstance(one, Lit) for one in rest):
+        return None
+    constants = [one.value for one in rest if isinstance(one, Lit)]
+    kernel = OF_TEXTS.get(expression.name)
+    if expression.name == "item" and isinstance(value, Operation) and value.name == "split":
+        value, separator = value.operands
+        constants = [separator.value if isinstance(separator, Lit) else None, *constants]
+        kernel = part_of_split
+    if kernel is None or value is None:
+        return None
+    texts = _plain_texts(_vector(value, frame))
+    found = None if texts is None else kernel(texts, *constants)
+    return None if found is None else _of_array(found)
+
+
+def _plain_texts(a: Vector) -> pa.BinaryArray | None:
+    """The texts, if all values are null or texts in ASCII without escape sequences."""
+    if a.texts is None or len(a.kinds) < 2 or a.unsure.any() or not a.is_a(TEXT, ABSENT).all():
+        return None
+    texts = pc.if_else(pa.array(a.kinds == TEXT), a.texts, pa.scalar(None, pa.binary()))
+    return texts if is_ascii(texts) and not escaped(texts).any() else None
+
+
+def _of_array(found: pa.Array) -> Vector:
+    """A vector of texts, whole numbers or truth values."""
+    null = ~found.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_boolean(found.type):
+        return of_bools(found.fill_null(False).to_numpy(zero_copy_only=False), null, np.zeros(1, np.bool_))
+    is_text = pa.types.is_binary(found.type)
+    kinds = np.where(null, np.uint8(ABSENT), np.uint8(TEXT if is_text else INT))
+    ints = np.zeros(1, np.int64) if is_text else found.fill_null(0).to_numpy(zero_copy_only=False)
+    return Vector(kinds, ints, np.zeros(1), found if is_text else None, np.zeros(1, np.bool_))
+
+
 def _of_value(name: str, constants: list[Any], value: Any) -> Any:
     return OPERATIONS[name].of_values(value, *constants)
 
@@ -559,6 +599,11 @@ class Frame:
             self._vectors[path] = of_constant(None) if column is None else of_field(column)
         return self._vectors[path]
 
+    def take(self, rows: npt.NDArray[np.int64]) -> Frame:
+        """The fields of some values."""
+        fields = {path: column.take(rows) for path, column in self.fields.items()}
+        return Frame(len(rows), fields, None if self.without_fields is None else self.without_fields[rows])
+
     def read(self, row: int, path: str) -> Any:
         """A field of one row. Raises `NoFieldsError`."""
         if self.without_fields is not None and self.without_fields[row]:
@@ -578,25 +623,39 @@ def computed(expression: Expression, frame: Frame, rows: Bools, failed: dict[int
 
 def objects_of(columns: Mapping[str, FieldColumn], null: Bools) -> FieldColumn:
     """An object of each row's fields; null where it is null."""
-    parts: list[Any] = []
-    for name, column in columns.items():
-        parts += [pa.scalar((b"," if parts else b"{") + dumps(name) + b":"), _json_of(column)]
-    texts = pc.binary_join_element_wise(*parts, pa.scalar(b"}"), pa.scalar(b""))
+    texts = object_texts({name: json_of(column) for name, column in columns.items()})
     texts = pc.if_else(pa.array(null), pa.scalar(None, pa.binary()), texts)
     nothing = np.zeros(len(null), np.int64)
     return FieldColumn(np.where(null, np.uint8(ABSENT), np.uint8(TEXT)), nothing, nothing.astype(np.float64), texts)
 
 
-def _json_of(column: FieldColumn) -> pa.BinaryArray:
-    """Each cell as JSON."""
-    found = pa.array([b"null"] * len(column.kinds), pa.binary())
+def object_texts(parts: Mapping[str, pa.BinaryArray], begin: pa.BinaryArray | None = None) -> pa.BinaryArray:
+    """Objects of fields that are JSON; `begin`: what each begins with."""
+    joined: list[Any] = [pa.scalar(b"{") if begin is None else begin]
+    for name, texts in parts.items():
+        joined += [pa.scalar((b"," if len(joined) > 1 else b"") + dumps(name) + b":"), texts]
+    return pc.binary_join_element_wise(*joined, pa.scalar(b"}"), pa.scalar(b""))
+
+
+def json_of(column: FieldColumn) -> pa.BinaryArray:
+    """Each cell as JSON. Where a number is not finite, it is as Python's `json` writes it: NaN, Infinity, -Infinity."""
+    is_text, is_int, is_float = (column.kinds == kind for kind in (TEXT, INT, FLOAT))
+    found = pa.scalar(b"null", pa.binary())
     if column.texts is not None:
-        found = pc.if_else(pa.array(column.kinds == TEXT), column.texts, found)
-    if (is_int := column.kinds == INT).any():
+        found = pc.if_else(pa.array(is_text), column.texts, found)
+    if is_int.any():
         found = pc.if_else(pa.array(is_int), pa.array(column.ints).cast(pa.string()).cast(pa.binary()), found)
-    if (is_float := column.kinds == FLOAT).any():
-        found = pc.if_else(pa.array(is_float), pa.array(map(dumps, column.floats.tolist()), pa.binary()), found)
-    return found
+    if is_float.any():
+        found = pc.if_else(pa.array(is_float), _float_texts(column.floats), found)
+    return pa.array([b"null"] * len(column.kinds), pa.binary()) if isinstance(found, pa.Scalar) else found
+
+
+def _float_texts(floats: npt.NDArray[np.float64]) -> pa.BinaryArray:
+    finite = np.isfinite(floats)
+    texts = dumps(np.where(finite, floats, 0.0).tolist())[1:-1].split(b",")
+    for row in np.flatnonzero(~finite).tolist():
+        texts[row] = json.dumps(float(floats[row])).encode()
+    return pa.array(texts, pa.binary())
 
 
 def true_rows(expression: Expression, frame: Frame, rows: Bools, failed: dict[int, Exception]) -> Bools:
@@ -621,16 +680,25 @@ def _vector(expression: Expression, frame: Frame) -> Vector:
         found = frame.vector(expression.path)
         return found if frame.without_fields is None else _unsure_where(found, frame.without_fields)
     assert isinstance(expression, Operation), "there are no other expressions"
-    if expression.name == "hour" and repr(expression.operands[1]) == repr(Lit("UTC")):
-        return hour_of_utc(_vector(expression.operands[0], frame))
-    if (chained := _chained(expression)) is not None:
-        first, function = chained
-        return of_distinct(function, _vector(first, frame))
+    if (found := _of_one_value(expression, frame)) is not None:
+        return found
     operands = [_vector(operand, frame) for operand in expression.operands]
     vectorised = _VECTORISED.get(expression.name)
     if vectorised is None:
         return _unsure_where(of_constant(None), np.ones(1, np.bool_))
     return vectorised(*operands)
+
+
+def _of_one_value(expression: Operation, frame: Frame) -> Vector | None:
+    """A function of a value and constants; None: it is another operation."""
+    if expression.name == "hour" and repr(expression.operands[1]) == repr(Lit("UTC")):
+        return hour_of_utc(_vector(expression.operands[0], frame))
+    if (plain := _of_plain_texts(expression, frame)) is not None:
+        return plain
+    if (chained := _chained(expression)) is None:
+        return None
+    first, function = chained
+    return of_distinct(function, _vector(first, frame))
 
 
 _VECTORISED: Final[dict[str, Callable[..., Vector]]] = {

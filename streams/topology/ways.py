@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from streams.topology.graph import Graph, Node, ProcessorNode, SourceNode
+from streams.serdes.json import is_plain_json
+from streams.topology.graph import Graph, Node, ProcessorNode, SinkNode, SourceNode
 from streams.topology.plan import SubTopology, plan_alone, with_added_topics
 from streams.topology.planning.repartitions import added_topics, crossings
 from streams.topology.planning.units import why_single
@@ -118,8 +119,8 @@ def _in_readers(sub: SubTopology, node: Node) -> NodeWay:
     children = sub.children(node.name)
     if any(child in sub.head and not _is_step(sub, child) for child in children):
         return NodeWay(node.name, _READERS, Way.ONE_BY_ONE, "operators in the readers take whole records")
-    if any(entry.transport == "columns" and entry.source == node.name for entry in sub.entries):
-        fields = ", ".join(sub.columns.paths[node.name])
+    if any(entry.transport in ("columns", "written") and entry.source == node.name for entry in sub.entries):
+        fields = ", ".join(filter(None, sub.columns.paths[node.name]))
         return NodeWay(node.name, _READERS, Way.COLUMNS, f"decodes {fields}" if fields else "decodes no field")
     return NodeWay(node.name, _READERS, Way.BYTES, "the tasks decode the records")
 
@@ -131,12 +132,23 @@ def _is_step(sub: SubTopology, name: str) -> bool:
 def _in_tasks(sub: SubTopology, node: Node) -> NodeWay:
     if node.name in sub.columns.aggregates:
         return NodeWay(node.name, _TASKS, Way.COLUMNS)
+    if isinstance(node, SinkNode) and _takes_bytes(sub, node):
+        return NodeWay(node.name, _TASKS, Way.BYTES, "the readers have written the values")
     unit = next(unit for unit in sub.units if node.name in unit.nodes)
     single = why_single(node)
     if unit.groups and single is None:
         return NodeWay(node.name, _TASKS, Way.TOGETHER, _why_only_together(sub, node))
     why = "" if single is None else _why_no_columns(sub, node)
     return NodeWay(node.name, _TASKS, Way.ONE_BY_ONE, why or single or unit.reason)
+
+
+def _takes_bytes(sub: SubTopology, sink: SinkNode) -> bool:
+    """Whether a sink writes what readers have made of columns, without objects."""
+    transports = {entry.transport for entry in sub.entries if entry.node == sink.name}
+    alone = all(any(entry.from_node == parent for entry in sub.entries) for parent in sink.parents)
+    unit = next(unit for unit in sub.units if sink.name in unit.nodes)
+    together = bool(unit.groups) and sink.topic is not None and sink.partitioner is None
+    return transports == {"written"} and alone and together and is_plain_json(sink.value_serde)
 
 
 def _why_only_together(sub: SubTopology, node: Node) -> str:

@@ -217,6 +217,26 @@ class Watching(Processor):
 
 
 PLAIN = (col("a") > 1, "f")
+WRITTEN = "bytes: the readers have written the values"
+
+
+@pytest.mark.parametrize(
+    ("define", "ways"),
+    [
+        (lambda s: s.filter(*PLAIN), ["columns", WRITTEN]),
+        (lambda s: s.filter(lambda v: True, "f"), ["one by one: calls a function", "records together"]),
+        (lambda s: s.filter(*PLAIN).peek(print, "p"), ["one by one: 'p' takes whole records", "records together"]),
+        (lambda s: s.filter(*PLAIN).process(Watching, named="w"), ["columns", "records together"]),
+    ],
+)
+def test_a_topic_says_whether_readers_have_written_its_values(
+    define: Callable[[KStream], KStream], ways: list[str]
+) -> None:
+    builder = StreamsBuilder()
+    define(builder.stream("in")).to("out", "o")
+    lines = builder.build().explain().splitlines()
+    found = [line.split(None, 1)[1] for name in ("f", "o") for line in lines if line.split()[:1] == [name]]
+    assert [one.startswith(way) for one, way in zip(found, ways, strict=True)] == [True, True], found
 
 
 def aggregate(stream: KStream, field: str = "a") -> None:
@@ -236,10 +256,7 @@ def aggregate(stream: KStream, field: str = "a") -> None:
         (lambda s: s.filter(*PLAIN).group_by(col("b")).mean("a", Materialized("m")), None),
         (lambda s: s.group_by(lambda v: v["b"]).mean("a", Materialized("m")), "such as col('user')"),
         (lambda s: s.group_by(col("b"), key_serde=UuidSerde()).mean("a", Materialized("m")), "which may use headers"),
-        (
-            lambda s: [aggregate(f := s.filter(*PLAIN)), f.to("out", "o")],
-            "'o' gets records of 'f', and writes them whole",
-        ),
+        (lambda s: [aggregate(f := s.filter(*PLAIN)), f.to("out", "o")], None),
         (
             lambda s: aggregate(s.map_values(fields(a=col("b") * 2), "f"), "a.x"),
             "computes the field that 'a.x' is within",

@@ -7,6 +7,7 @@ import operator
 import struct
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import orjson
@@ -144,6 +145,41 @@ def test_columns_and_records_pass_the_same_filter(expression: Expression, given_
 def test_every_function_of_one_value_is_computed_as_for_records(how: Callable[[Any], Any]) -> None:
     times = [1_700_000_000_000, -1, 253402300800000, -62135596800001, 60_000_000_000_001]
     rows = [{"a": a} for a in [*EDGES, *times, *FLOATS, *TEXTS, None, True, [1, "x"], {"b": 1}]] + [{}]
+    assert on_columns(how(col("a")), rows) == by_record(how(col("a")), rows)
+
+
+BY_BYTES: list[Callable[[Any], Any]] = [
+    lambda a: a.lower(),
+    lambda a: a.upper().length(),
+    lambda a: a.length() - a.replace("a", "").length(),
+    lambda a: a.replace("aa", "b"),
+    lambda a: a.contains("ab") | a.startswith("a") | a.endswith("b"),
+    lambda a: a.split("/")[0],
+    lambda a: a.split("ab")[-2],
+    lambda a: a.split("/")[3].upper(),
+    lambda a: a[0:2],
+    lambda a: a[3:3],
+    lambda a: a.substring(2, 100),
+]
+
+
+@pytest.mark.parametrize("how", BY_BYTES)
+@given(st.lists(st.none() | st.text("ab/AB !", max_size=8), min_size=2, max_size=12))
+@up_to(15)
+def test_bytes_decide_what_functions_make_of_plain_texts(
+    how: Callable[[Any], Any], given_texts: list[str | None]
+) -> None:
+    rows = [{"a": "a"}, *({"a": text} for text in given_texts)]
+    with mock.patch("streams.operators.expressions.of_distinct", side_effect=AssertionError):
+        found = on_columns(how(col("a")), rows)
+    assert found == by_record(how(col("a")), rows)
+
+
+@pytest.mark.parametrize("how", BY_BYTES)
+@given(st.lists(st.none() | st.text('a/A\u00e9"\\\t', max_size=6) | st.just(5), min_size=2, max_size=8))
+@up_to(10)
+def test_what_bytes_do_not_decide_is_left_to_the_definition(how: Callable[[Any], Any], given_values: list[Any]) -> None:
+    rows = [{"a": value} for value in given_values]
     assert on_columns(how(col("a")), rows) == by_record(how(col("a")), rows)
 
 

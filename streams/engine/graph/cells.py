@@ -15,12 +15,15 @@ from state.columns import FEW_ROWS, BinaryColumn, codes_in, rows_where
 from state.headers import decode_headers
 from streams.engine.graph.keys import read_key
 from streams.engine.graph.node import may_be_the_records_fault
+from streams.engine.graph.values import PICKLED, load_written
 from streams.errors import ValueNotPicklableError
 from streams.model.record import Headers
 from streams.operators.columnar import NULL_KEY, EncodedValues, KeyColumn
+from streams.operators.expressions import first_bytes
 from streams.serdes.base import Serde
 from streams.serdes.columns import normal_cells, read_all
 from streams.serdes.exactness import reads_alone
+from streams.serdes.json import JsonSerde
 
 _PART = 512
 
@@ -79,6 +82,13 @@ class CellReader:
             for at, error in wrong.items():
                 failed.setdefault(int(rows[at]), error)
         return EncodedValues(column, serde, self._topic, nulls, normal)
+
+    def written(self, column: BinaryColumn, encoded: bool) -> Sequence[Any]:
+        """The values that a reader has written (`load_written`), as bytes if `encoded`."""
+        if (first_bytes(column) == PICKLED).any():
+            return [None if cell is None else load_written(cell) for cell in column.to_pylist()]
+        serde = JsonSerde()
+        return EncodedValues(column, serde, self._topic, {}) if encoded else self._read(serde, column.to_pylist(), {})
 
     def _read_alone(self, serde: Serde, cells: Sequence[bytes | None], failed: dict[int, Exception]) -> list[Any]:
         """The objects of cells that need no headers."""

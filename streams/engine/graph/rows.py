@@ -7,7 +7,8 @@ one Arrow IPC stream, with topic, partition and entry in the schema metadata, so
 
 Columns of raw and object rows: `offset` int64, `seq` int32 (n-th row made from that record), `timestamp` int64,
 `key` binary, `value` binary, `headers` binary (optional), `source_key` and `source_value` binary (optional: the
-original bytes, sent along with object and columns rows when a dead-letter topic may need them).
+original bytes, sent along with object, written and columns rows when a dead-letter topic may need them).
+The `value` of a written row is JSON, or pickled (`streams.engine.reader.written_values`), and its `key` may be a dictionary.
 Columns of a columns entry: `offset`, `seq`, `timestamp`, `key` (dictionary of binary), `headers`, `source_key` and
 `source_value` (optional; a `source_key` of nulls says that the key is new, and the original one unknown), `null` bool
 (optional: the value is null), `scalar` bool (optional: the value is a text, a number or the like), then for each field

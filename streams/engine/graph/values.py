@@ -15,13 +15,16 @@ import pickle
 import sys
 import uuid
 from types import CodeType
-from typing import Any
+from typing import Any, Final
 
 import cloudpickle
 
 from streams.errors import RecordError, TopologyError, ValueNotPicklableError
+from streams.serdes.json_text import loads
 
 _PROTOCOL = 5
+PICKLED: Final = 0x80
+"""The first byte of what `dump_value` writes; no JSON begins with it."""
 
 _classes: dict[str, type] = {}
 """Id -> class that a job has brought into this process, or taken along from it."""
@@ -65,6 +68,11 @@ def load_value(data: bytes) -> Any:
         raise ValueNotPicklableError(
             f"a value that was handed on cannot be made again: {type(error).__name__}: {error}"
         ) from error
+
+
+def load_written(data: bytes) -> Any:
+    """A value that was handed on as JSON, or as by `dump_value` if JSON cannot say it."""
+    return load_value(data) if data[0] == PICKLED else loads(data)
 
 
 def dump_job(job: Any) -> bytes:

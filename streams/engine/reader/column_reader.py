@@ -12,13 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import codes_in, dictionary_of, number_column
+from state.columns import BinaryColumn, codes_in, dictionary_of, number_column, rows_where
 from state.kafka.placement import Placement
 from streams.engine.graph.handlers import Stage
 from streams.engine.graph.rows import NULL, SCALAR
 from streams.engine.graph.settings import Counters
 from streams.engine.graph.step_context import SourceRows, StepContext
 from streams.engine.reader.task_inputs import Piece, tasks_of, written_keys
+from streams.engine.reader.written_values import WholeValues, of_field, of_fields
 from streams.model.expressions import ValueFields
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
 from streams.operators.expressions import Bools, Frame, computed, first_bytes, objects_of, true_rows
@@ -105,6 +106,7 @@ class Columns:
         without_fields: bool[n]: whether a value is a text, a number or the like.
         rows: bool[n]: the records that have come so far.
         keys: The new keys; None: the records have those of the source.
+        whole: The whole values; None: nothing behind the node takes these.
     """
 
     fields: Mapping[str, FieldColumn]
@@ -112,6 +114,7 @@ class Columns:
     without_fields: Bools
     rows: Bools
     keys: FieldColumn | None = None
+    whole: WholeValues | None = None
 
     @property
     def flags(self) -> dict[str, Bools]:
@@ -172,14 +175,16 @@ def _unwrapped(does: Unwraps, step: ColumnStep, above: Columns, failed: dict[int
         firsts = first_bytes(values.texts)
         without_fields &= ~((values.kinds == TEXT) & ((firsts == ord("{")) | (firsts == ord("["))))
     moved = {behind: above.fields[before] for behind, before in step.moved if before in above.fields}
-    return Columns(moved, null, without_fields, rows, above.keys)
+    return Columns(moved, null, without_fields, rows, above.keys, of_field(values) if step.whole else None)
 
 
 def _mapped(does: ValueFields, step: ColumnStep, above: Columns, failed: dict[int, Exception]) -> Columns:
     made = _computed(does, above, failed)
     moved = {behind: above.fields[before] for behind, before in step.moved if before in above.fields}
     kept = without(above.rows, failed)
-    return Columns({**moved, **made}, above.null_values, np.zeros(len(kept), np.bool_), kept, above.keys)
+    null = above.null_values
+    whole = of_fields(made, null, above.whole if does.everything else None) if step.whole else None
+    return Columns({**moved, **made}, null, np.zeros(len(kept), np.bool_), kept, above.keys, whole)
 
 
 def _computed(does: ValueFields, above: Columns, failed: dict[int, Exception]) -> dict[str, FieldColumn]:
@@ -187,11 +192,18 @@ def _computed(does: ValueFields, above: Columns, failed: dict[int, Exception]) -
     rows = above.rows & ~above.null_values
     if above.without_fields.any():
         rows = _fail_without_fields(does, above.without_fields, rows, failed)
-    frame = above.frame()
+    at = rows_where(rows)
+    few = len(at) * 2 < len(rows)  # behind a filter
+    frame = above.frame().take(at) if few else above.frame()
     made: dict[str, FieldColumn] = {}
     for name, expression in does.computed:
         errors: dict[int, Exception] = {}
-        made[name] = _null_where(above.null_values, computed(expression, frame, rows, errors))
+        if few:
+            column = computed(expression, frame, rows[at], errors).spread(at, len(rows))
+            errors = {int(at[row]): error for row, error in errors.items()}
+        else:
+            column = _null_where(above.null_values, computed(expression, frame, rows, errors))
+        made[name] = column
         rows = without(rows, errors)
         failed.update(errors)
     return made
@@ -264,6 +276,33 @@ def field_rows(
     return pa.RecordBatch.from_pydict(arrays)
 
 
+def whole_rows(
+    piece: Piece,
+    new_keys: pa.DictionaryArray | None,
+    timestamps: npt.NDArray[np.int64],
+    seq: int,
+    values: WholeValues,
+    at: npt.NDArray[np.int64],
+    with_source: bool,
+) -> pa.RecordBatch:
+    """Some rows with their whole values."""
+    source = piece.columns
+    columns = source if len(at) == len(source) else source.take(at)
+    keys = piece.keys if new_keys is None else new_keys
+    arrays: dict[str, pa.Array] = {
+        "offset": number_column(columns.offsets),
+        "seq": number_column(np.full(len(at), seq, np.int32)),
+        "timestamp": number_column(timestamps[at]),
+        "key": keys.take(pa.array(at)),
+        "value": values(at),
+    }
+    if with_source:
+        arrays |= {"source_key": columns.keys, "source_value": columns.values}
+    if columns.headers is not None:
+        arrays["headers"] = columns.headers
+    return pa.RecordBatch.from_pydict(arrays)
+
+
 def _cells(path: str, field: FieldColumn) -> dict[str, pa.Array]:
     columns: dict[str, pa.Array] = {}
     is_int, is_float = field.kinds == INT, field.kinds == FLOAT
@@ -280,8 +319,12 @@ def _numbers(numbers: npt.NDArray[Any], there: Bools) -> pa.Array:
     return number_column(numbers) if there.all() else pa.array(numbers, mask=~there)
 
 
-def routes_of(keys: pa.DictionaryArray, partition: int, tasks: int, placement: Placement) -> npt.NDArray[np.int32]:
-    """Task of each row, hashing each distinct key once."""
+def routes_of(
+    keys: BinaryColumn | pa.DictionaryArray, partition: int, tasks: int, placement: Placement
+) -> npt.NDArray[np.int32]:
+    """Task of each row, hashing each distinct key once where these are known."""
+    if not pa.types.is_dictionary(keys.type):
+        return tasks_of(keys, partition, tasks, placement)
     of_keys = tasks_of(keys.dictionary, partition, tasks, placement)
     if keys.indices.null_count:
         of_keys = np.append(of_keys, np.int32(partition % tasks))

@@ -216,7 +216,11 @@ class ReaderPipeline:
             for entry in sub.entries
             if entry.transport == "object"
         }
-        self._keyed = {entry.index for entry in sub.entries if entry.transport == "columns" and entry.keyed_by}
+        self._keyed = {
+            entry.index
+            for entry in sub.entries
+            if entry.transport in ("columns", "written") and entry.keyed_by and not entry.by_partition
+        }
         self._routings = RoutingDigests()
         self._run.letters_by_partition = bool(self._entries) and all(
             entry.entry.by_partition for entry in self._entries.values()

@@ -5,26 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn, RecordColumns, number_column
+from state.columns import BinaryColumn, RecordColumns, number_column, rows_where
 from streams.engine.graph.cells import CellReader
 from streams.engine.graph.event_time import in_other_units
 from streams.engine.graph.keys import canonical_keys
 from streams.engine.graph.step_context import SourceRows, StepContext
-from streams.engine.reader.column_reader import ColumnReader, Columns, EntryColumns, field_rows, routes_of
+from streams.engine.reader.column_reader import ColumnReader, Columns, EntryColumns, field_rows, routes_of, whole_rows
 from streams.engine.reader.json_fields import JsonFields, read_fields
-from streams.engine.reader.task_inputs import BRANCH_BITS, Piece, tasks_of
+from streams.engine.reader.task_inputs import BRANCH_BITS, Piece
 from streams.engine.reader.timestamps import DROPPED, TimestampReader
+from streams.engine.reader.written_values import of_source
 from streams.model.ownership import snapshot
 from streams.operators.columnar import ColumnarBatch
 from streams.serdes.registry import RegistrySerde
 from streams.topology.graph import SourceNode
 from streams.topology.plan import SubTopology
+from streams.topology.planning.column_head import WHOLE
 from streams.topology.planning.task_input import TaskInput
 
 NoteTimes = Callable[[RecordColumns, "npt.NDArray[np.int64]"], None]
@@ -76,21 +79,16 @@ class SourceReader:
         # Without stores nothing is found by key, and a schema need not be registered for keys that only pass through.
         self._passes_keys_through = isinstance(source.key_serde, RegistrySerde) and not sub.stores
         self._times = TimestampReader(source, run, partition_times)
-        children = sub.children(source.name)
-        self._direct: list[tuple[int, TaskInput]] = [
-            (children.index(_first_below(sub, source.name, entry)), entry)
-            for entry in sub.entries
-            if entry.source == source.name
-        ]
+        self._direct = _numbered(sub, source.name)
         self.has_operators = has_operators
         own = run.settings.application_id + "-"
         # Records in a repartition topic were counted where they were read first.
         self._is_input = not any(
             str(one).startswith(own) and str(one).endswith("-repartition") for one in source.topics
         )
-        self._paths = list(sub.columns.paths[source.name])
+        self._paths = [path for path in sub.columns.paths[source.name] if path != WHOLE]
         self._columns = ColumnReader(sub, source.name, [entry for _, entry in self._direct], run)
-        self._any_columns = any(entry.transport == "columns" for _, entry in self._direct)
+        self._any_columns = any(entry.transport != "raw" for _, entry in self._direct)
         time = None if has_operators else self._times.expression
         self._paths += [path for path in (time.paths if time is not None else ()) if path not in self._paths]
         self._time_by_fields = time is not None
@@ -129,7 +127,8 @@ class SourceReader:
         self._note_time(columns, timestamps)
         if self._note_times is not None:
             self._note_times(columns, timestamps)
-        read = Columns(by_path, fields.null_values, fields.without_fields, timestamps != DROPPED)
+        whole = of_source(columns.values, fields.null_values)
+        read = Columns(by_path, fields.null_values, fields.without_fields, timestamps != DROPPED, whole=whole)
         found = self._columns.read(rows, read, rejected)
         refuse = partial(self._refuse, rows, unreadable)
         return PieceRead(self._direct_rows(piece, timestamps, found, tasks), records, refuse)
@@ -154,12 +153,18 @@ class SourceReader:
         entries: Mapping[int, EntryColumns],
         tasks: int,
     ) -> Iterator[EntryRows]:
-        for branch, entry in self._direct:
+        with_source = self._run.settings.keeps_source_bytes
+        for seq, entry in self._direct:
             if entry.rows_of != entry.index:
                 continue
-            seq = branch << BRANCH_BITS
             found = entries[entry.index]
             made = found.columns
+            if entry.transport == "written":
+                assert made.whole is not None, "see ColumnStep.whole"
+                at = rows_where(made.rows)
+                batch = whole_rows(piece, found.keys, timestamps, seq, made.whole, at, with_source)
+                yield entry.index, batch, self._routes(entry, batch.column("key"), piece, tasks)
+                continue
             if entry.transport == "columns":
                 cells = {
                     path: made.fields[path]
@@ -168,20 +173,21 @@ class SourceReader:
                     for path in reading.fields
                     if path in made.fields
                 }
-                with_source = self._run.settings.keeps_source_bytes
                 batch = field_rows(piece, found.keys, timestamps, seq, cells, made.flags, with_source)
-                routes = routes_of(batch.column("key"), piece.columns.partition, tasks, self._run.settings.placement)
             else:
                 batch = _raw_rows(piece, timestamps, seq)
-                routes = self._routes(entry, piece, tasks)
+            routes = self._routes(entry, batch.column("key"), piece, tasks)
             if not made.rows.all():
                 batch, routes = batch.filter(pa.array(made.rows)), routes[made.rows]
             yield entry.index, batch, routes
 
-    def _routes(self, entry: TaskInput, piece: Piece, tasks: int) -> npt.NDArray[np.int32]:
+    def _routes(
+        self, entry: TaskInput, keys: BinaryColumn | pa.DictionaryArray, piece: Piece, tasks: int
+    ) -> npt.NDArray[np.int32]:
+        partition = piece.columns.partition
         if entry.by_partition:
-            return np.full(len(piece.columns), piece.columns.partition % tasks, np.int32)
-        return tasks_of(piece.keys, piece.columns.partition, tasks, self._run.settings.placement)
+            return np.full(len(keys), partition % tasks, np.int32)
+        return routes_of(keys, partition, tasks, self._run.settings.placement)
 
     def _read_records(
         self, piece: Piece, unreadable: dict[int, Exception]
@@ -222,12 +228,25 @@ def _itself(value: Any) -> Any:
     return value
 
 
-def _first_below(sub: SubTopology, source: str, entry: TaskInput) -> str:
-    """The child of a source through which an entry's rows come."""
-    node, above = entry.node, entry.from_node
-    while above != source:
+def _numbered(sub: SubTopology, source: str) -> list[tuple[int, TaskInput]]:
+    """The entries whose rows come from a source, with the `seq` of these: in the order in which one record comes depth first."""
+    ways = {entry.index: _way(sub, source, entry) for entry in sub.entries if entry.source == source}
+    numbers: dict[int, int] = {}
+    found: dict[int, int] = {}
+    for index, (branch, *_) in sorted(ways.items(), key=itemgetter(1)):
+        found[index] = branch << BRANCH_BITS | numbers.setdefault(branch, 0)
+        numbers[branch] += 1
+    return [(found[entry.index], entry) for entry in sub.entries if entry.index in found]
+
+
+def _way(sub: SubTopology, source: str, entry: TaskInput) -> tuple[int, ...]:
+    """Which child is taken at each node from the source down to an entry."""
+    node, above, way = entry.node, entry.from_node, list[int]()
+    while True:
+        way.insert(0, sub.children(above).index(node))
+        if above == source:
+            return tuple(way)
         node, above = above, sub.nodes[above].parents[0]
-    return node
 
 
 def source_rows(columns: RecordColumns, canonical: BinaryColumn) -> SourceRows:

@@ -332,6 +332,8 @@ class StepRecords:
             sharing = (one for one in self._sub.entries if one.rows_of == entry.rows_of)
             return field_values(rows, dict.fromkeys(path for one in sharing for path in one.fields), at)
         cells = _column(rows, "value", at)
+        if entry.transport == "written":
+            return reader.written(cells, _takes_encoded(self._sub.nodes[entry.node]))
         if entry.source is None:
             return [None if cell is None else load_value(cell) for cell in cells.to_pylist()]
         source = self._sub.nodes[entry.source]

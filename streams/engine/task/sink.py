@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 import pyarrow as pa
 
-from state.columns import binary_column
+from state.columns import binary_column, rows_where
 from streams.engine.graph.handlers import MESSAGE, STACK, DeadLetter, Origin, error_headers, fitted
 from streams.engine.graph.node import each_record, may_be_the_records_fault
 from streams.engine.graph.outputs import DEFAULT_PARTITION, SendBatch, Target
@@ -51,7 +51,9 @@ class SinkRunner:
 
     def receive_batch(self, batch: ColumnarBatch) -> None:
         """Serialise and collect records together; one by one if any of them cannot be written, or has a partition of its own."""
-        if self._topic is not None and self._node.partitioner is None and not self._drops_null_keys:
+        if self._drops_null_keys:
+            batch = self._with_keys(batch)
+        if self._topic is not None and self._node.partitioner is None:
             try:
                 columns = self._columns(self._run.outputs.target(self._topic), batch)
             except Exception as error:
@@ -63,6 +65,15 @@ class SinkRunner:
                 return
         for record in each_record(batch, self._run):
             SinkRunner.receive(self, record)
+
+    def _with_keys(self, batch: ColumnarBatch) -> ColumnarBatch:
+        """The records that have a key; the others are counted."""
+        keyed = rows_where(batch.keys.codes != NULL_KEY)
+        if (dropped := len(batch) - len(keyed)) == 0:
+            return batch
+        self.received += dropped
+        self._run.counters.add(f"dropped:{self.name}:null_key", dropped)
+        return batch.take(keyed)
 
     def _columns(self, target: Target, batch: ColumnarBatch) -> SendBatch:
         """The records as columns.

@@ -47,6 +47,16 @@ class FieldColumn:
         texts = None if self.texts is None else self.texts.take(pa.array(rows))
         return FieldColumn(self.kinds[rows], self.ints[rows], self.floats[rows], texts)
 
+    def spread(self, rows: npt.NDArray[np.int64], count: int) -> FieldColumn:
+        """A column of so many cells, with these in some rows, and nothing in the others."""
+        kinds, ints, floats = np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count)
+        kinds[rows], ints[rows], floats[rows] = self.kinds, self.ints, self.floats
+        if self.texts is None:
+            return FieldColumn(kinds, ints, floats, None)
+        at = np.full(count, -1, np.int64)
+        at[rows] = np.arange(len(rows))
+        return FieldColumn(kinds, ints, floats, self.texts.take(pa.array(at, mask=at < 0)))
+
     def without(self, rows: npt.NDArray[np.bool_]) -> FieldColumn:
         """The same with nothing in some rows."""
         kinds, floats = self.kinds.copy(), self.floats.copy()

@@ -1,26 +1,29 @@
-"""The operators of a head that work on columns: filters, mappers and new keys by expressions, in front of aggregates of fields.
+"""The operators of a head that work on columns: filters, mappers and new keys by expressions.
 
-Such an operator stays on columns if everything that it forwards to does, too: other such operators, and aggregates that read
-fields. What each reads is pushed down to the source, which decodes only these fields (projection), and rows that a
-filter leaves out never leave the reader (predicate push-down). One node below that takes whole records brings the whole branch
-back to records, since the branch would otherwise be processed twice.
+What each reads is pushed down to the source, which decodes only these fields (projection), and rows that a filter leaves out never
+leave the reader (predicate push-down). Behind the head, aggregates of fields get these as columns. Everything else, a sink first of
+all, gets whole values, which the reader writes as JSON without making objects of them. One operator of the head that takes whole
+records brings the whole branch above it back to records, since the branch would otherwise be processed twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from streams.model.expressions import Col, ValueFields
 from streams.serdes.base import Serde, serde_identity
 from streams.serdes.exactness import reads_alone
 from streams.serdes.json import is_plain_json
-from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode
+from streams.topology.graph import Node, ProcessorNode, SourceNode
 from streams.topology.specs.base import ColumnFunction, Keeps, Unwraps
 
 Paths: TypeAlias = dict[str, None]
 """Distinct dotted paths, in order."""
+
+WHOLE: Final = ""
+"""The path of the value itself."""
 
 _WRAPPED = "is wrapped, and wrappers see whole records"
 
@@ -54,6 +57,7 @@ class ColumnStep:
         source: The name of the source.
         does: What it does.
         moved: For `ValueFields` and `Unwraps`, the paths that are taken over, not computed: path behind the step -> in front of it.
+        whole: Whether something behind it takes whole values.
     """
 
     node: str
@@ -61,6 +65,7 @@ class ColumnStep:
     source: str
     does: ColumnFunction
     moved: tuple[tuple[str, str], ...] = ()
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class ColumnHead:
     Attributes:
         steps: The operators, in run order.
         aggregates: Names of the nodes of the task that get columns.
-        paths: Source -> the dotted paths to decode.
+        paths: Source -> the dotted paths to decode; `WHOLE` says that something takes whole values.
         reasons: Node that reads fields, or operator that works on columns -> why it gets whole records.
     """
 
@@ -158,12 +163,10 @@ class _Search:
         return None if inside is None else Reason(node.name, inside)
 
     def _why_no_columns_between(self, node: ProcessorNode, child: Node) -> Reason | None:
-        if isinstance(child, SinkNode):
-            return Reason(child.name, f"gets records of '{node.name}', and writes them whole")
-        if child.name in self._reasons:
-            return self._reasons[child.name]
         if child.name in self._head:
-            return None
+            return self._reasons.get(child.name)
+        if isinstance(child, ProcessorNode) and child.takes_dropped:
+            return Reason(child.name, f"takes what '{node.name}' drops")
         serde = self._key_serde(child, node)
         if self._new_keys(node.name):
             # A key that several records have is written once.
@@ -175,12 +178,14 @@ class _Search:
     def _inside_computed(self, name: str, does: ColumnFunction, needed: Iterable[str]) -> str | None:
         """Notes the paths that a mapper takes over; why some of them are not columns."""
         if isinstance(does, Unwraps):
-            self._moved[name] = {path: f"{does.field.path}.{path}" for path in needed}
+            self._moved[name] = {path: f"{does.field.path}.{path}" for path in needed if path != WHOLE}
         if not isinstance(does, ValueFields):
             return None
         computed = dict(does.computed)
         moved = self._moved[name] = {}
         for path in needed:
+            if path == WHOLE:
+                continue
             first, dot, rest = path.partition(".")
             expression = computed.get(first)
             if expression is None:
@@ -196,9 +201,10 @@ class _Search:
 
     def _needs_of(self, node: Node) -> Paths:
         """The fields of a value that a node, or a node after it, reads."""
-        assert isinstance(node, ProcessorNode), "sinks take whole records"
+        if not isinstance(node, ProcessorNode):
+            return {WHOLE: None}
         if node.name not in self._head:
-            return dict.fromkeys(node.spec.projection or ())
+            return {WHOLE: None} if node.name in self._reasons else dict.fromkeys(node.spec.projection or ())
         does = node.spec.on_columns
         assert not isinstance(does, str), "it would have a reason"
         if isinstance(does, Unwraps):
@@ -206,8 +212,9 @@ class _Search:
         if not isinstance(does, ValueFields):
             read = does.where if isinstance(does, Keeps) else does.key
             return {**dict.fromkeys(read.paths), **self._needs[node.name]}
+        base = [WHOLE] if does.everything and WHOLE in self._needs[node.name] else []
         return dict.fromkeys(
-            [path for _, one in does.computed for path in one.paths] + list(self._moved[node.name].values())
+            [path for _, one in does.computed for path in one.paths] + list(self._moved[node.name].values()) + base
         )
 
     def _steps(self) -> list[ColumnStep]:
@@ -227,7 +234,8 @@ class _Search:
                 does = node.spec.on_columns
                 assert not isinstance(does, str), "it would have a reason"
                 moved = tuple(self._moved.get(node.name, {}).items())
-                steps[node.name] = ColumnStep(node.name, parent, source, does, moved)
+                whole = WHOLE in self._needs[node.name]
+                steps[node.name] = ColumnStep(node.name, parent, source, does, moved, whole)
         return list(steps.values())
 
     def _fed_by(self, node: ProcessorNode, steps: Collection[str]) -> bool:

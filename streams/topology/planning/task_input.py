@@ -1,6 +1,7 @@
 """The records that readers send to tasks: one `TaskInput` for each edge out of the head.
 
-Records cross as raw bytes, as objects that head operators made, or as columns of the fields that a built-in aggregate reads.
+Records cross as raw bytes, as objects that head operators made, as columns of the fields that a built-in aggregate reads, or with
+values that a reader has written as JSON, from columns.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from streams.serdes.base import Serde, serde_identity
 from streams.topology.graph import Graph, Node, ProcessorNode, SinkNode, SourceNode
 from streams.topology.planning.column_head import ColumnHead, KeySerde
 
-Transport: TypeAlias = Literal["raw", "object", "columns"]
+Transport: TypeAlias = Literal["raw", "object", "columns", "written"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,9 @@ class TaskInput:
         from_node: The sending node: a source or a node of the head.
         transport: `raw`: Kafka's bytes, unchanged; `object`: objects made by head operators, with the key written by
             `key_serde` and the value pickled; `columns`: the key as in `raw`, or written by `key_serde` where it is new, and only
-            `fields` of the value.
-        source: The source whose serdes read the bytes, if these are Kafka's, or of whose records these are columns; else None.
+            `fields` of the value; `written`: the key as in `columns`, and the value as JSON (`engine.reader.written_values`).
+        source: The source whose serdes read the bytes, if these are Kafka's, or of whose records these are columns, or were; else
+            None.
         key_serde: The serde of the key in transit; the source's, where the key is.
         fields: The dotted paths to decode, for `columns`.
         rows_of: The input whose rows this one reads. Several nodes that need columns of one node share the rows of the
@@ -55,12 +57,13 @@ def task_inputs(
 ) -> tuple[TaskInput, ...]:
     """The inputs of a sub-topology's task, in the order of its nodes."""
     entries: list[TaskInput] = []
+    steps = {step.node for step in columns.steps}
     for node in nodes.values():
         if node.name in head:
             continue
         for parent in node.parents:
             above = nodes[parent]
-            if node.name in columns.aggregates:
+            if node.name in columns.aggregates or parent in steps:
                 entries.append(_of_columns(entries, nodes, node, parent, columns, key_serde))
             elif isinstance(above, SourceNode):
                 at = len(entries)
@@ -88,7 +91,10 @@ def inputs_without_shuffle(
     """
     serdes = {(one.node, one.from_node): one.key_serde for one in shuffled}
     found = task_inputs(nodes, on_columns, columns, lambda node, above: serdes[node.name, above.name])
-    return tuple(replace(one, by_partition=one.transport == "raw" and one.node not in with_state) for one in found)
+    bytes_alone = ("raw", "written")
+    return tuple(
+        replace(one, by_partition=one.transport in bytes_alone and one.node not in with_state) for one in found
+    )
 
 
 def _from_head(index: int, nodes: dict[str, Node], node: Node, parent: str, key_serde: Serde) -> TaskInput:
@@ -127,10 +133,23 @@ def _of_columns(
 ) -> TaskInput:
     source = nodes[columns.source_of(parent)]
     assert isinstance(source, SourceNode), "columns come from sources"
-    assert isinstance(node, ProcessorNode), "sinks take whole records"
     keyed_by = tuple(one.name for one in _way(nodes, parent) if one.key_changing)
     key_serde = key_serde_of(node, nodes[parent]) if keyed_by else source.key_serde
     index = len(entries)
+    if node.name not in columns.aggregates:
+        by_partition = bool(keyed_by) and isinstance(node, SinkNode)
+        return TaskInput(
+            index,
+            node.name,
+            parent,
+            "written",
+            source.name,
+            key_serde,
+            rows_of=index,
+            keyed_by=keyed_by,
+            by_partition=by_partition,
+        )
+    assert isinstance(node, ProcessorNode), "sinks take whole values"
     rows = ("columns", parent, serde_identity(key_serde))
     shared = (one.index for one in entries if (one.transport, one.from_node, serde_identity(one.key_serde)) == rows)
     return TaskInput(

@@ -1,0 +1,95 @@
+"""Functions of texts for whole columns: those of `streams.model.text_functions` where the bytes of JSON decide as Python does.
+
+A kernel takes texts that are ASCII, without escape sequences: there a character is a byte. Any other text is left to the
+definition, which is called once for each distinct value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.serdes.json_text import dumps
+
+_QUOTE: Final = pa.scalar(b'"')
+
+
+def _inner(texts: pa.BinaryArray) -> pa.BinaryArray:
+    """The texts without their quotes."""
+    return pc.binary_slice(texts, 1, -1)
+
+
+def _quoted(inner: pa.BinaryArray) -> pa.BinaryArray:
+    return pc.binary_join_element_wise(_QUOTE, inner, _QUOTE, pa.scalar(b""))
+
+
+def _plain(constant: Any) -> bytes | None:
+    """A text that stands in JSON as it is, and is ASCII; None for others."""
+    if not isinstance(constant, str) or not constant.isascii() or not constant:
+        return None
+    data = constant.encode()
+    return data if dumps(constant) == b'"%b"' % data else None
+
+
+def _lower(texts: pa.BinaryArray) -> pa.BinaryArray:
+    return pc.ascii_lower(texts.cast(pa.string())).cast(pa.binary())
+
+
+def _upper(texts: pa.BinaryArray) -> pa.BinaryArray:
+    return pc.ascii_upper(texts.cast(pa.string())).cast(pa.binary())
+
+
+def _length(texts: pa.BinaryArray) -> pa.Array:
+    return pc.subtract(pc.binary_length(texts).cast(pa.int64()), 2)
+
+
+def _replace(texts: pa.BinaryArray, old: Any, new: Any) -> pa.BinaryArray | None:
+    given, instead = _plain(old), b"" if new == "" else _plain(new)
+    return None if given is None or instead is None else pc.replace_substring(texts, given, instead)
+
+
+def _slice(texts: pa.BinaryArray, start: Any, stop: Any) -> pa.BinaryArray | None:
+    return _quoted(pc.binary_slice(_inner(texts), start, stop)) if 0 <= start <= stop else None
+
+
+def _contains(texts: pa.BinaryArray, part: Any) -> pa.BooleanArray | None:
+    given = _plain(part)
+    return None if given is None else pc.match_substring(texts, given)
+
+
+def _startswith(texts: pa.BinaryArray, start: Any) -> pa.BooleanArray | None:
+    given = _plain(start)
+    return None if given is None else pc.starts_with(texts, b'"' + given)
+
+
+def _endswith(texts: pa.BinaryArray, end: Any) -> pa.BooleanArray | None:
+    given = _plain(end)
+    return None if given is None else pc.ends_with(texts, given + b'"')
+
+
+OF_TEXTS: Final[dict[str, Callable[..., pa.Array | None]]] = {
+    "lower": _lower,
+    "upper": _upper,
+    "length": _length,
+    "replace": _replace,
+    "slice": _slice,
+    "contains": _contains,
+    "startswith": _startswith,
+    "endswith": _endswith,
+}
+"""Functions of JSON texts and constants, by their names. Each gives texts, numbers or truth values; None: not for its constants."""
+
+
+def part_of_split(texts: pa.BinaryArray, separator: Any, index: int) -> pa.BinaryArray | None:
+    """`text.split(separator)[index]`; null beyond the ends."""
+    given = _plain(separator)
+    if given is None:
+        return None
+    lists = pc.split_pattern(_inner(texts), given)
+    starts, ends = lists.offsets.to_numpy()[:-1], lists.offsets.to_numpy()[1:]
+    at = (ends if index < 0 else starts).astype(np.int64) + index
+    return _quoted(lists.values.take(pa.array(at, mask=(at < starts) | (at >= ends))))
