@@ -12,6 +12,7 @@ final class Workloads {
         switch (name) {
             case "passthrough" -> Stateless.passthrough(builder, config);
             case "shuffle" -> Stateless.shuffle(builder, config);
+            case "shufflebench" -> ShuffleBench.build(builder, config);
             case "devices" -> Devices.build(builder, config);
             case "counts" -> Windows.counts(builder, config);
             case "windows" -> Windows.tumbling(builder, config);
