@@ -13,7 +13,18 @@ from benchmarks.generators.text import binary
 from benchmarks.verify.compare import Verdict, compare, table_of
 from benchmarks.verify.output import Row
 from benchmarks.workloads.base import Output, RunConfig, Workload, number_of
-from streams import BytesSerde, Consumed, Grouped, Processor, Record, Repartitioned, Stores, StreamsBuilder, StringSerde, Topology
+from streams import (
+    BytesSerde,
+    Consumed,
+    Grouped,
+    Processor,
+    Record,
+    Repartitioned,
+    Stores,
+    StreamsBuilder,
+    StringSerde,
+    Topology,
+)
 
 _WIDTH = 1_024
 _RULES = 1_000_000
@@ -113,10 +124,10 @@ def _first_state(consumer: str) -> bytes:
 
 
 class ShuffleBench(Shuffle):
-    """ShuffleBench with the parameters that it publishes: records that are shuffled whole, a million consumers, an event of ten records.
+    """ShuffleBench with its published parameters: records are shuffled whole, a million consumers, an event of ten records.
 
     Two differences make the output one that can be recomputed: the ranges of consumers do not overlap (upstream, a record may have
-    several, and the mean is the same fifth), and the count at which a consumer begins is a function of its number, not of its first record.
+    several, and the mean is the same fifth), and the number of a consumer decides at which count it begins, not its first record.
     """
 
     name = "shufflebench"
