@@ -181,4 +181,5 @@ def _sums(consumers: npt.NDArray[np.int64], values: npt.NDArray[np.uint64], numb
     """The low bits of the sum of each consumer."""
     sums = np.zeros(number, np.uint64)
     np.add.at(sums, consumers, values)
-    return (sums & np.uint64(_COMPARED_BITS)).astype(np.int64)
+    low: npt.NDArray[np.int64] = (sums & np.uint64(_COMPARED_BITS)).astype(np.int64)
+    return low
