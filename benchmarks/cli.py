@@ -14,11 +14,13 @@ from rich.table import Table
 from benchmarks.failover import failovers
 from benchmarks.growth import SERIES, label_of, points
 from benchmarks.harness import front, peers, result, sizing
+from benchmarks.harness import suite as of_nexmark
 from benchmarks.harness.probe import MachineProbe
 from benchmarks.harness.report import write
 from benchmarks.harness.result import Result
 from benchmarks.harness.run import Loaded, Options
 from benchmarks.harness.session import all_of, measured, session
+from benchmarks.nexmark.queries import QUERIES
 from benchmarks.workloads.base import SIZES, Workload
 from benchmarks.workloads.catalogue import WORKLOADS
 from benchmarks.workloads.paced import Latency
@@ -95,6 +97,31 @@ def run(
             results += found
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in results], indent=2))
+    if not all_of(results):
+        raise typer.Exit(1)
+
+
+@app.command()
+def suite(
+    queries: Annotated[list[str] | None, typer.Argument(help="Queries, such as q4; default: all 23.")] = None,
+    events: Annotated[int, typer.Option(min=1000, help="Events, which are loaded once for all queries.")] = 10_000_000,
+    peer: Peers = None,
+    times: Times = 3,
+    save: Annotated[
+        bool | None, typer.Option(help="Write result files; default: with more events than a smoke run.")
+    ] = None,
+) -> None:
+    """Measure Nexmark's queries, ours next to Kafka Streams' and Spark's, and print their table."""
+    unknown = [name for name in queries or [] if name not in QUERIES]
+    if unknown:
+        raise typer.BadParameter(f"there is no query {', '.join(unknown)}; there are: {', '.join(QUERIES)}")
+    chosen = [peers.find(name) for name in peer or of_nexmark.PEERS]
+    results: list[Result] = []
+    with session() as (cluster, folder):
+        for found in of_nexmark.run(cluster, folder, events, queries or [], chosen, times, _notes.print):
+            _kept(found, save=found[0].size != "smoke" if save is None else save, shown=False)
+            results += found
+    typer.echo("\n\n".join(of_nexmark.section(results)))
     if not all_of(results):
         raise typer.Exit(1)
 

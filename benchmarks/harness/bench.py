@@ -12,7 +12,7 @@ import psutil
 
 from benchmarks.generators.load import load
 from benchmarks.harness.cluster import Cluster
-from benchmarks.harness.monitor import Monitor
+from benchmarks.harness.monitor import POLL_S, Monitor
 from benchmarks.harness.peers import Peer
 from benchmarks.harness.system import System
 from benchmarks.usage import TreeUsage
@@ -28,6 +28,8 @@ SLOWEST_PER_S = 10_000
 _MOST_ROUNDS = 5
 _ROUND_S = 2.0
 """Between two verdicts. More than a second: Kafka Streams looks for unmatched rows of joins once a second."""
+_PATIENCE_S = 10.0
+"""How long a further result may take: nothing shows how far a sub-topology behind a repartition topic is."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +133,17 @@ class Bench:
             if verdict.accepted or round_ >= _MOST_ROUNDS:
                 break
             time.sleep(_ROUND_S)
-            if not self.closes and monitor.last.outputs == seen:
+            if not self.closes and not self._went_on(monitor, seen):
                 break
         return verdict
+
+    def _went_on(self, monitor: Monitor, seen: int) -> bool:
+        """Whether more results than those seen have come, or come soon; it returns when no more come."""
+        deadline = time.perf_counter() + _PATIENCE_S
+        while monitor.last.outputs == seen and time.perf_counter() < deadline:
+            time.sleep(POLL_S)
+        self.wait(monitor)
+        return monitor.last.outputs != seen
 
     def broker_cpu_s(self) -> float:
         """CPU seconds of the benchmark's own broker so far; the load and the reader of the results have their part in it."""

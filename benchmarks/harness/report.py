@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.growth import SERIES, label_of
-from benchmarks.harness import plots, sizing
+from benchmarks.harness import plots, sizing, suite
 from benchmarks.harness.peers import OURS, ROOT
-from benchmarks.harness.result import LIVE, RESULTS, SLOW, Result, read
+from benchmarks.harness.result import LIVE, RESULTS, SLOW, Result, cell, read
 from benchmarks.workloads.catalogue import WORKLOADS
 
 PAGE = ROOT / "docs" / "performance.md"
@@ -47,8 +47,8 @@ def write(folder: Path = RESULTS, page: Path = PAGE) -> list[Path]:
 
 
 def _measured(results: Iterable[Result]) -> list[Result]:
-    """The results without a label: a label marks another state or other settings, for comparisons."""
-    return [one for one in results if not one.label and one.workload in WORKLOADS]
+    """The results without a label (it marks another state or other settings, for comparisons) that have no section of their own."""
+    return [one for one in results if not one.label and one.workload in WORKLOADS and not suite.is_of_suite(one)]
 
 
 def _compared(results: Iterable[Result]) -> list[Result]:
@@ -68,10 +68,11 @@ def _page(results: Sequence[Result], pictures: Sequence[Path]) -> str:
     shown = {path.stem: f"![{path.stem}]({path.as_posix()})" for path in pictures}
     parts += [picture for name, picture in shown.items() if name != "growth"]
     for name, workload in WORKLOADS.items():
-        mine = [one for one in main if one.workload == name]
+        mine = [one for one in main if one.workload == name and not suite.is_of_suite(one)]
         if mine:
             columns = _OF_PROCEDURE.get(workload.procedure, _COLUMNS)
             parts += [f"## {name}: {workload.title}", *(_table(size, columns) for size in _by_size(mine))]
+    parts += suite.section(results)
     parts += _growth(results, shown.get("growth"))
     parts += sizing.section(plots.largest(_measured(results)))
     parts.append("## Machines, versions and commits\n\n" + "\n".join(_origin(one) for one in main))
@@ -132,20 +133,6 @@ def _table(results: Sequence[Result], columns: Mapping[str, str]) -> str:
         of = "" if count == len(one.runs) else f" of {len(one.runs)}"
         rows.append(f"| {one.title} | {one.guarantee} | {' | '.join(cells)} | {count}{of} |")
     return "\n".join(rows)
-
-
-def cell(spread: tuple[float, float, float] | None) -> str:
-    """Median, and in brackets the range if there is one."""
-    if spread is None:
-        return "-"
-    middle, least, most = (_number(value) for value in spread)
-    return middle if least == most else f"{middle} ({least} to {most})"
-
-
-def _number(value: float) -> str:
-    if abs(value) >= 100 or value == int(value):
-        return f"{value:,.0f}"
-    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
 def _origin(one: Result) -> str:

@@ -108,6 +108,20 @@ def _value(run: Run, figure: str) -> float | None:
     return run.figures.get(figure) if value is None else float(value)
 
 
+def cell(spread: tuple[float, float, float] | None) -> str:
+    """Median, and in brackets the range if there is one."""
+    if spread is None:
+        return "-"
+    middle, least, most = (_number(value) for value in spread)
+    return middle if least == most else f"{middle} ({least} to {most})"
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+
+
 def described(**fields: Any) -> Result:
     """A result with what describes this machine and this program."""
     memory = psutil.virtual_memory().total / 2**30

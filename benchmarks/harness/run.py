@@ -77,9 +77,18 @@ class Loaded:
         self._end_ms = 0
         self._inputs: dict[str, str] = {}
         self._counts: Mapping[str, int] = {}
+        self._borrowed = False
+
+    def borrowed_by(self, workload: Workload) -> Loaded:
+        """The same input for another workload, which neither loads nor deletes it."""
+        other = Loaded(self.cluster, workload, self.options, self.folder)
+        other._end_ms, other._inputs, other._counts, other._borrowed = self._end_ms, self._inputs, self._counts, True
+        return other
 
     def load(self) -> int:
-        """Creates the input topics and fills them: the number of records."""
+        """Creates the input topics and fills them, unless they are borrowed: the number of records."""
+        if self._borrowed:
+            return sum(self._counts.values())
         number = next(_numbers)
         self._inputs = self._named((role for role in self.workload.inputs if role not in self._probed), number)
         self.cluster.create(self._inputs.values(), self.workload.partitions)
@@ -90,10 +99,12 @@ class Loaded:
         return sum(self._counts.values())
 
     def delete(self) -> None:
-        """Deletes the topics of the input and of all runs."""
+        """Deletes the topics of all runs, and of the input unless it is borrowed."""
         self.cluster.delete(name for name in self.cluster.topics() if self._is_mine(name))
 
     def _is_mine(self, topic: str) -> bool:
+        if topic in self._inputs.values():
+            return not self._borrowed
         return topic.startswith(f"{self.workload.name}.") or f"{self.workload.name}-" in topic
 
     def _noting_time(self, batches: Iterator[Batch]) -> Iterator[Batch]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from benchmarks.generators.records import START_MS, Batch
@@ -13,7 +14,7 @@ from benchmarks.nexmark.expected import differences
 from benchmarks.nexmark.queries import QUERIES
 from benchmarks.verify.compare import Verdict
 from benchmarks.verify.output import committed
-from benchmarks.workloads.base import Output, RunConfig, Workload
+from benchmarks.workloads.base import CLOSING_MS, Output, RunConfig, Workload
 from state.kafka.partitioner import partition_for_keys
 from streams import StreamsBuilder, Topology
 
@@ -37,6 +38,18 @@ class Nexmark(Workload):
         if "side" in self.inputs:
             yield side(self.partitions)
         yield from batches(self.sizes[size], self.partitions)
+
+    def closing(self, round_: int, end_ms: int) -> Iterator[Batch]:
+        """One event for each partition, for peers that take it for one of all three kinds; to the others its type says nothing."""
+        value = {
+            "event_type": 3,
+            "person": {"id": 0},
+            "auction": {"id": 0, "seller": 0},
+            "bid": {"auction": 0, "bidder": 0},
+        }
+        values = pa.array([orjson.dumps(value)] * self.partitions, pa.binary())
+        times = np.full(self.partitions, end_ms + CLOSING_MS * round_)
+        yield Batch("events", None, values, times, np.arange(self.partitions, dtype=np.int32))
 
     def topology(self, config: RunConfig) -> Topology:
         builder = StreamsBuilder()

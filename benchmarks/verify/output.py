@@ -81,7 +81,11 @@ Row = tuple[float | int | None, ...]
 
 
 def rows(
-    client: Mapping[str, str], topic: str, partitions: int, read: Callable[[bytes, Mapping[str, Any]], Row]
+    client: Mapping[str, str],
+    topic: str,
+    partitions: int,
+    read: Callable[[bytes, Any], Row],
+    parse: Callable[[bytes], Any] = orjson.loads,
 ) -> list[Row]:
     """Every record of a topic as a row of numbers.
 
@@ -90,5 +94,6 @@ def rows(
         topic: The topic.
         partitions: The number of its partitions.
         read: Makes a row of a key and a parsed value.
+        parse: Parses a value.
     """
-    return [read(one.key(), orjson.loads(one.value())) for one in committed(client, topic, partitions)]
+    return [read(one.key(), parse(one.value())) for one in committed(client, topic, partitions)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from benchmarks.generators.records import Batch
@@ -68,9 +69,14 @@ class Output:
         """The table that a topic amounts to, and the number of its records."""
         return output.last_values(self.config.client, self.config.topics[role], self.config.partitions)
 
-    def rows(self, read: Callable[[bytes, Mapping[str, Any]], output.Row], role: str = "out") -> list[output.Row]:
+    def rows(
+        self,
+        read: Callable[[bytes, Any], output.Row],
+        role: str = "out",
+        parse: Callable[[bytes], Any] = orjson.loads,
+    ) -> list[output.Row]:
         """Every record of a topic as a row of numbers."""
-        return output.rows(self.config.client, self.config.topics[role], self.config.partitions, read)
+        return output.rows(self.config.client, self.config.topics[role], self.config.partitions, read, parse)
 
 
 class Workload(ABC):

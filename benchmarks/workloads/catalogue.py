@@ -14,7 +14,7 @@ from benchmarks.workloads.nexmark import BidderSessions, HighestBid, HotItems
 from benchmarks.workloads.paced import Latency, Recovery
 from benchmarks.workloads.passthrough import Passthrough
 from benchmarks.workloads.sessions import Sessions, Sliding
-from benchmarks.workloads.shuffle import Shuffle
+from benchmarks.workloads.shuffle import Shuffle, ShuffleBench
 from benchmarks.workloads.tables import Restore, TableFill, TableJoin
 from benchmarks.workloads.windows import Windows, WindowsPython
 
@@ -38,6 +38,7 @@ WORKLOADS: Mapping[str, Workload] = {
         Latency(),
         Recovery(),
         Shuffle(),
+        ShuffleBench(),
         HotItems(),
         HighestBid(),
         BidderSessions(),

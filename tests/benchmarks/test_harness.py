@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 
+from benchmarks.harness import bench
+from benchmarks.harness.bench import Bench
 from benchmarks.harness.cluster import Cluster
 from benchmarks.harness.peers import Peer
 from benchmarks.harness.probe import MachineProbe
 from benchmarks.harness.result import Run
 from benchmarks.harness.run import Loaded, Options, repeat
+from benchmarks.verify.compare import Verdict
 from benchmarks.workloads.catalogue import WORKLOADS
 
 PEER = Path(__file__).parent / "counting_peer.py"
@@ -47,11 +52,52 @@ def test_a_peer_is_measured_as_a_process_and_verified(loaded: Loaded) -> None:
 
 
 @pytest.mark.kafka
-def test_a_run_with_wrong_output_does_not_count(loaded: Loaded) -> None:
+def test_a_run_with_wrong_output_does_not_count(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_PATIENCE_S", 0.1)
     run = loaded.run(counting_peer("wrong"))
     assert run.outcome == "wrong"
     assert not run.counts
     assert "count: expected" in run.why[0]
+
+
+def verdict_with(outputs: list[int], verdicts: list[Verdict], monkeypatch: pytest.MonkeyPatch) -> Verdict:
+    """The last verdict of a run whose output has these ends, one each time that it is looked at."""
+    monkeypatch.setattr(bench, "_ROUND_S", 0.0)
+    monkeypatch.setattr(bench, "_PATIENCE_S", 0.3)
+    ends = itertools.chain(outputs, itertools.repeat(outputs[-1]))
+    monitor, workload, given = mock.Mock(), mock.Mock(closes=False), mock.Mock()
+    type(monitor.last).outputs = mock.PropertyMock(side_effect=ends)
+    workload.verify.side_effect = verdicts
+    return Bench(workload, "smoke", counting_peer(), given, given, given, {}, 0).verified(monitor)
+
+
+def test_a_refusal_is_not_the_last_word_while_results_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sub-topology behind a repartition topic may still be at work when the input is consumed."""
+    verdicts = [Verdict(["missing: 1 in all"]), Verdict()]
+    assert verdict_with([5, 5, 5, 6], verdicts, monkeypatch).accepted
+
+
+def test_a_refusal_is_the_last_word_if_no_more_results_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not verdict_with([5], [Verdict(["missing: 1 in all"])], monkeypatch).accepted
+
+
+def test_a_borrowed_input_is_neither_loaded_nor_deleted(tmp_path: Path) -> None:
+    cluster = mock.Mock()
+    cluster.topics.return_value = [
+        "suite.events.1",
+        "windows.out.2",
+        "windows-streams-2-counts-changelog",
+        "joins.out.3",
+    ]
+    shared = Loaded(cluster, WORKLOADS["windows"].varied(name="suite"), Options("smoke"), tmp_path)
+    shared._inputs = {"events": "suite.events.1"}
+    other = shared.borrowed_by(WORKLOADS["windows"])
+    other.load()
+    cluster.create.assert_not_called()
+    other.delete()
+    assert list(cluster.delete.call_args.args[0]) == ["windows.out.2", "windows-streams-2-counts-changelog"]
+    shared.delete()
+    assert list(cluster.delete.call_args.args[0]) == ["suite.events.1"]
 
 
 @pytest.mark.kafka

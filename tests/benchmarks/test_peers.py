@@ -15,9 +15,10 @@ import pytest
 
 from benchmarks.harness.bench import Bench
 from benchmarks.harness.peers import Peer
+from benchmarks.nexmark.queries import QUERIES
 from benchmarks.peers import environments, workers
-from benchmarks.peers.spark import keyed
-from benchmarks.workloads.base import CLOSING_MS
+from benchmarks.peers.spark import keyed, nexmark
+from benchmarks.workloads.base import CLOSING_MS, PARTITIONS
 from benchmarks.workloads.catalogue import WORKLOADS
 from streams.broker import JarsMissingError
 from streams.broker.jars import class_path
@@ -89,6 +90,28 @@ def test_a_peer_whose_results_come_late_gets_closing_records() -> None:
         bench = Bench(WORKLOADS[name], "smoke", peer, config, config, config, {}, 0)
         found[name] = (bench.late_results, bench.closes)
     assert found == {"sessions": (True, True), "windows": (False, False)}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_java_peer_has_a_program_for_each_query(query: str) -> None:
+    peer = json.loads((PEERS / "kafka-streams" / "peer.json").read_text())
+    assert f"nexmark-suite-{query}" in peer["workloads"]
+    assert f'case "{query}" ->' in (PEERS / "kafka-streams" / "src" / "Suite.java").read_text()
+
+
+def test_sparks_own_operators_run_the_queries_that_their_peer_names() -> None:
+    peer = json.loads((PEERS / "spark-native" / "peer.json").read_text())
+    named = {name for name in peer["workloads"] if name.startswith("nexmark-suite-")}
+    assert named == set(nexmark.WORKLOADS)
+    unable = {name for name in peer["not_supported"] if name.startswith("nexmark-suite-")}
+    assert named | unable == {f"nexmark-suite-{query}" for query in QUERIES}
+
+
+def test_closing_records_of_the_suite_are_no_events_of_other_peers() -> None:
+    for batch in WORKLOADS["nexmark-suite-q5"].closing(1, 1_000):
+        assert {json.loads(value)["event_type"] for value in batch.values.to_pylist()} == {3}
+        assert batch.partitions is not None
+        assert sorted(batch.partitions.tolist()) == list(range(PARTITIONS))
 
 
 def test_closing_records_of_bids_are_bids() -> None:

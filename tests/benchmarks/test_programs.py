@@ -82,8 +82,10 @@ class DriverOutput(Output):
         records = self._records(role)
         return {key: orjson.loads(value) for key, value in dict(records).items() if value is not None}, len(records)
 
-    def rows(self, read: Callable[[bytes, Any], Row], role: str = "out") -> list[Row]:
-        return [read(key, orjson.loads(value)) for key, value in self._records(role)]
+    def rows(
+        self, read: Callable[[bytes, Any], Row], role: str = "out", parse: Callable[[bytes], Any] = orjson.loads
+    ) -> list[Row]:
+        return [read(key, parse(value)) for key, value in self._records(role)]
 
     def _records(self, role: str) -> list[tuple[bytes, bytes]]:
         assert self.driver is not None

@@ -53,6 +53,48 @@ def test_results_with_a_label_are_for_comparisons_only(tmp_path: Path) -> None:
     assert "before" not in text
 
 
+def of_query(query: str, peer: str, cpu_us: float, events: int = 10_000_000) -> Result:
+    run = replace(a_run(100_000), cpu_us_per_record=cpu_us)
+    return replace(a_result(peer, run), workload=f"nexmark-suite-{query}", parameters={"records": events})
+
+
+def test_the_suite_has_a_table_with_what_flink_has_published(tmp_path: Path) -> None:
+    text = page(
+        tmp_path,
+        of_query("q4", "streams", 4.0),
+        of_query("q4", "kafka-streams", 10.0),
+        of_query("q0", "streams", 1.0),
+        of_query("q6", "streams", 2.0),
+    )
+    rows = [line for line in text.splitlines() if line.startswith(("| query", "| q"))]
+    assert rows[:4] == [
+        "| query | events | Streams | Kafka-Streams | Kafka Streams / ours | Flink, published |",
+        "| q0 | 10,000,000 | 1 | - | - | 6.5 |",
+        "| q4 | 10,000,000 | 4 | 10 | 2.5 | 29.1 |",
+        "| q6 | 10,000,000 | 2 | - | - | - |",
+    ]
+    # The queries have no sections of their own, and are not among the workloads of the sizes.
+    assert "## nexmark-suite" not in text
+    assert "| `nexmark-suite" not in text
+
+
+def test_the_suite_compares_the_same_number_of_events(tmp_path: Path) -> None:
+    text = page(
+        tmp_path,
+        of_query("q9", "streams", 4.0),
+        replace(of_query("q9", "streams", 5.0, 2_000_000), size="full"),
+        replace(of_query("q9", "kafka-streams", 50.0, 2_000_000), size="full"),
+    )
+    assert [line for line in text.splitlines() if line.startswith("| q9")][:2] == [
+        "| q9 | 2,000,000 | 5 | 50 | 10.0 | 70.2 |",
+        "| q9 | 10,000,000 | 4 | - | - | 70.2 |",
+    ]
+
+
+def test_the_suite_has_no_section_without_a_result_of_ours(tmp_path: Path) -> None:
+    assert "all queries" not in page(tmp_path, of_query("q4", "kafka-streams", 10.0))
+
+
 def test_a_series_has_a_table_with_a_row_for_each_value(tmp_path: Path) -> None:
     results = [a_result("streams", a_run(rate), label=f"growth-tasks-{tasks}") for tasks, rate in ((16, 90), (2, 80))]
     lines = page(tmp_path, *results).splitlines()

@@ -12,6 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.peers.spark import nexmark
 from benchmarks.peers.spark.run import EVENT, READING, Run, as_json, joined_key, main
 
 BID: Final = "auction long, bidder long, price long"
@@ -175,6 +176,7 @@ WORKLOADS: Final[Mapping[str, Callable[[Run, SparkSession], None]]] = {
     "nexmark-q5": hot_items,
     "nexmark-q7": highest_bid,
     "nexmark-q11": user_sessions,
+    **nexmark.WORKLOADS,
 }
 
 if __name__ == "__main__":

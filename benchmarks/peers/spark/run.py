@@ -112,14 +112,20 @@ class Run:
 
     def read_bytes(self, spark: SparkSession, *roles: str) -> DataFrame:
         """The records of topics as Spark's Kafka source gives them."""
-        options = {
+        most = {"maxOffsetsPerTrigger": self.settings.get("maxOffsetsPerTrigger", _RECORDS_PER_TRIGGER)}
+        return spark.readStream.format("kafka").options(**self._from_the_start(*roles), **most).load()
+
+    def read_table(self, spark: SparkSession, role: str) -> DataFrame:
+        """The records of a topic as a static table, which is read once."""
+        return spark.read.format("kafka").options(**self._from_the_start(role)).load().cache()
+
+    def _from_the_start(self, *roles: str) -> dict[str, str]:
+        return {
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "kafka.isolation.level": "read_committed",
             "subscribe": ",".join(self.topics[role] for role in roles),
             "startingOffsets": "earliest",
-            "maxOffsetsPerTrigger": self.settings.get("maxOffsetsPerTrigger", _RECORDS_PER_TRIGGER),
         }
-        return spark.readStream.format("kafka").options(**options).load()
 
     def consumers(self, spark: SparkSession) -> DataFrame:
         """The events of ShuffleBench by consumer: `key`, `timestamp` and `ms`."""

@@ -8,6 +8,9 @@ import org.apache.kafka.streams.kstream.Produced;
 
 /** A filter with a map (B1), and ShuffleBench (B3), whose state is a counter. */
 final class Stateless {
+    private static final long RULES = 1_000_000;
+    private static final long MATCHING = 200_000;
+
     private Stateless() {}
 
     static void passthrough(StreamsBuilder builder, Config config) {
@@ -21,8 +24,8 @@ final class Stateless {
         long consumers = config.number("consumers");
         builder.stream(config.topic("events"), Consumed.with(Serdes.ByteArray(), Serdes.ByteArray()))
                 .mapValues(bytes -> ByteBuffer.wrap(bytes).getLong())
-                .filter((key, h) -> Long.remainderUnsigned(h, 1_000_000) < 200_000)
-                .selectKey((key, h) -> consumer(Long.remainderUnsigned(Long.divideUnsigned(h, 1_000_000), consumers)))
+                .filter((key, h) -> matches(h))
+                .selectKey((key, h) -> consumer(h, consumers))
                 .groupByKey(Grouped.with(Serdes.String(), Serdes.Long()))
                 .count(Materialized.with(Serdes.String(), Serdes.Long()))
                 .toStream()
@@ -30,9 +33,14 @@ final class Stateless {
                 .to(config.topic("out"), Produced.with(Serdes.String(), Json.of(Values.Count.class)));
     }
 
+    /** Whether a record of ShuffleBench has a consumer. */
+    static boolean matches(long h) {
+        return Long.remainderUnsigned(h, RULES) < MATCHING;
+    }
+
     /** {@code c-0000123}; String.format would cost more than the rest of the program. */
-    private static String consumer(long number) {
-        String digits = Long.toString(number);
+    static String consumer(long h, long consumers) {
+        String digits = Long.toString(Long.remainderUnsigned(Long.divideUnsigned(h, RULES), consumers));
         return "c-" + "0000000".substring(digits.length()) + digits;
     }
 }

@@ -8,9 +8,11 @@ final class Workloads {
     /** The topology of a workload, or null if it is not one for a Java library. */
     static Topology topology(Config config) {
         StreamsBuilder builder = new StreamsBuilder();
-        switch (config.workload()) {
+        String name = config.workload();
+        switch (name) {
             case "passthrough" -> Stateless.passthrough(builder, config);
             case "shuffle" -> Stateless.shuffle(builder, config);
+            case "shufflebench" -> ShuffleBench.build(builder, config);
             case "devices" -> Devices.build(builder, config);
             case "counts" -> Windows.counts(builder, config);
             case "windows" -> Windows.tumbling(builder, config);
@@ -26,7 +28,10 @@ final class Workloads {
             case "nexmark-q7" -> Nexmark.highestBid(builder, config);
             case "nexmark-q11" -> Nexmark.userSessions(builder, config);
             default -> {
-                return null;
+                if (!name.startsWith(Suite.PREFIX)
+                        || !Suite.build(builder, config, name.substring(Suite.PREFIX.length()))) {
+                    return null;
+                }
             }
         }
         return builder.build();
