@@ -15,7 +15,7 @@ A micro-batch is a session of one step. A live session continues: a further step
 neither a fence, nor the last marker, nor the ends of the logs, as long as three things hold:
 
 * The producer may write another transaction (`TransactionalProducer.again`). If not, it is replaced: the new one fences, and the
-  last marker is read again and must be the session's own (`shared.SharedProducer`: the tasks of a process share it).
+  last marker must still be the session's own (`shared.SharedProducer`: the tasks of a process share it).
 * Records land where the session expects them, right behind the control record of its last transaction. If they do not, something
   else has written to the task's logs, and the step fails before it commits (`guards.check_delivered`).
 * Nothing has failed. Any error ends the session, and with it the attempt: only a new attempt may fence again, so that two
@@ -25,7 +25,7 @@ neither a fence, nor the last marker, nor the ends of the logs, as long as three
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -98,9 +98,16 @@ class TaskLogs:
             name: (changelog_topic(identity.application_id, name), identity.task) for name in stores.logged_stores
         }
 
+    @property
+    def places(self) -> list[TopicPartition]:
+        return [self.commits, *self.changelogs.values()]
+
     def ends(self) -> dict[TopicPartition, int]:
         """Where the logs end. From the fence on, the task's records land there."""
-        ends = self.kafka.log_ends([self.commits, *self.changelogs.values()])
+        return self.decided(self.kafka.log_ends(self.places))
+
+    def decided(self, ends: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
+        """The ends, in which no transaction is open."""
         guards.check_decided(self.identity, ends)
         return {place: stable for place, (stable, _) in ends.items()}
 
@@ -298,12 +305,19 @@ class TaskSession:
         done.watch.lap("apply")
         return StepResult(done.copy, Decision.RUN, done.counters, done.watch.seconds)
 
-    def read_again(self) -> None:
+    @property
+    def places(self) -> Collection[TopicPartition]:
         """See `shared.Member`."""
-        points = self._logs.points(self.last)
+        return self._logs.places
+
+    def check_again(self, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """See `shared.Member`. Where the logs end behind the session's own last step, nothing has come behind its marker."""
+        points, expected = self._logs.points(self.last), self.ends
         points.reach("after_init")
-        self.ends = dict(self._logs.ends())
-        found = self._newest(self._copy, self.ends[self._logs.commits])
+        self.ends = self._logs.decided(ends)
+        found = self._copy
+        if self.ends != expected:
+            found = self._newest(self._copy, self.ends[self._logs.commits])
         points.reach("after_tail_read")
         self._check(found)
         points.reach("after_decide")

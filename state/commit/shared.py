@@ -10,29 +10,37 @@ for all of them together:
   tasks a slot has changes with the number of slots. So a session also fences the id that its task's last marker names, and a
   slot those of all slots that the numbers of its tasks may have had. The slots that run at the same time are not fenced:
   each fences its own id as it begins, and until then a session waits for what is open in its task's logs.
-* If the producer may not write another transaction, the new one fences, and the last markers of *all* tasks are read again.
+* If the producer may not write another transaction, the new one fences, and the last markers of *all* tasks must be their sessions' own.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
 from state.commit import guards
-from state.commit.protocols import KafkaAccess, Producer
+from state.commit.protocols import KafkaAccess, Producer, TopicPartition
 from state.commit.transaction import Transaction
 
 
 class Member(Protocol):
     """A session whose steps are in the transactions."""
 
-    def read_again(self) -> None:
-        """Reads the task's last marker again, behind a fence.
+    @property
+    def places(self) -> Collection[TopicPartition]:
+        """The logs that only its task writes."""
+
+    def check_again(self, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Checks behind a fence that the task's last marker is still the session's own.
+
+        Args:
+            ends: The last stable offset and the end of each log.
 
         Raises:
-            CheckpointMismatchError: It is not the session's own.
+            CheckpointMismatchError: It is not.
+            OpenTransactionError: A transaction is open in one of the task's logs.
         """
 
 
@@ -115,8 +123,11 @@ class SharedProducer:
         with self._fencing:
             self.close()
             self._producer = guards.fenced_producer(self._kafka, self.transactional_id, kept=self._kept)
-        for member in tuple(self._members):
-            member.read_again()
+        # All at once: one task after the other, each with requests of its own, a slot with thirty stood still for seconds.
+        members = tuple(self._members)
+        ends = self._kafka.log_ends([place for member in members for place in member.places])
+        for member in members:
+            member.check_again({place: ends[place] for place in member.places})
 
     def close(self) -> None:
         producer, self._producer = self._producer, None

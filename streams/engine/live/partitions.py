@@ -366,12 +366,21 @@ class Pace:
 
     def __init__(self, tasks: int) -> None:
         self._aim_s = max(LEAST_STEP_S, STEP_S / tasks)
+        self._last_s = inf
         self.most = FIRST_RECORDS
 
     def note(self, records: int, seconds: float) -> None:
-        """Takes in how long the reading and processing of a step's records took."""
-        if records and seconds > self._aim_s:
-            self.most = max(1, min(self.most, int(records * self._aim_s / seconds)))
+        """Takes in how long the reading and processing of a step's records took.
+
+        A step may have waited for a processor, so it makes the next ones smaller only if the one before took long, too, or it took
+        longer than a slot may: smaller steps cost more, and what waits would grow.
+        """
+        if not records:
+            return
+        lately_s, self._last_s = self._last_s, seconds
+        if seconds > self._aim_s:
+            if lately_s > self._aim_s or seconds > STEP_S:
+                self.most = max(1, min(self.most, int(records * self._aim_s / seconds)))
         elif records >= self.most:
             growth = min(float(GROWTH), self._aim_s / max(seconds, 1e-6))
             self.most = min(MOST_RECORDS, int(self.most * growth) + 1)
