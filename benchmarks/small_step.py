@@ -190,11 +190,12 @@ class Given:
     def __init__(self, topic: str, partition: int) -> None:
         self._topic, self._partition = topic, partition
         self._waiting: list[RecordColumns] = []
-        self.position = 0
+        self.position = self._end = 0
 
     def give(self, records: int, time_ms: int) -> None:
         """Lets the next records arrive."""
-        numbers = np.arange(self.position, self.position + records)
+        numbers = np.arange(self._end, self._end + records)
+        self._end += records
         keys = pa.array([_OWN[number * 7 % len(_OWN)] for number in numbers.tolist()], pa.binary())
         values = pa.array(
             [(b'{"s":%d,"v":%d.5,"pad":"' % (n, n % 100)).ljust(98, b"x") + b'"}' for n in numbers.tolist()],
@@ -208,9 +209,14 @@ class Given:
         return not self._waiting
 
     def poll(self, max_records: int) -> list[RecordColumns]:
-        given = [one.part(0, max_records) for one in self._waiting]
-        self._waiting = [one.part(max_records, len(one)) for one in self._waiting if len(one) > max_records]
-        self.position = max([self.position, *(int(one.offsets[-1]) + 1 for one in given)])
+        given: list[RecordColumns] = []
+        while self._waiting and max_records:
+            one = self._waiting.pop(0)
+            given.append(one.part(0, max_records))
+            if len(one) > max_records:
+                self._waiting.insert(0, one.part(max_records, len(one)))
+            max_records -= len(given[-1])
+            self.position = int(given[-1].offsets[-1]) + 1
         return given
 
     def wake(self, file: int) -> bool:

@@ -10,7 +10,8 @@ for all of them together:
   tasks a slot has changes with the number of slots. So a session also fences the id that its task's last marker names, and a
   slot those of all slots that the numbers of its tasks may have had. The slots that run at the same time are not fenced:
   each fences its own id as it begins, and until then a session waits for what is open in its task's logs.
-* If the producer may not write another transaction, the new one fences, and the last markers of *all* tasks must be their sessions' own.
+* If the producer may not write another transaction, the new one fences, and the last markers of *all* tasks must still be their
+  sessions' own.
 """
 
 from __future__ import annotations

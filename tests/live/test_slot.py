@@ -71,7 +71,7 @@ class Task:
         """Nothing is to be done."""
 
 
-def slot_of(task: type[Task], monkeypatch: pytest.MonkeyPatch) -> Slot:
+def slot_of(task: type[Task], monkeypatch: pytest.MonkeyPatch, interval_s: float = 0.01) -> Slot:
     """A slot with three tasks."""
 
     def opened(job: object, identity: Any, **_: object) -> Any:
@@ -81,7 +81,7 @@ def slot_of(task: type[Task], monkeypatch: pytest.MonkeyPatch) -> Slot:
     monkeypatch.setattr(slots, "LiveTask", task)
     monkeypatch.setattr(slots, "task_step", opened)
     sub = LiveSub(World(copy("in"), partitions=3).job, "query", SourceOffsets({}))
-    job = LiveJob((sub,), 1, 0.01, 60.0, "run", DriverAddress("", 0, b""))
+    job = LiveJob((sub,), 1, interval_s, 60.0, "run", DriverAddress("", 0, b""))
     link: Link = SpokenTo()  # type: ignore[assignment]
     return Slot(job, 0, 0, link)
 

@@ -11,6 +11,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from types import TracebackType
 from typing import Any
 
@@ -325,14 +326,18 @@ class Slot:
     def _step(self, tasks: Sequence[LiveTask], pool: Executor, clock: Callable[[], float], last: bool = False) -> int:
         """Begins a step of each task that has anything to do, and their commit; returns how many tasks had their turn.
 
-        Where steps take long, not all have: what is processed is committed, and the next step begins with the others.
+        Where steps take long, not all have: what is processed is committed, and the next step begins with the others. The time
+        counts from when the first one is processed: until then, no transaction is open, and a producer may be replaced.
         """
-        long_s = max(self._job.interval_s, COMMITS * self._committed_s)
-        had, until = 0, clock() + min(long_s, LONGEST_S)
+        long_s = min(max(self._job.interval_s, COMMITS * self._committed_s), LONGEST_S)
+        had, until = 0, inf
         for task in tasks:
             had += 1
-            if self._begin(task, last) and clock() > until:
-                break
+            if self._begin(task, last):
+                now = clock()
+                until = min(until, now + long_s)
+                if now > until:
+                    break
         if self._stepped:
             self._committing = pool.submit(self._commit, clock)
             self._committing.add_done_callback(self._wake.set)
