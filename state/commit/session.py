@@ -238,6 +238,11 @@ class TaskSession:
             self._store = store
             yield
 
+    def ready(self) -> None:
+        """Has its producer ready for the next step; see `SharedProducer.transaction`."""
+        assert self._shared is not None, "begun"
+        self._shared.transaction()
+
     def prepare(
         self,
         step: StepInput,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class StopWatch:
-    """Seconds spent in each named part; for reports and for how large steps are, never for what is in the log."""
+    """Seconds spent in each named part; for reports only, never for decisions."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     _last: float = field(default_factory=time.perf_counter)

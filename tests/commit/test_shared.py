@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from state.columns import RecordColumns
 from state.commit.decide import TaskIdentity, slot_transactional_id
 from state.commit.session import PreparedStep, TaskSession
 from state.commit.shared import SharedProducer
@@ -158,6 +159,40 @@ def test_a_new_producer_looks_at_the_markers_of_all_tasks(world: World, monkeypa
         with pytest.raises(CheckpointMismatchError, match=r"task 2 .*another process has committed"):
             step({0: zombies[0]})
     assert world.counts() == {0: 1, 1: 1, 2: 2}
+
+
+def test_a_new_producer_asks_once_for_all_tasks_and_reads_no_marker_that_nothing_is_behind(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Task after task, a slot with thirty stood still for seconds whenever a transaction had taken long."""
+    asked, read = list[int](), list[str]()
+    log_ends, reads = SimulatedKafka.log_ends, SimulatedKafka.read
+
+    def ends(kafka: SimulatedKafka, places: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], tuple[int, int]]:
+        asked.append(len(places))
+        return log_ends(kafka, places)
+
+    def reading(kafka: SimulatedKafka, topic: str, *given: int) -> Iterator[RecordColumns]:
+        read.append(topic)
+        return reads(kafka, topic, *given)
+
+    with world.slot(0, [0, 1, 2]) as sessions:
+        step(sessions)
+        step({1: sessions[1]})
+        monkeypatch.setattr(SimulatedProducer, "again", lambda _: False)
+        monkeypatch.setattr(SimulatedKafka, "log_ends", ends)
+        monkeypatch.setattr(SimulatedKafka, "read", reading)
+        step(sessions)
+        assert (asked, read) == ([TASKS * (1 + len(SPECS))], [])
+        # What was aborted behind a marker is looked at: it could be a step.
+        foreign = world.kafka.producer("foreign")
+        foreign.init_transactions()
+        foreign.begin()
+        foreign.send(COMMITS, 2, b"k", b"v", 1)
+        world.kafka.time_out("foreign")
+        step(sessions)
+        assert read == [COMMITS]
+    assert world.counts() == {0: 3, 1: 4, 2: 3}
 
 
 def test_a_producer_that_has_written_nothing_is_not_replaced(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

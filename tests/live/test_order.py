@@ -17,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state.columns import RecordColumns
+from state.commit.shared import SharedProducer
+from state.commit.transaction import Transaction
 from state.errors import ClientFailure
 from state.kafka.error_mapping import PARTITION_EOF
 from state.kafka.key_hash import partition_for_key
@@ -487,6 +489,37 @@ def test_tasks_that_share_a_slot_share_the_time() -> None:
     for _ in range(9):
         alone.note(alone.most, 0.01)
     assert alone.most == MOST_RECORDS
+
+
+def test_a_step_that_has_waited_for_a_processor_makes_the_next_ones_no_smaller() -> None:
+    pace = Pace(32)
+    pace.note(100, 0.02)
+    assert pace.most == 501
+    pace.note(100, 0.4)
+    assert pace.most == 501
+    # A second one in a row has not only waited; nor has one that took longer than a slot may.
+    pace.note(100, 0.4)
+    assert pace.most == 25
+    pace.note(20, 0.01)
+    pace.note(20, 2.0)
+    assert pace.most == 1
+
+
+def test_a_new_producer_makes_the_next_steps_no_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(by_field("in"))
+    for n in range(300):
+        world.kafka.append("in", b"k", value("in", n), n, partition=0)
+    with world.task() as task:
+        transaction = SharedProducer.transaction
+
+        def slow(shared: SharedProducer) -> Transaction:
+            world.now += 0.0 if shared._transaction else 5.0
+            return transaction(shared)
+
+        monkeypatch.setattr(SharedProducer, "transaction", slow)
+        world.readers["in"].due = 300
+        world.step(task)
+        assert task._pace.most > FIRST_RECORDS
 
 
 # --- Errors

@@ -15,6 +15,7 @@ from state.commit.marker import Ranges
 from state.commit.session import PreparedStep, TaskSession
 from state.commit.shared import SharedProducer
 from state.commit.transaction import StepInput
+from state.commit.watch import StopWatch
 from state.errors import TopicRecreatedError
 from state.kafka.config import DEFAULT_PREFETCH_BYTES
 from state.kafka.reader import open_range_reader
@@ -67,7 +68,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class _Step:
-    """A step that was begun."""
+    """A step that was begun; `fence_s`: how long its producer took to be ready, for which no record is to blame."""
 
     prepared: PreparedStep
     given: StepRows
@@ -75,6 +76,7 @@ class _Step:
     noted: Collection[TopicPartition]
     started: float
     cpu_s: float
+    fence_s: float
 
 
 class LiveTask:
@@ -222,8 +224,7 @@ class LiveTask:
         if note:
             self._noted = now
         self._step = self._prepared(taken, now_ms, note)
-        fence_s = self._step.prepared.watch.seconds["fence"]
-        self._pace.note(sum(map(len, chain.from_iterable(taken))), self._clock() - now - fence_s)
+        self._pace.note(sum(map(len, chain.from_iterable(taken))), self._clock() - now - self._step.fence_s)
         return True
 
     def _take(self, now_ms: int, now: float, bound: Bound) -> list[list[Arrived]]:
@@ -284,7 +285,10 @@ class LiveTask:
         self.ends = self.access.kafka.end_offsets([one.place for one in self._partitions])
 
     def _prepared(self, taken: Sequence[Sequence[Arrived]], now_ms: int, note: bool) -> _Step:
-        started, cpu = time.perf_counter(), time.process_time()
+        started, cpu, now, watch = time.perf_counter(), time.process_time(), self._clock(), StopWatch()
+        self.session.ready()
+        watch.lap("fence")
+        fence_s = self._clock() - now
         given = self._rows(taken)
         read_to = {one.place: one.read_to for one in self._partitions}
         offsets = {one.place: one.read_to for one in self._partitions if note and one.read_to != one.noted}
@@ -299,8 +303,8 @@ class LiveTask:
             live=True,
         )
         process = step_process(self.job, self.task, batch, given, lambda _: self._global_stores(now_ms), self._topics)
-        prepared = self.session.prepare(step, process)
-        return _Step(prepared, given, read_to, offsets.keys(), started, time.process_time() - cpu)
+        prepared = self.session.prepare(step, process, watch=watch)
+        return _Step(prepared, given, read_to, offsets.keys(), started, time.process_time() - cpu, fence_s)
 
     def _rows(self, taken: Sequence[Sequence[Arrived]]) -> StepRows:
         given = StepRows(topic_ids=self._topic_ids, backlog=self._partitions.has_unread(self.ends))
