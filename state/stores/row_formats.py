@@ -14,14 +14,46 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from state.errors import ForeignRowError
 from state.headers import decode_headers
 from state.stores.changelog_records import ChangelogBatch
-from state.stores.spec import HASH_BYTES, NO_HASH, PARTITION_BYTES, SUBSCRIPTION_VERSIONS, RowFormat
+from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
+from state.stores.spec import (
+    HASH_BYTES,
+    NO_HASH,
+    PARTITION_BYTES,
+    SUBSCRIPTION_VERSIONS,
+    RowFormat,
+    StoreKind,
+    StoreSpec,
+)
 from state.stores.suppressed_rows import update_parts
 from state.stores.unmatched_lists import TIME_SIDE
 from state.stores.unmatched_rows import header_cells, wrong_lists
 
+Int64s: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+def check_format(spec: StoreSpec, records: ChangelogBatch, offsets: Int64s, topic: str, partition: int) -> None:
+    """Refuses records that are not in the format of their store. Raises `ForeignRowError`."""
+    found = _short_key(spec, records)
+    if found is None and spec.rows is not None:
+        found = misfit(spec.rows, records)
+    if found is not None:
+        at, why = found
+        form = f"{spec.kind.value} rows" if spec.rows is None else spec.rows.value
+        raise ForeignRowError(spec.name, topic, partition, int(offsets[at]), form, why)
+
+
+def _short_key(spec: StoreSpec, records: ChangelogBatch) -> tuple[int, str] | None:
+    if records.keys.null_count:
+        return int(np.argmin(_valid(records.keys))), "it has no key"
+    suffix = (SESSION_SUFFIX if spec.kind is StoreKind.SESSION else WINDOW_SUFFIX) if spec.kind.segmented else 0
+    if not suffix or not len(records):
+        return None
+    sizes = _sizes(records.keys)
+    return (int(sizes.argmin()), f"its key has less than {suffix} bytes") if int(sizes.min()) < suffix else None
 
 
 def misfit(form: RowFormat, records: ChangelogBatch) -> tuple[int, str] | None:
