@@ -77,7 +77,6 @@ def test_the_changelog_has_kafka_streams_rows(name: str) -> None:
         rows = driver._kafka.log(f"x-{SHARED[name]}-changelog", 0).readable()
     expected = theirs(name, f"x-{SHARED[name]}-changelog")
     mine = [(row.key, row.value) for row in rows]
-    # A record that meets its partner in the step that would add it is left out there and a tombstone here: no row on both sides.
     assert collections.Counter(mine) == collections.Counter((data(one["k"]), data(one["v"])) for one in expected)
     assert all([header for header, _ in decode_headers(row.headers)] == [HEADERS] for row in rows if row.value)
     out = theirs(name, "out")
