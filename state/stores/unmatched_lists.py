@@ -96,7 +96,8 @@ def are_headers_of(logged: bytes, cells: bytes) -> bool:
             decode_headers(cell)
     except ValueError:
         return False
-    return len(found) == LIST_HEAD.unpack_from(logged)[1]
+    _, count = LIST_HEAD.unpack_from(logged)
+    return len(found) == int(count)
 
 
 def _header_cells(cells: bytes) -> list[bytes | None]:

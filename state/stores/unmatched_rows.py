@@ -75,7 +75,7 @@ def records_of(rows: BinaryColumn) -> UnmatchedRecords:
 
 
 def wrong_lists(sides: Int64s, values: BinaryColumn, headers: Sequence[bytes | None] | None) -> npt.NDArray[np.bool_]:
-    """Which values in a changelog are no lists of values of these sides, or have other headers; no value is null."""
+    """Which values in a changelog are not lists of values of these sides, or have other headers; no value is null."""
     sizes = cell_sizes(values)
     wrong = sizes < _LOGGED_ONE.itemsize
     at = np.flatnonzero(~wrong)

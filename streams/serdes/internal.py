@@ -323,8 +323,8 @@ class WaitingSerde(Serde[WaitingRecord]):
         if not isinstance(value, WaitingRecord):
             raise cannot_serialize(self, topic, value)
         data = (self.left if value.side else self.right).serialize(topic, value.value, value.headers)
-        headers = encode_headers(value.headers)
-        return b"".join((bytes((value.side,)), _HEADERS_LENGTH.pack(len(headers)), headers, data or b""))
+        own = encode_headers(value.headers)
+        return b"".join((bytes((value.side,)), _HEADERS_LENGTH.pack(len(own)), own, data or b""))
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingRecord | None:
         """The `WaitingRecord`. Raises `SerdeError` if the bytes are too few."""
@@ -360,7 +360,8 @@ class UnmatchedKeySerde(Serde[UnmatchedKey]):
             return None
         if len(data) < TIME_SIDE.size:
             raise cannot_deserialize(self, topic, data, "cut off")
-        return UnmatchedKey(*TIME_SIDE.unpack_from(data), data[TIME_SIDE.size :])
+        time, side = TIME_SIDE.unpack_from(data)
+        return UnmatchedKey(time, side, data[TIME_SIDE.size :])
 
 
 @dataclass(frozen=True, slots=True)

@@ -354,8 +354,9 @@ class Importer:
         """Gives the topics of Java the settings that state here depends on."""
         replication = self._application.config.replication_factor
         for prepared in self._application.subs:
+            made_here = {one.store for one in derivations(prepared.sub)}
             for node in prepared.sub.stores.values():
-                if node.spec.logged and node.spec.name not in self.stores:
+                if node.spec.logged and node.spec.name not in {*self.stores, *made_here}:
                     topic = changelog_topic(self._id, node.spec.name)
                     self._admin.alter_topic(topic, changelog_config(node.spec, replication))
         for topic in self._admin.describe_topics(self._application.plan.repartition_topics):

@@ -94,7 +94,9 @@ _OURS_ALONE = {
     NodeKind.KTABLE_TOP: "top()",
 }
 """Operators that Kafka Streams does not have."""
-_SEVERAL_CLOSE = "the streams of a cogroup close windows, each by its own stream time, of which Kafka Streams notes one"
+_SEVERAL_CLOSE = (
+    "the streams of a cogroup close windows, each by its own stream time, and Kafka Streams notes one of these"
+)
 _OTHER_ROWS = "records that wait for a row of a table or a deadline have another format here"
 
 

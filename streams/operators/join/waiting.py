@@ -490,7 +490,7 @@ class WaitingStep(ABC):
         return new
 
     def _met_rows(self) -> tuple[WaitingRows, Int64s]:
-        """The records of earlier steps that meet a partner, in the order of the pairs, and those that each one meets first."""
+        """The records of earlier steps that meet a partner, in the order of the pairs, and the record that each one meets first."""
         pairs, nodes = self._step.pairs, self.records.nodes
         at = np.flatnonzero(pairs.partners < 0)
         at = at[self.outer[1 - nodes[pairs.rows[at]]]]
