@@ -14,7 +14,7 @@ from state.columns import RecordColumns, numbers_at
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.suppressed_rows import PLACE, local_place
 from streams.model.record import NO_TIME
-from streams.model.windows import GroupingWindows, SessionWindows
+from streams.model.windows import GroupingWindows, SessionWindows, SlidingWindows, Windows
 from streams.operators.aggregate.open_windows import PRESENT, open_row
 from streams.topology.plan import SubTopology
 from streams.topology.specs.aggregations import AggregationSpec
@@ -79,6 +79,7 @@ class OpenRows(DerivedRows):
     def _bounds(self, columns: RecordColumns) -> tuple[int, Int64s, Int64s]:
         if isinstance(self.windows, SessionWindows):
             return SESSION_SUFFIX, numbers_at(columns.keys, -8), numbers_at(columns.keys, -SESSION_SUFFIX)
+        assert isinstance(self.windows, Windows | SlidingWindows), "all others are sessions"
         starts = numbers_at(columns.keys, -WINDOW_SUFFIX)
         distinct, places = np.unique(starts, return_inverse=True)
         ends = np.array([self.windows.end_of(start) for start in distinct.tolist()], np.int64)
@@ -109,9 +110,11 @@ def derivations(sub: SubTopology) -> Iterator[Derivation]:
             yield Derivation(derived[0], source, lambda _: Places())
         elif isinstance(node.spec, AggregationSpec) and node.spec.windows is not None:
             windows = node.spec.windows
-            yield Derivation(
-                derived[0], source, lambda closed, windows=windows: OpenRows(windows=windows, closed=closed)
-            )
+            yield Derivation(derived[0], source, _opening(windows))
+
+
+def _opening(windows: GroupingWindows) -> Callable[[int], DerivedRows]:
+    return lambda closed: OpenRows(windows=windows, closed=closed)
 
 
 def closes_of(

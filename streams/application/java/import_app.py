@@ -411,9 +411,9 @@ class Importer:
             topic = changelog_topic(self._id, store)
             for task, part in enumerate(parts):
                 before = last_rows(self.kafka, self._admin, (topic, task))
-                gone = {key: (None, NO_TIME) for key, value in before.items() if value is not None}
-                changes = {**gone, **part.rows}
-                changed = [(key, value, time) for key, (value, time) in changes.items() if before.get(key) != value]
+                gone = [key for key, value in before.items() if value is not None and key not in part.rows]
+                changed: list[tuple[bytes, bytes | None, int]] = [(key, None, NO_TIME) for key in gone]
+                changed += [(key, value, at) for key, (value, at) in part.rows.items() if before.get(key) != value]
                 if changed:
                     self._send(one.prepared, topic, task, changed)
 

@@ -137,10 +137,11 @@ def _has_records(log: KafkaAccess, place: TopicPartition, start: int, end: int) 
     return start < end and any(len(records) for records in log.read(*place, start, end))
 
 
-def last_rows(log: KafkaAccess, admin: KafkaAdmin, place: TopicPartition) -> dict[bytes | None, bytes | None]:
-    """Key -> last value of each committed record of a partition."""
+def last_rows(log: KafkaAccess, admin: KafkaAdmin, place: TopicPartition) -> dict[bytes, bytes | None]:
+    """Key -> last value of each committed record of a partition that has a key."""
     end = admin.end_offsets([place])[place]
-    return {key: value for records in log.read(*place, log.begin_offset(place), end) for key, value in records.cells()}
+    cells = (cell for records in log.read(*place, log.begin_offset(place), end) for cell in records.cells())
+    return {key: value for key, value in cells if key is not None}
 
 
 # --- Settings of topics.
