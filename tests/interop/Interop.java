@@ -105,7 +105,7 @@ public final class Interop {
         for (String kind : new String[] {"lj", "oj"}) {
             KStream<String, String> one = builder.stream("in-one", texts);
             KStream<String, String> two = builder.stream("in-two", texts);
-            JoinWindows near = JoinWindows.ofTimeDifferenceAndGrace(Duration.ofSeconds(5), GRACE);
+            JoinWindows near = JoinWindows.ofTimeDifferenceAndGrace(MINUTE, GRACE);
             StreamJoined<String, String, String> how = StreamJoined.with(TEXT, TEXT, TEXT).withName(kind).withStoreName(kind);
             (kind.equals("lj") ? one.leftJoin(two, (a, b) -> a + "+" + b, near, how) : one.outerJoin(two, (a, b) -> a + "+" + b, near, how))
                 .to(out + kind, Produced.with(TEXT, TEXT));
@@ -124,7 +124,8 @@ public final class Interop {
         builder.stream("in-sess", texts).groupByKey(byKey)
             .windowedBy(SessionWindows.ofInactivityGapAndGrace(Duration.ofSeconds(30), GRACE))
             .emitStrategy(EmitStrategy.onWindowClose())
-            .count(Materialized.<String, Long, SessionStore<Bytes, byte[]>>as("eos-count").withValueSerde(LONG))
+            .count(Materialized.<String, Long, SessionStore<Bytes, byte[]>>as("eos-count").withValueSerde(LONG)
+                .withRetention(Duration.ofHours(1)))
             .toStream().to(out + "eos", Produced.with(WindowedSerdes.sessionWindowedSerdeFrom(String.class), LONG));
         builder.stream("in-rep", texts).groupBy((key, value) -> value, Grouped.with("by-val", TEXT, TEXT))
             .count(table("rep-count", TEXT, LONG)).toStream().to(out + "rep", Produced.with(TEXT, LONG));

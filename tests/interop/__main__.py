@@ -72,9 +72,9 @@ def records(
         second.append(("in-ev", key.encode(), value, at + 10))
         first.append(("in-l", key.encode(), b"l" + value, at))
         second.append(("in-r", key.encode(), b"r" + value, at + 20_000))
-        # Every second record has a partner, and some have the same time and key.
+        # Whether a record has a partner depends on its key, and not on what is read first. Some have the same time and key.
         first += [("in-one", key.encode(), each + value, at) for each in ((b"1", b"2") if number % 3 else (b"1",))]
-        second.append(("in-two", key.encode(), b"r" + value, at + (3_000 if number % 2 else 11_000)))
+        second.append(("in-two", (key if key in "ab" else key * 2).encode(), b"r" + value, at + 3_000))
         first.append(("in-dept", f"d{number % 3}".encode(), b"D" + value, start + number))
         second.append(("in-emp", key.encode(), f"d{(number + phase) % 4}".encode(), at))
         second.append(("in-tg", key.encode(), f"t{(number * phase) % 3}".encode(), at))

@@ -82,14 +82,13 @@ def build(app: str = APP) -> Topology:
         JoinWindows.of_time_difference_and_grace(minute, grace),
         StreamJoined(TEXT, TEXT, TEXT, name="ij", store_name="ij"),
     ).to(f"{out}ij", Produced(TEXT, TEXT))
-    near = JoinWindows.of_time_difference_and_grace(timedelta(seconds=5), grace)
     for kind in ("lj", "oj"):
         left, right = builder.stream("in-one", texts), builder.stream("in-two", texts)
         join = left.left_join if kind == "lj" else left.outer_join
         join(
             right,
             lambda one, two: f"{one or 'null'}+{two or 'null'}",
-            near,
+            JoinWindows.of_time_difference_and_grace(minute, grace),
             StreamJoined(TEXT, TEXT, TEXT, name=kind, store_name=kind),
         ).to(f"{out}{kind}", Produced(TEXT, TEXT))
     grouped("in-win").windowed_by(TimeWindows.of_size_and_grace(minute, grace)).count(table("sup-count")).suppress(
@@ -103,9 +102,9 @@ def build(app: str = APP) -> Topology:
     ).count(table("eow-count")).to_stream().to(f"{out}eow", Produced(TimeWindowedSerde(TEXT, minute), LONG))
     grouped("in-sess").windowed_by(
         SessionWindows.of_inactivity_gap_and_grace(timedelta(seconds=30), grace)
-    ).emit_strategy(EmitStrategy.on_window_close()).count(table("eos-count")).to_stream().to(
-        f"{out}eos", Produced(SessionWindowedSerde(TEXT), LONG)
-    )
+    ).emit_strategy(EmitStrategy.on_window_close()).count(
+        table("eos-count", retention=timedelta(hours=1))
+    ).to_stream().to(f"{out}eos", Produced(SessionWindowedSerde(TEXT), LONG))
     builder.stream("in-rep", texts).group_by(lambda key, value: value, Grouped(TEXT, TEXT, name="by-val")).count(
         table("rep-count")
     ).to_stream().to(f"{out}rep", Produced(TEXT, LONG))

@@ -16,10 +16,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from state.changelog import changelog_config, changelog_topic, ensure_changelogs, repartition_config
-from state.columns import numbers_at
+from state.columns import RecordColumns, numbers_at
 from state.commit.digest import StepDigest
 from state.commit.guards import fenced_producer
 from state.commit.marker import EXPORTED, CommitMarker, format_of
@@ -269,10 +270,10 @@ class Importer:
         retention = _retention(prepared, spec.name, log.sessions)
         for columns in self.kafka.read(topic, task, self.kafka.begin_offset((topic, task)), end):
             log.records += len(columns)
-            log.newest = max(log.newest, int(columns.timestamps.max()))
             log.last = columns.last_offset
             records = ChangelogBatch(columns.keys, columns.values, columns.timestamps, columns.headers)
             check_format(spec, records, columns.offsets, topic, task)
+            log.newest = max(log.newest, int(_times(spec, columns).max(initial=NO_TIME)))
             if derived is not None:
                 derived.add(columns)
             if spec.rows is RowFormat.UNMATCHED:
@@ -518,6 +519,11 @@ def _closed(
     """The time up to which Java has closed a store's windows in a task, ms; `NO_TIME`: it has closed none."""
     own = (note for place, (_, note) in notes.items() if place[0] in prepared.sub.topics and place[1] == task)
     return max((note.closes[store] for note in own if store in note.closes), default=NO_TIME)
+
+
+def _times(spec: StoreSpec, columns: RecordColumns) -> npt.NDArray[np.int64]:
+    """The times of the records that wrote these. Java gives those of `suppress` the time of its clock: their values have the other."""
+    return numbers_at(columns.values.drop_null(), 0) if spec.rows is RowFormat.SUPPRESSED else columns.timestamps
 
 
 def _retention(prepared: PreparedSub, store: str, state: dict[str, dict[str, int]]) -> SessionRetention | None:
