@@ -522,7 +522,7 @@ def _closed(
 
 
 def _times(spec: StoreSpec, columns: RecordColumns) -> npt.NDArray[np.int64]:
-    """The times of the records that wrote these. Java gives those of `suppress` the time of its clock: their values have the other."""
+    """The times of the records that wrote these. For `suppress`, Java writes the time of its clock; the values have the other."""
     return numbers_at(columns.values.drop_null(), 0) if spec.rows is RowFormat.SUPPRESSED else columns.timestamps
 
 
