@@ -19,7 +19,7 @@ import pyarrow as pa
 from state.changelog import changelog_topic
 from state.columns import RecordColumns
 from state.commit.marker import MarkerLog
-from state.errors import ForeignRowError, RestoreError
+from state.errors import RestoreError
 from state.restore.copies import Copies
 from state.restore.plan import (
     CHUNK_BYTES,
@@ -36,7 +36,7 @@ from state.restore.plan import (
 )
 from state.stores.changelog_records import ChangelogBatch
 from state.stores.position import StoreOrigin, StorePosition
-from state.stores.row_formats import misfit
+from state.stores.row_formats import check_format
 from state.stores.spec import StoreSpec
 from state.stores.task_store import RestoredPart, TaskStore
 
@@ -426,12 +426,7 @@ class Restorer:
 
     def check(self, spec: StoreSpec, part: RestoredPart) -> None:
         """Refuses records that are not in the format of the store. Raises `ForeignRowError`."""
-        if spec.rows is None:
-            return
-        if (found := misfit(spec.rows, part.records)) is not None:
-            at, why = found
-            topic, offset = self.topic(spec.name), int(part.offsets[at])
-            raise ForeignRowError(spec.name, topic, self._task, offset, spec.rows.value, why)
+        check_format(spec, part.records, part.offsets, self.topic(spec.name), self._task)
 
     def read(self, plan: StorePlan) -> Iterator[RecordColumns]:
         return self._source.read(self.topic(plan.store), self._task, plan.start, plan.end)

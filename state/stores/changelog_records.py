@@ -8,6 +8,7 @@
 | session | key ∥ end(8) ∥ start(8) | value | passed to the put |
 | versioned | key | bare value | the version's timestamp |
 | key-value of suppressed updates | key | value (`suppressed_rows`) | passed to the put |
+| key-value of unmatched records | key | list of values (`unmatched_lists`) | passed to the put |
 
 (Kafka Streams' own formats.) Marks of a version (`byte_stores.BOUNDED`, `FORGOTTEN`) are a header of its record.
 
@@ -34,6 +35,7 @@ from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.segments import Segments
 from state.stores.spec import RowFormat, StoreKind, StoreSpec
 from state.stores.suppressed_rows import changelog_columns, local_columns
+from state.stores.unmatched_rows import local_values, logged_columns
 from state.tables.buffer import WriteColumns
 
 Int64s = npt.NDArray[np.int64]
@@ -97,6 +99,9 @@ def changelog_batches(spec: StoreSpec, writes: Iterable[WriteColumns]) -> Iterat
     for keys, values, timestamps in writes:
         if spec.kind is StoreKind.VERSIONED:
             batch = _versions(keys, values, timestamps, skip)
+        elif spec.rows is RowFormat.UNMATCHED:
+            logged, headers = logged_columns(values)
+            batch = ChangelogBatch(sliced(keys, skip), logged, timestamps, headers)
         else:
             bare = sliced(values, 8) if spec.kind.timestamped else values
             batch = ChangelogBatch(sliced(keys, skip), bare, timestamps)
@@ -150,6 +155,8 @@ def local_rows(
     firsts: dict[int, int] = {}
     if places is not None:
         keys, values = local_columns(keys, values, records.headers, places)
+    if spec.rows is RowFormat.UNMATCHED:
+        values = local_values(values, records.headers)
     if spec.kind is StoreKind.VERSIONED:
         values = _local_versions(values, records.headers)
         keys = joined(pa.scalar(prefix, pa.binary()), keys, packed(stamps))

@@ -14,12 +14,46 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from state.errors import ForeignRowError
 from state.headers import decode_headers
 from state.stores.changelog_records import ChangelogBatch
-from state.stores.spec import HASH_BYTES, NO_HASH, PARTITION_BYTES, SUBSCRIPTION_VERSIONS, RowFormat
+from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
+from state.stores.spec import (
+    HASH_BYTES,
+    NO_HASH,
+    PARTITION_BYTES,
+    SUBSCRIPTION_VERSIONS,
+    RowFormat,
+    StoreKind,
+    StoreSpec,
+)
 from state.stores.suppressed_rows import update_parts
+from state.stores.unmatched_lists import TIME_SIDE
+from state.stores.unmatched_rows import header_cells, wrong_lists
 
+Int64s: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+def check_format(spec: StoreSpec, records: ChangelogBatch, offsets: Int64s, topic: str, partition: int) -> None:
+    """Refuses records that are not in the format of their store. Raises `ForeignRowError`."""
+    found = _short_key(spec, records)
+    if found is None and spec.rows is not None:
+        found = misfit(spec.rows, records)
+    if found is not None:
+        at, why = found
+        form = f"{spec.kind.value} rows" if spec.rows is None else spec.rows.value
+        raise ForeignRowError(spec.name, topic, partition, int(offsets[at]), form, why)
+
+
+def _short_key(spec: StoreSpec, records: ChangelogBatch) -> tuple[int, str] | None:
+    if records.keys.null_count:
+        return int(np.argmin(_valid(records.keys))), "it has no key"
+    suffix = (SESSION_SUFFIX if spec.kind is StoreKind.SESSION else WINDOW_SUFFIX) if spec.kind.segmented else 0
+    if not suffix or not len(records):
+        return None
+    sizes = _sizes(records.keys)
+    return (int(sizes.argmin()), f"its key has less than {suffix} bytes") if int(sizes.min()) < suffix else None
 
 
 def misfit(form: RowFormat, records: ChangelogBatch) -> tuple[int, str] | None:
@@ -39,6 +73,20 @@ def _waiting(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
     yield _mask(at, valid, _bytes_at(keys, 8) != _bytes_at(values, 0)), "its key and its value name different sides"
     heads = _numbers(values, 1)
     yield _mask(at, valid, (heads < 0) | (heads > _sizes(values) - 5)), "its headers are longer than the row"
+
+
+def _unmatched(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
+    short = _sizes(records.keys) < TIME_SIDE.size
+    yield short, f"its key has less than {TIME_SIDE.size} bytes"
+    at = np.flatnonzero(~short)
+    sides = np.zeros(len(short), np.int64)
+    sides[at] = _bytes_at(records.keys.take(pa.array(at)), TIME_SIDE.size - 1)
+    yield sides > 1, "its key names neither side of the join"
+    at = np.flatnonzero(_valid(records.values) & ~short)
+    headers = header_cells(records.headers)
+    own = None if headers is None else [headers[row] for row in at.tolist()]
+    wrong = wrong_lists(sides[at], records.values.take(pa.array(at)), own)
+    yield _mask(at, short, wrong), "its value is not a list of values of the side that its key names"
 
 
 def _suppressed(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
@@ -92,6 +140,7 @@ def _subscription(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
 
 _CHECKS: Mapping[RowFormat, Callable[[ChangelogBatch], Iterator[tuple[Mask, str]]]] = {
     RowFormat.WAITING: _waiting,
+    RowFormat.UNMATCHED: _unmatched,
     RowFormat.SUPPRESSED: _suppressed,
     RowFormat.SUBSCRIPTION: _subscription,
 }

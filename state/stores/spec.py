@@ -38,8 +38,10 @@ class StoreKind(str, Enum):
 class RowFormat(str, Enum):
     """The format of the rows of an internal store."""
 
-    WAITING = "records that wait for a match or a deadline"
+    WAITING = "records that wait for a row of a table or a deadline"
     """Key `time(8) ∥ side(1) ∥ key ∥ number(8)`, value `side(1) ∥ length of headers(4) ∥ headers ∥ value`."""
+    UNMATCHED = "records of a join of streams that have no partner yet"
+    """As in Kafka Streams (`unmatched_lists`)."""
     SUPPRESSED = "updates that are held back by suppress"
     """As in Kafka Streams (`suppressed_rows`). Before 1.0: key `time(8) ∥ key`, value `timestamp(8) ∥ four lengths(4) ∥ prior ∥
     old ∥ new ∥ headers ∥ topic`, which are read."""

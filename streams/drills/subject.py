@@ -11,11 +11,12 @@ from typing import Protocol
 from confluent_kafka import Producer
 
 from state.changelog import pauses_topic
-from state.commit.marker import CommitMarker
+from state.commit.marker import EXPORTED, CommitMarker
 from state.kafka.admin import KafkaAdmin
 from state.restore.directory import StateDirectory
 from state.stores.dump import DumpRow, dump, read_task_store, state_digest
 from state.stores.position import StorePosition
+from streams.application.java.import_app import IMPORTED
 from streams.application.restore import restore_tasks
 from streams.application.stored_tasks import StoredTask
 from streams.config import StreamsConfig
@@ -138,8 +139,12 @@ def wrong_commits(servers: str, application_id: str) -> list[str]:
 
 
 def versions_of_steps(markers: Sequence[CommitMarker]) -> list[int]:
-    """The versions of the steps among a task's markers. The marker of an adoption repeats the version that it takes over."""
-    return [one.version for one in markers if one.version != one.adopted]
+    """The versions of the steps among a task's markers.
+
+    The markers of an adoption, of an export and of an import repeat the version that they take over.
+    """
+    steps = [one for one in markers if one.version != one.adopted and one.query_id != IMPORTED]
+    return [one.version for one in steps if not one.query_id.endswith(EXPORTED)]
 
 
 def wrong_restore(tasks: Sequence[StoredTask], config: StreamsConfig, into: Path) -> list[str]:

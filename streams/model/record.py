@@ -376,6 +376,20 @@ class WaitingKey(NamedTuple):
     number: int
 
 
+class UnmatchedKey(NamedTuple):
+    """The key of the records that have no partner yet in their store.
+
+    Attributes:
+        time: Their timestamp, ms.
+        side: `RIGHT` or `LEFT`; `RIGHT` comes first.
+        key: The record key's bytes.
+    """
+
+    time: int
+    side: int
+    key: bytes
+
+
 class WaitingRecord(NamedTuple):
     """The rest of a waiting record."""
 

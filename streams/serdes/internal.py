@@ -9,7 +9,17 @@ from typing import Any
 
 from state.headers import decode_headers, encode_headers
 from state.stores.spec import HASH_BYTES, NO_HASH, PARTITION_BYTES, SUBSCRIPTION_VERSIONS
-from streams.model.record import Change, CombinedKey, Response, Subscription, WaitingKey, WaitingRecord
+from state.stores.unmatched_lists import TIME_SIDE, ListedRecord, local_value, records_in
+from streams.model.record import (
+    LEFT,
+    Change,
+    CombinedKey,
+    Response,
+    Subscription,
+    UnmatchedKey,
+    WaitingKey,
+    WaitingRecord,
+)
 from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize, kept_parts
 
 _OLD, _NEW, _BOTH = 0, 1, 2
@@ -253,26 +263,14 @@ class CombinedKeySerde(Serde[CombinedKey]):
         return CombinedKey(foreign, self.primary_key.deserialize(topic, data[end:], headers))
 
 
-_TIME_SIDE = struct.Struct(">qB")
 _NUMBER = struct.Struct(">q")
 _HEADERS_LENGTH = struct.Struct(">I")
 
-TIME_SIDE_BYTES, NUMBER_BYTES = _TIME_SIDE.size, _NUMBER.size
-"""Of what is in front of and behind the record's key in the key of a waiting record."""
+NUMBER_BYTES = _NUMBER.size
+"""Of what is behind the record's key in the key of a waiting record."""
 
-HEAD_BYTES = 1 + _HEADERS_LENGTH.size
+_HEAD_BYTES = 1 + _HEADERS_LENGTH.size
 """Of what is in front of the headers in the value of a waiting record."""
-
-
-def waiting_head(side: int, headers: bytes) -> bytes:
-    """The bytes of a `WaitingRecord` with these encoded headers, up to its value."""
-    return b"".join((bytes((side,)), _HEADERS_LENGTH.pack(len(headers)), headers))
-
-
-def split_waiting_record(cell: bytes) -> tuple[bytes, bytes]:
-    """Encoded headers and value of a `WaitingRecord`."""
-    end = HEAD_BYTES + _HEADERS_LENGTH.unpack_from(cell, 1)[0]
-    return cell[HEAD_BYTES:end], cell[end:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,17 +287,17 @@ class WaitingKeySerde(Serde[WaitingKey]):
             return None
         if not isinstance(value, WaitingKey):
             raise cannot_serialize(self, topic, value)
-        return _TIME_SIDE.pack(value.time, value.side) + value.key + _NUMBER.pack(value.number)
+        return TIME_SIDE.pack(value.time, value.side) + value.key + _NUMBER.pack(value.number)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingKey | None:
         """The `WaitingKey`. Raises `SerdeError` if the bytes are too few."""
         if data is None:
             return None
-        if len(data) < _TIME_SIDE.size + _NUMBER.size:
+        if len(data) < TIME_SIDE.size + _NUMBER.size:
             raise cannot_deserialize(self, topic, data, "cut off")
-        time, side = _TIME_SIDE.unpack_from(data)
+        time, side = TIME_SIDE.unpack_from(data)
         (number,) = _NUMBER.unpack_from(data, len(data) - _NUMBER.size)
-        return WaitingKey(time, side, data[_TIME_SIDE.size : -_NUMBER.size], number)
+        return WaitingKey(time, side, data[TIME_SIDE.size : -_NUMBER.size], number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,15 +323,85 @@ class WaitingSerde(Serde[WaitingRecord]):
         if not isinstance(value, WaitingRecord):
             raise cannot_serialize(self, topic, value)
         data = (self.left if value.side else self.right).serialize(topic, value.value, value.headers)
-        return waiting_head(value.side, encode_headers(value.headers)) + (data or b"")
+        own = encode_headers(value.headers)
+        return b"".join((bytes((value.side,)), _HEADERS_LENGTH.pack(len(own)), own, data or b""))
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingRecord | None:
         """The `WaitingRecord`. Raises `SerdeError` if the bytes are too few."""
         if data is None:
             return None
-        if len(data) < HEAD_BYTES:
+        if len(data) < _HEAD_BYTES:
             raise cannot_deserialize(self, topic, data, "cut off")
-        header_cell, cell = split_waiting_record(data)
-        own = tuple(decode_headers(header_cell))
+        end = _HEAD_BYTES + _HEADERS_LENGTH.unpack_from(data, 1)[0]
+        own, cell = tuple(decode_headers(data[_HEAD_BYTES:end])), data[end:]
         value = (self.left if data[0] else self.right).deserialize(topic, cell, own)
         return WaitingRecord(data[0], value, own, cell)
+
+
+@dataclass(frozen=True, slots=True)
+class UnmatchedKeySerde(Serde[UnmatchedKey]):
+    """`time(8) ∥ side(1) ∥ key`, as Kafka Streams' `TimestampedKeyAndJoinSideSerde`."""
+
+    def kept(self) -> UnmatchedKeySerde:
+        """The same over serdes that are kept."""
+        return kept_parts(self)
+
+    def serialize(self, topic: str, value: UnmatchedKey | None, headers: Headers = None) -> bytes | None:
+        """Bytes of an `UnmatchedKey`. Raises `SerdeError` for anything else."""
+        if value is None:
+            return None
+        if not isinstance(value, UnmatchedKey):
+            raise cannot_serialize(self, topic, value)
+        return TIME_SIDE.pack(value.time, value.side) + value.key
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> UnmatchedKey | None:
+        """The `UnmatchedKey`. Raises `SerdeError` if the bytes are too few."""
+        if data is None:
+            return None
+        if len(data) < TIME_SIDE.size:
+            raise cannot_deserialize(self, topic, data, "cut off")
+        time, side = TIME_SIDE.unpack_from(data)
+        return UnmatchedKey(time, side, data[TIME_SIDE.size :])
+
+
+@dataclass(frozen=True, slots=True)
+class UnmatchedSerde(Serde[tuple[WaitingRecord, ...]]):
+    """All records of a time, side and key that have no partner yet (`state.stores.unmatched_lists`).
+
+    Attributes:
+        right: Serde of values of side 0.
+        left: Serde of values of side 1.
+    """
+
+    right: Serde
+    left: Serde
+
+    def kept(self) -> UnmatchedSerde:
+        """The same over serdes that are kept."""
+        return kept_parts(self)
+
+    def serialize(self, topic: str, value: tuple[WaitingRecord, ...] | None, headers: Headers = None) -> bytes | None:
+        """Bytes of one or more `WaitingRecord` of a side. Raises `SerdeError` for anything else."""
+        if value is None:
+            return None
+        if not isinstance(value, tuple) or not value or not all(isinstance(one, WaitingRecord) for one in value):
+            raise cannot_serialize(self, topic, value)
+        side = value[0].side
+        serde = self.left if side == LEFT else self.right
+        cells = [serde.serialize(topic, one.value, one.headers) or b"" for one in value]
+        return local_value(side, cells, [encode_headers(one.headers) or None for one in value])
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> tuple[WaitingRecord, ...] | None:
+        """The records. Raises `SerdeError` for other bytes."""
+        if data is None:
+            return None
+        try:
+            found = records_in(data)
+        except ValueError as error:
+            raise cannot_deserialize(self, topic, data, str(error)) from error
+        return tuple(self._read(topic, one) for one in found)
+
+    def _read(self, topic: str, one: ListedRecord) -> WaitingRecord:
+        own = tuple(decode_headers(one.headers))
+        value = (self.left if one.side == LEFT else self.right).deserialize(topic, one.value, own)
+        return WaitingRecord(one.side, value, own, one.value)

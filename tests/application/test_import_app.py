@@ -6,13 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from state.errors import CheckpointMismatchError, StreamsError
+from state.errors import CheckpointMismatchError, ForeignRowError, StreamsError
+from state.headers import encode_headers
 from state.kafka.key_hash import partition_for_key
 from streams import (
     EmitStrategy,
     Int64Serde,
+    Joined,
     JoinWindows,
     Materialized,
     SessionWindows,
@@ -22,6 +26,7 @@ from streams import (
     TimeWindows,
 )
 from streams.application.adopt import Adopter
+from streams.application.java.derived import closes_of
 from streams.application.java.export_app import Exporter
 from streams.application.java.import_app import Importer
 from streams.application.java.limits import OffsetNote
@@ -110,7 +115,7 @@ class World:
         importer.run(importer.survey())
 
     def hand_over(self) -> None:
-        exporter = Exporter(self.preflight, members=lambda _: self.members)
+        exporter = Exporter(self.preflight, self.kafka, members=lambda _: self.members)
         exporter.run(exporter.survey())
 
     @property
@@ -172,6 +177,149 @@ def test_open_sessions_are_known(tmp_path: Path) -> None:
     for marker in world.markers.values():
         (state,) = marker.operator_state["nodes"].values()
         assert list(state["oldest_start"].values()) == [90_000]
+
+
+def closing(builder: StreamsBuilder) -> None:
+    windows = TimeWindows.of_size_and_grace(60_000, 10_000)
+    grouped = builder.stream("in").group_by_key().windowed_by(windows)
+    grouped.emit_strategy(EmitStrategy.on_window_close()).count(materialized=Materialized("counts")).to_stream(
+        lambda window, _: window.key
+    ).to("out")
+
+
+def closing_sessions(builder: StreamsBuilder) -> None:
+    windows = SessionWindows.of_inactivity_gap_and_grace(30_000, 10_000)
+    grouped = builder.stream("in").group_by_key().windowed_by(windows)
+    grouped.emit_strategy(EmitStrategy.on_window_close()).count(materialized=Materialized("counts"))
+
+
+def number(value: int) -> bytes:
+    return value.to_bytes(8, "big")
+
+
+def last_rows(world: World, store: str) -> dict[bytes, bytes]:
+    """The live rows of a changelog."""
+    found: dict[bytes, bytes | None] = {}
+    for task in range(TASKS):
+        columns = world.kafka.columns(f"{APP}-{store}-changelog", task)
+        found |= {} if columns is None else dict(columns.cells())
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def test_windows_that_java_has_not_closed_are_open(tmp_path: Path) -> None:
+    world = World(tmp_path, closing)
+    for start in (0, 60_000, 120_000):
+        world.java_writes(suffix=number(start) + bytes(4))
+    for task in range(TASKS):  # closed up to the end of the second window, in the note of either partition
+        world.offset("in", task, 1, OffsetNote(131_000, {"counts": 120_000}).encode())
+    world.take_over()
+    assert last_rows(world, "counts-open") == {number(180_000) + number(120_000) + key: b"1" for key in KEYS}
+    for task, marker in world.markers.items():
+        assert (
+            marker.changelog_ends["counts-open"]
+            == world.kafka.end_offsets([(f"{APP}-counts-open-changelog", task)])[f"{APP}-counts-open-changelog", task]
+        )
+    world.hand_over()
+    # Stream time is that of the last row, and no window was closed since.
+    note = OffsetNote.decode(world.kafka.notes[APP]["in", 1])
+    assert note is not None
+    assert note.closes == {}, "5 s is before the end of the first window and its grace"
+    for task in range(TASKS):
+        world.offset("in", task, 1, OffsetNote(999_000, {"counts": 180_000}).encode())
+    world.take_over()
+    assert last_rows(world, "counts-open") == {}, "what was left there by the first import goes"
+
+
+def test_the_time_of_the_last_close_is_handed_over(tmp_path: Path) -> None:
+    world = World(tmp_path, closing)
+    world.java_writes(suffix=number(60_000) + bytes(4))
+    (sub,) = world.preflight.application.plan.sub_topologies
+    (node,) = (one.name for one in sub.processors if one.stores)
+    state = {node: {STREAM_TIME: 200_000}}
+    assert closes_of(sub, state, {}) == {"counts": 190_000}
+    assert closes_of(sub, state, {"counts-open": 180_000}) == {"counts": 179_999}, "a window that was not emitted yet"
+    assert closes_of(sub, {}, {}) == {}
+
+
+def test_sessions_that_java_has_not_closed_are_open(tmp_path: Path) -> None:
+    world = World(tmp_path, closing_sessions)
+    for start, end in ((0, 20_000), (60_000, 80_000), (60_000, 80_001)):
+        world.java_writes(suffix=number(end) + number(start))
+    for task in range(TASKS):
+        world.offset("in", task, 1, OffsetNote(1, {"counts": 80_001}).encode())
+    world.take_over()
+    assert last_rows(world, "counts-open") == {number(80_001) + number(60_000) + key: b"1" for key in KEYS}
+
+
+def limited(builder: StreamsBuilder) -> None:
+    counts = builder.stream("in").group_by_key().count(materialized=Materialized("counts"))
+    counts.suppress(Suppressed.until_time_limit(60_000), named="held")
+
+
+def test_places_of_suppressed_updates_are_derived(tmp_path: Path) -> None:
+    world, topic = World(tmp_path, limited), f"{APP}-held-store-changelog"
+    world.java_writes()
+    world.kafka.create_topic(topic, TASKS)
+    value = bytes(16) + bytes(4) + bytes(4) + bytes(4) + b"\xff\xff\xff\xff" * 2 + number(1)[4:] + b"7" + number(77)
+    for key in KEYS[:2]:
+        task = partition_for_key(key, TASKS)
+        producer = world.kafka.producer("java")
+        producer.init_transactions()
+        producer.begin()
+        headers = pa.array([encode_headers([("v", b"\3")])], pa.binary())
+        keys, values = pa.array([key], pa.binary()), pa.array([value], pa.binary())
+        producer.send_columns(topic, task, keys, values, np.array([9_999_999]), headers)
+        producer.commit()
+    world.take_over()
+    assert last_rows(world, "held-places") == {key: b"\x80" + number(77)[1:] for key in KEYS[:2]}
+    # Java's own record has the time of its clock, which is none of stream time.
+    times = [
+        state[STREAM_TIME] for marker in world.markers.values() for state in marker.operator_state["nodes"].values()
+    ]
+    assert max(times) < 9_999_999
+
+
+def left_joined(builder: StreamsBuilder) -> None:
+    windows = JoinWindows.of_time_difference_with_no_grace(1_000)
+    builder.stream("in").left_join(
+        builder.stream("more"), lambda left, right: [left, right], windows, StreamJoined(name="j", store_name="j")
+    ).to("out")
+
+
+def unmatched_world(tmp_path: Path, side: int = 1) -> World:
+    """With a record for each key that waits since 5 s."""
+    world = World(tmp_path, left_joined)
+    for name in (
+        "more",
+        *(f"{APP}-j-{store}-join-store-changelog" for store in ("this", "outer-other", "left-shared")),
+    ):
+        world.kafka.create_topic(name, TASKS)
+    for task in range(TASKS):
+        world.offset("more", task, 0)
+        producer = world.kafka.producer(f"java-{task}")
+        producer.init_transactions()
+        producer.begin()
+        for key in KEYS:
+            if partition_for_key(key, TASKS) == task:
+                row = b"\1\0\0\0\1\0\0\0\4" + bytes([side]) + b'"w"'
+                producer.send(
+                    f"{APP}-j-left-shared-join-store-changelog", task, number(5_000) + b"\1" + key, row, 5_000
+                )
+        producer.commit()
+    return world
+
+
+def test_unmatched_records_are_known(tmp_path: Path) -> None:
+    world = unmatched_world(tmp_path)
+    world.take_over()
+    for marker in world.markers.values():
+        (state,) = marker.operator_state["shared"].values()
+        assert (state["earliest"], state[STREAM_TIME]) == (5_000, 5_000)
+    world.hand_over()
+
+
+def test_rows_of_another_format_are_refused(tmp_path: Path) -> None:
+    refused(unmatched_world(tmp_path, side=0), "not a list of values of the side", ForeignRowError)
 
 
 def refused(world: World, said: str, error: type[StreamsError] = ConfigError, **more: Any) -> None:
@@ -251,20 +399,11 @@ def test_an_application_that_has_committed_is_not_overwritten(world: World) -> N
     ("program", "said"),
     [
         (
-            lambda b: b.stream("in").group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(60_000)).count()
-            .suppress(Suppressed.until_window_closes()).to_stream(),
-            "suppress",
-        ),
-        (
-            lambda b: b.stream("in").group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(60_000))
-            .emit_strategy(EmitStrategy.on_window_close()).count(),
-            "open windows",
-        ),
-        (
-            lambda b: b.stream("in").left_join(
-                b.stream("more"), lambda left, right: left, JoinWindows.of_time_difference_with_no_grace(1), StreamJoined(name="j")
+            lambda b: b.stream("in").join(
+                b.table("more", materialized=Materialized("more", history_retention=60_000)), lambda value, row: value,
+                Joined(name="j", grace=1000),
             ),
-            "left or outer join",
+            "another format here",
         ),
         (lambda b: b.stream("in").deduplicate(within=60_000), "deduplicate"),
     ],

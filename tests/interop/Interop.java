@@ -15,15 +15,18 @@ import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.Joined;
+import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.SlidingWindows;
 import org.apache.kafka.streams.kstream.StreamJoined;
+import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TableJoined;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
@@ -99,6 +102,31 @@ public final class Interop {
         builder.stream("in-l", texts).join(builder.stream("in-r", texts), (left, right) -> left + "+" + right,
             JoinWindows.ofTimeDifferenceAndGrace(MINUTE, GRACE), StreamJoined.with(TEXT, TEXT, TEXT).withName("ij").withStoreName("ij"))
             .to(out + "ij", Produced.with(TEXT, TEXT));
+        for (String kind : new String[] {"lj", "oj"}) {
+            KStream<String, String> one = builder.stream("in-one", texts);
+            KStream<String, String> two = builder.stream("in-two", texts);
+            JoinWindows near = JoinWindows.ofTimeDifferenceAndGrace(MINUTE, GRACE);
+            StreamJoined<String, String, String> how = StreamJoined.with(TEXT, TEXT, TEXT).withName(kind).withStoreName(kind);
+            (kind.equals("lj") ? one.leftJoin(two, (a, b) -> a + "+" + b, near, how) : one.outerJoin(two, (a, b) -> a + "+" + b, near, how))
+                .to(out + kind, Produced.with(TEXT, TEXT));
+        }
+        builder.stream("in-win", texts).groupByKey(byKey).windowedBy(TimeWindows.ofSizeAndGrace(MINUTE, GRACE))
+            .count(Materialized.<String, Long, WindowStore<Bytes, byte[]>>as("sup-count").withValueSerde(LONG))
+            .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()).withName("sup"))
+            .toStream().to(out + "sup", Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, 60_000L), LONG));
+        builder.stream("in-kv", texts).groupByKey(byKey).count(table("lim-count", TEXT, LONG))
+            .suppress(Suppressed.untilTimeLimit(Duration.ofSeconds(20), Suppressed.BufferConfig.unbounded()).withName("lim"))
+            .toStream().to(out + "lim", Produced.with(TEXT, LONG));
+        builder.stream("in-win", texts).groupByKey(byKey).windowedBy(TimeWindows.ofSizeAndGrace(MINUTE, GRACE))
+            .emitStrategy(EmitStrategy.onWindowClose())
+            .count(Materialized.<String, Long, WindowStore<Bytes, byte[]>>as("eow-count").withValueSerde(LONG))
+            .toStream().to(out + "eow", Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, 60_000L), LONG));
+        builder.stream("in-sess", texts).groupByKey(byKey)
+            .windowedBy(SessionWindows.ofInactivityGapAndGrace(Duration.ofSeconds(30), GRACE))
+            .emitStrategy(EmitStrategy.onWindowClose())
+            .count(Materialized.<String, Long, SessionStore<Bytes, byte[]>>as("eos-count").withValueSerde(LONG)
+                .withRetention(Duration.ofHours(1)))
+            .toStream().to(out + "eos", Produced.with(WindowedSerdes.sessionWindowedSerdeFrom(String.class), LONG));
         builder.stream("in-rep", texts).groupBy((key, value) -> value, Grouped.with("by-val", TEXT, TEXT))
             .count(table("rep-count", TEXT, LONG)).toStream().to(out + "rep", Produced.with(TEXT, LONG));
         builder.table("in-tg", texts, table("tg-table", TEXT, TEXT))
@@ -120,6 +148,8 @@ public final class Interop {
         settings.put("processing.guarantee", arguments.length > 3 ? arguments[3] : "exactly_once_v2");
         settings.put("commit.interval.ms", "200");
         settings.put("statestore.cache.max.bytes", "0");
+        settings.put("__emit.interval.ms.kstreams.windowed.aggregation__", 0L);
+        settings.put("__emit.interval.ms.kstreams.outer.join.spurious.results.fix__", 0L);
         settings.put("auto.offset.reset", "earliest");
         settings.put("replication.factor", "1");
         KafkaStreams streams = new KafkaStreams(topology(arguments[1]).build(settings), settings);

@@ -7,6 +7,7 @@ from typing import Any
 
 from streams import (
     Consumed,
+    EmitStrategy,
     Grouped,
     Int64Serde,
     Joined,
@@ -20,6 +21,7 @@ from streams import (
     StreamJoined,
     StreamsBuilder,
     StringSerde,
+    Suppressed,
     TimeWindowedSerde,
     TimeWindows,
 )
@@ -29,9 +31,11 @@ TEXT, LONG = StringSerde(), Int64Serde()
 APP = "interop"
 INPUTS = (
     "in-kv", "in-red", "in-agg", "in-win", "in-sld", "in-sess", "in-price", "in-order", "in-tab", "in-ev", "in-l", "in-r",
-    "in-rep", "in-tg", "in-emp", "in-dept",
+    "in-rep", "in-tg", "in-emp", "in-dept", "in-one", "in-two",
 )  # fmt: skip
-KINDS = ("kv", "red", "agg", "win", "sld", "sess", "ver", "tab", "ij", "rep", "tg", "fk")
+KINDS = (
+    "kv", "red", "agg", "win", "sld", "sess", "ver", "tab", "ij", "rep", "tg", "fk", "lj", "oj", "sup", "lim", "eow", "eos",
+)  # fmt: skip
 
 
 def table(name: str, keys: Any = TEXT, values: Any = LONG, **more: Any) -> Any:
@@ -78,6 +82,29 @@ def build(app: str = APP) -> Topology:
         JoinWindows.of_time_difference_and_grace(minute, grace),
         StreamJoined(TEXT, TEXT, TEXT, name="ij", store_name="ij"),
     ).to(f"{out}ij", Produced(TEXT, TEXT))
+    for kind in ("lj", "oj"):
+        left, right = builder.stream("in-one", texts), builder.stream("in-two", texts)
+        join = left.left_join if kind == "lj" else left.outer_join
+        join(
+            right,
+            lambda one, two: f"{one or 'null'}+{two or 'null'}",
+            JoinWindows.of_time_difference_and_grace(minute, grace),
+            StreamJoined(TEXT, TEXT, TEXT, name=kind, store_name=kind),
+        ).to(f"{out}{kind}", Produced(TEXT, TEXT))
+    grouped("in-win").windowed_by(TimeWindows.of_size_and_grace(minute, grace)).count(table("sup-count")).suppress(
+        Suppressed.until_window_closes(), named="sup"
+    ).to_stream().to(f"{out}sup", Produced(TimeWindowedSerde(TEXT, minute), LONG))
+    grouped("in-kv").count(table("lim-count")).suppress(Suppressed.until_time_limit(short), named="lim").to_stream().to(
+        f"{out}lim", Produced(TEXT, LONG)
+    )
+    grouped("in-win").windowed_by(TimeWindows.of_size_and_grace(minute, grace)).emit_strategy(
+        EmitStrategy.on_window_close()
+    ).count(table("eow-count")).to_stream().to(f"{out}eow", Produced(TimeWindowedSerde(TEXT, minute), LONG))
+    grouped("in-sess").windowed_by(
+        SessionWindows.of_inactivity_gap_and_grace(timedelta(seconds=30), grace)
+    ).emit_strategy(EmitStrategy.on_window_close()).count(
+        table("eos-count", retention=timedelta(hours=1))
+    ).to_stream().to(f"{out}eos", Produced(SessionWindowedSerde(TEXT), LONG))
     builder.stream("in-rep", texts).group_by(lambda key, value: value, Grouped(TEXT, TEXT, name="by-val")).count(
         table("rep-count")
     ).to_stream().to(f"{out}rep", Produced(TEXT, LONG))

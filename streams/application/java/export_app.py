@@ -1,9 +1,9 @@
 """Hands the state of an application to Kafka Streams in Java: `streams export-app`.
 
-The changelogs stay as they are. Java gets what it keeps elsewhere than this engine: committed offsets with partition times in their
-metadata, and settings by which windows expire. Then a last marker of each task keeps it from going on here, until
-`streams import-app` takes the state back. All is checked before anything is written; after an interruption, the same command ends
-what was begun, because each of its writes may be repeated.
+The changelogs stay as they are. Java gets what it keeps elsewhere than this engine: committed offsets with partition times and
+closed windows in their metadata, and settings by which windows expire. Then a last marker of each task keeps it from going on here,
+until `streams import-app` takes the state back. All is checked before anything is written; after an interruption, the same command
+ends what was begun, because each of its writes may be repeated.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 
 from state.changelog import changelog_topic
 from state.commit.marker import EXPORTED, CommitMarker
+from state.commit.protocols import KafkaAccess
 from state.kafka.topics import TopicPartition
 from streams.application.adopt import settled_position
 from streams.application.instances import check_group_is_free
-from streams.application.java.limits import OffsetNote, one_sided, settings_for_java
+from streams.application.java.derived import closes_of, derivations, first_end_in
+from streams.application.java.limits import OffsetNote, last_rows, one_sided, settings_for_java
 from streams.application.markers import still_running
 from streams.application.prepare import Application, PreparedSub
 from streams.application.start import Preflight
@@ -53,11 +55,13 @@ class Exporter:
     """The export of one application.
 
     Attributes:
+        kafka: Reads logs.
         leave: Whether what no Java program can continue stays behind; else it is an error.
         members: The members of a group; default: asks the brokers.
     """
 
     preflight: Preflight
+    kafka: KafkaAccess
     leave: bool = False
     members: Callable[[str], Sequence[str]] | None = None
 
@@ -129,7 +133,19 @@ class Exporter:
             # Nothing was ever committed, so Java begins at the start as well.
             return SubExport(prepared, {}, found)
         positions = settled_position(sub, checkpoint, markers, "hand it over").by_partition()
-        return SubExport(prepared, {place: (at, _note(place, markers)) for place, at in positions.items()}, found)
+        closes = {task: self._closes(prepared, task, marker) for task, marker in markers.items() if marker}
+        notes = {place: _note(place, markers, closes) for place in positions}
+        return SubExport(prepared, {place: (at, notes[place]) for place, at in positions.items()}, found)
+
+    def _closes(self, prepared: PreparedSub, task: int, marker: CommitMarker) -> Mapping[str, int]:
+        """Store -> the time up to which a task has closed its windows, ms."""
+        app, admin, first_ends = self._application.config.application_id, self.preflight.admin, {}
+        for one in derivations(prepared.sub):
+            if prepared.sub.stores[one.source].spec.kind.segmented:
+                rows = last_rows(self.kafka, admin, (changelog_topic(app, one.store), task))
+                if (first := first_end_in(rows)) is not None:
+                    first_ends[one.store] = first
+        return closes_of(prepared.sub, marker.operator_state.get("nodes", {}), first_ends)
 
     def _end(self, one: SubExport) -> None:
         access = self.preflight.markers(one.prepared)
@@ -144,10 +160,12 @@ def _without_end(marker: CommitMarker) -> CommitMarker:
     return replace(marker, query_id=marker.query_id.removesuffix(EXPORTED))
 
 
-def _note(place: TopicPartition, markers: Markers) -> OffsetNote:
+def _note(place: TopicPartition, markers: Markers, closes: Mapping[int, Mapping[str, int]]) -> OffsetNote:
     """The partition's time, or where it is not known, that of its task, which is at least as late as its records'."""
+    task = place[1] % max(1, len(markers))
+    own = closes.get(task, {})
     for marker in filter(None, markers.values()):
         if times := known_times(marker.operator_state).get(place):
-            return OffsetNote(times[-1][1])
-    owner = markers.get(place[1] % max(1, len(markers)))
-    return OffsetNote(NO_TIME if owner is None else owner.stream_time)
+            return OffsetNote(times[-1][1], own)
+    owner = markers.get(task)
+    return OffsetNote(NO_TIME if owner is None else owner.stream_time, own)

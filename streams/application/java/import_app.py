@@ -1,8 +1,9 @@
 """Takes over the state of a Kafka Streams application in Java: `streams import-app`.
 
 The changelogs stay as they are. What an application here has besides them is derived: where reading continues (from the offsets
-that the Java application has committed), partition times (from the metadata of these), stream times and open sessions (from the
-changelogs). It becomes the first commit marker of each task, in a transaction of its own, and `streams.application.adopt` makes the
+that the Java application has committed), partition times and closed windows (from the metadata of these), stream times, open
+windows and sessions (from the changelogs). Rows of stores that Kafka Streams does not have go into changelogs of their own. The
+rest becomes the first commit marker of each task, in a transaction of its own, and `streams.application.adopt` makes the
 checkpoints from these, as it does for any application. All is checked before anything is written, and after an interruption the
 same command begins again: a marker of an import is replaced as long as no step has followed it.
 """
@@ -15,9 +16,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from state.changelog import changelog_config, changelog_topic, ensure_changelogs, repartition_config
+from state.columns import RecordColumns, numbers_at
 from state.commit.digest import StepDigest
 from state.commit.guards import fenced_producer
 from state.commit.marker import EXPORTED, CommitMarker, format_of
@@ -26,11 +29,14 @@ from state.kafka.admin import KafkaAdmin
 from state.kafka.partitioner import functions_of
 from state.kafka.placement import FUNCTIONS, Placement
 from state.kafka.topics import TopicPartition, partitions_of
+from state.stores.changelog_records import ChangelogBatch
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX, split_session_key
-from state.stores.spec import StoreKind, StoreSpec
+from state.stores.row_formats import check_format
+from state.stores.spec import RowFormat, StoreKind, StoreSpec
 from streams.application.adopt import Adopter, GivenPositions, reading_positions
 from streams.application.instances import check_group_is_free
-from streams.application.java.limits import OffsetNote, one_sided, topics_with_unread
+from streams.application.java.derived import DerivedRows, derivations
+from streams.application.java.limits import OffsetNote, last_rows, one_sided, topics_with_unread
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics
 from streams.application.start import Preflight
 from streams.checkpoint.compare import NEVER
@@ -40,6 +46,7 @@ from streams.errors import ConfigError
 from streams.model.record import NO_TIME
 from streams.model.windows import SessionWindows
 from streams.operators.aggregate.session_aggregate import SessionRetention
+from streams.operators.stores.unmatched_buffer import EARLIEST, EARLIEST_SOONER
 from streams.operators.stream_time import STREAM_TIME
 from streams.serdes.wrappers import SessionWindowedSerde, TimeWindowedSerde
 from streams.topology.graph import StoreNode
@@ -67,6 +74,7 @@ class JavaLog:
         newest: The largest timestamp, ms; `NO_TIME`: it has none.
         functions: The functions that put all of its keys there.
         last: The offset of the last record.
+        earliest: Of unmatched records, the smallest timestamp, ms; None: it has none.
         sessions: The state of a session aggregation that its rows give.
     """
 
@@ -75,6 +83,7 @@ class JavaLog:
     newest: int = NO_TIME
     functions: Sequence[Placement] = FUNCTIONS
     last: int = NO_TIME
+    earliest: int | None = None
     sessions: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
@@ -89,6 +98,7 @@ class SubImport:
 
     Attributes:
         logs: Store -> its changelog there, by task.
+        derived: Store that only exists here -> its rows, by task.
         positions: Where reading continues.
         placement: What gives keys to the tasks.
         markers: The markers that are replaced.
@@ -96,6 +106,7 @@ class SubImport:
 
     prepared: PreparedSub
     logs: Mapping[str, Sequence[JavaLog]]
+    derived: Mapping[str, Sequence[DerivedRows]]
     positions: Mapping[TopicPartition, int]
     placement: Placement
     markers: Mapping[int, CommitMarker | None]
@@ -104,6 +115,8 @@ class SubImport:
         """The import for users."""
         for store, logs in self.logs.items():
             yield f"  store {store}: {sum(log.records for log in logs):,} records in {len(logs)} partitions"
+        for store, parts in self.derived.items():
+            yield f"  store {store}, which only exists here: {sum(len(one.rows) for one in parts):,} rows are derived"
         at = ", ".join(f"{topic}-{number}: {offset}" for (topic, number), offset in sorted(self.positions.items()))
         yield f"  reading then continues at: {at}"
 
@@ -170,6 +183,7 @@ class Importer:
         ensure_internal_topics(self._application, self._admin, self.preflight.say)
         notes = self._notes()
         for one in found:
+            self._write_derived(one)
             self._write(one, notes)
         adopter = Adopter(self.preflight, self.given)
         for prepared, findings in adopter.misfits():
@@ -197,7 +211,8 @@ class Importer:
             )
 
     def _survey(self, prepared: PreparedSub) -> SubImport:
-        specs = [node for node in prepared.sub.stores.values() if node.spec.logged]
+        derivations_of = {one.store: one for one in derivations(prepared.sub)}
+        specs = [node for name, node in prepared.sub.stores.items() if node.spec.logged and name not in derivations_of]
         topics = {node.spec.name: self._theirs(node.spec.name) for node in specs}
         infos = self._admin.describe_topics(topics.values())
         if missing := sorted(name for name, topic in topics.items() if topic not in infos):
@@ -211,16 +226,22 @@ class Importer:
         places = [(topic, task) for topic in topics.values() for task in range(prepared.tasks)]
         self.preflight.until_decided(self._admin, places, self._application.decide_s)
         ends = self._admin.end_offsets(places)
-        logs = {
-            node.spec.name: [
-                self._read(prepared, node, topics[node.spec.name], task, ends[topics[node.spec.name], task])
-                for task in range(prepared.tasks)
-            ]
-            for node in specs
+        notes, tasks = self._notes(), range(prepared.tasks)
+        derived = {
+            one.store: [one.make(_closed(prepared, one.source, task, notes)) for task in tasks]
+            for one in derivations_of.values()
         }
+        made_of = {one.source: derived[one.store] for one in derivations_of.values()}
+        logs = {}
+        for node in specs:
+            name = node.spec.name
+            parts = made_of.get(name, [None] * prepared.tasks)
+            logs[name] = [
+                self._read(prepared, node, topics[name], task, ends[topics[name], task], parts[task]) for task in tasks
+            ]
         self._check_transactional(topics, logs)
         return SubImport(
-            prepared, logs, self._positions(prepared), self._placement(prepared, logs), self._markers(prepared)
+            prepared, logs, derived, self._positions(prepared), self._placement(prepared, logs), self._markers(prepared)
         )
 
     def _theirs(self, store: str) -> str:
@@ -237,14 +258,27 @@ class Importer:
             "(topology.optimization) cannot be taken over"
         )
 
-    def _read(self, prepared: PreparedSub, node: StoreNode, topic: str, task: int, end: int) -> JavaLog:
-        """Reads one partition of a changelog."""
+    def _read(
+        self, prepared: PreparedSub, node: StoreNode, topic: str, task: int, end: int, derived: DerivedRows | None
+    ) -> JavaLog:
+        """Reads one partition of a changelog.
+
+        Raises:
+            ForeignRowError: A row is not in the format of the store.
+        """
         log, spec = JavaLog(end), node.spec
         retention = _retention(prepared, spec.name, log.sessions)
         for columns in self.kafka.read(topic, task, self.kafka.begin_offset((topic, task)), end):
             log.records += len(columns)
-            log.newest = max(log.newest, int(columns.timestamps.max()))
             log.last = columns.last_offset
+            records = ChangelogBatch(columns.keys, columns.values, columns.timestamps, columns.headers)
+            check_format(spec, records, columns.offsets, topic, task)
+            log.newest = max(log.newest, int(_times(spec, columns).max(initial=NO_TIME)))
+            if derived is not None:
+                derived.add(columns)
+            if spec.rows is RowFormat.UNMATCHED:
+                first = int(numbers_at(columns.keys, 0).min())
+                log.earliest = first if log.earliest is None else min(log.earliest, first)
             if _says_placement(node):
                 keys = _record_keys(columns.keys, _SUFFIXES.get(spec.kind, 0))
                 log.functions = functions_of(keys, task, prepared.tasks, log.functions)
@@ -321,8 +355,9 @@ class Importer:
         """Gives the topics of Java the settings that state here depends on."""
         replication = self._application.config.replication_factor
         for prepared in self._application.subs:
+            made_here = {one.store for one in derivations(prepared.sub)}
             for node in prepared.sub.stores.values():
-                if node.spec.logged and node.spec.name not in self.stores:
+                if node.spec.logged and node.spec.name not in {*self.stores, *made_here}:
                     topic = changelog_topic(self._id, node.spec.name)
                     self._admin.alter_topic(topic, changelog_config(node.spec, replication))
         for topic in self._admin.describe_topics(self._application.plan.repartition_topics):
@@ -371,13 +406,40 @@ class Importer:
                 found[place] = offset, note
         return found
 
+    def _write_derived(self, one: SubImport) -> None:
+        """Writes the rows of the stores that only exist here; what an earlier import has left there goes."""
+        for store, parts in one.derived.items():
+            topic = changelog_topic(self._id, store)
+            for task, part in enumerate(parts):
+                before = last_rows(self.kafka, self._admin, (topic, task))
+                gone = [key for key, value in before.items() if value is not None and key not in part.rows]
+                changed: list[tuple[bytes, bytes | None, int]] = [(key, None, NO_TIME) for key in gone]
+                changed += [(key, value, at) for key, (value, at) in part.rows.items() if before.get(key) != value]
+                if changed:
+                    self._send(one.prepared, topic, task, changed)
+
+    def _send(
+        self, prepared: PreparedSub, topic: str, task: int, rows: Sequence[tuple[bytes, bytes | None, int]]
+    ) -> None:
+        """Writes rows in a transaction."""
+        keys, values, times = zip(*rows, strict=True)
+        identity = self.preflight.identity(prepared).task(task, "")
+        with closing(fenced_producer(self.kafka, identity.transactional_id)) as producer:
+            producer.begin()
+            stamps = np.maximum(np.array(times, np.int64), 0)
+            producer.send_columns(topic, task, pa.array(keys, pa.binary()), pa.array(values, pa.binary()), stamps)
+            producer.flush()
+            producer.commit()
+        self.preflight.until_decided(self._admin, [(topic, task)], self._application.decide_s)
+
     def _write(self, one: SubImport, notes: Mapping[TopicPartition, tuple[int, OffsetNote]]) -> None:
         access = self.preflight.markers(one.prepared)
+        names = [*one.logs, *one.derived]
         ends = self._admin.end_offsets(
-            [(changelog_topic(self._id, name), task) for name in one.logs for task in range(one.prepared.tasks)]
+            [(changelog_topic(self._id, name), task) for name in names for task in range(one.prepared.tasks)]
         )
         for task, old in one.markers.items():
-            of = {name: ends[changelog_topic(self._id, name), task] for name in one.logs}
+            of = {name: ends[changelog_topic(self._id, name), task] for name in names}
             if not access.replace(task, old, self._marker(one, task, of, notes)):
                 raise ConfigError(
                     f"{self._id}/{one.prepared.sub.name}: task {task} has committed in between. Stop the application"
@@ -426,7 +488,8 @@ def derived_state(
     """What operators keep besides their stores, from the rows of one task.
 
     An operator's stream time is the newest time in its changelogs: the record that moved it was not late, and so was stored. For
-    joins, the newest row of each store counts, too; for sessions, the oldest start of the open sessions.
+    joins, the newest row of each store counts, too, and the first record that waits; for sessions, the oldest start of the open
+    ones.
 
     Args:
         prepared: The sub-topology.
@@ -440,12 +503,27 @@ def derived_state(
         if not of:
             continue
         if isinstance(node.spec, StreamJoinSpec):
-            shared.setdefault(node.spec.state_name, {}).update({**of, STREAM_TIME: max(of.values())})
+            earliest = [first for name in of if (first := logs[name].earliest) is not None]
+            bounds = dict.fromkeys((EARLIEST, EARLIEST_SOONER), earliest[0]) if earliest else {}
+            shared.setdefault(node.spec.state_name, {}).update({**of, **bounds, STREAM_TIME: max(of.values())})
             continue
         nodes[node.name] = {STREAM_TIME: max(of.values())}
         for name in of:
             nodes[node.name].update(logs[name].sessions)
     return {"nodes": nodes, "shared": shared, "task": {"time": {STREAM_TIME: seen}}}
+
+
+def _closed(
+    prepared: PreparedSub, store: str, task: int, notes: Mapping[TopicPartition, tuple[int, OffsetNote]]
+) -> int:
+    """The time up to which Java has closed a store's windows in a task, ms; `NO_TIME`: it has closed none."""
+    own = (note for place, (_, note) in notes.items() if place[0] in prepared.sub.topics and place[1] == task)
+    return max((note.closes[store] for note in own if store in note.closes), default=NO_TIME)
+
+
+def _times(spec: StoreSpec, columns: RecordColumns) -> npt.NDArray[np.int64]:
+    """The times of the records that wrote these. For `suppress`, Java writes the time of its clock; the values have the other."""
+    return numbers_at(columns.values.drop_null(), 0) if spec.rows is RowFormat.SUPPRESSED else columns.timestamps
 
 
 def _retention(prepared: PreparedSub, store: str, state: dict[str, dict[str, int]]) -> SessionRetention | None:

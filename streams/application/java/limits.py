@@ -1,7 +1,7 @@
 """What Kafka Streams in Java and this engine can take over from each other, and what the offsets say that Java commits.
 
-Names, keys and values of most stores are the same on both sides. So the state itself is never rewritten: only what each side keeps
-besides its changelogs has to be derived, from rows and from committed offsets.
+Names, keys and values of the stores are the same on both sides. So the state itself is never rewritten: only what each side keeps
+besides has to be derived, from rows and from committed offsets.
 """
 
 from __future__ import annotations
@@ -85,10 +85,6 @@ def _closes(data: bytes) -> dict[str, int]:
 
 # --- What cannot be taken over.
 
-_FOREIGN_ROWS = {
-    RowFormat.WAITING: "the records of a left or outer join that wait for a partner have another format here",
-    RowFormat.SUPPRESSED: "what suppress holds back cannot be taken over or handed back yet",
-}
 _OURS_ALONE = {
     NodeKind.KSTREAM_DEDUPLICATE: "deduplicate()",
     NodeKind.KSTREAM_RETRY: "retries",
@@ -98,7 +94,10 @@ _OURS_ALONE = {
     NodeKind.KTABLE_TOP: "top()",
 }
 """Operators that Kafka Streams does not have."""
-_OPEN_WINDOWS = "results on close need an index of the open windows, which Kafka Streams does not have"
+_SEVERAL_CLOSE = (
+    "the streams of a cogroup close windows, each by its own stream time, and Kafka Streams notes one of these"
+)
+_OTHER_ROWS = "records that wait for a row of a table or a deadline have another format here"
 
 
 def state_of_one_side(sub: SubTopology) -> Iterator[str]:
@@ -107,13 +106,17 @@ def state_of_one_side(sub: SubTopology) -> Iterator[str]:
         kind = getattr(node.spec, "kind", None)
         if kind in _OURS_ALONE:
             yield f"'{node.name}': Kafka Streams has no {_OURS_ALONE[kind]}"
-        elif isinstance(node.spec, AggregationSpec) and len(node.stores) > 1:
-            yield f"'{node.name}': {_OPEN_WINDOWS}"
+        elif isinstance(node.spec, AggregationSpec) and len(node.stores) > 1 and _shared(sub, node.stores[1]):
+            yield f"'{node.name}': {_SEVERAL_CLOSE}"
     for name, store in sub.stores.items():
-        if store.spec.rows in _FOREIGN_ROWS:
-            yield f"store '{name}': {_FOREIGN_ROWS[store.spec.rows]}"
+        if store.spec.rows is RowFormat.WAITING:
+            yield f"store '{name}': {_OTHER_ROWS}"
     for topic in sub.delays:
         yield f"topic {topic}: Kafka Streams has no retry topics"
+
+
+def _shared(sub: SubTopology, store: str) -> bool:
+    return sum(store in node.stores for node in sub.processors) > 1
 
 
 def one_sided(application: Application) -> list[str]:
@@ -132,6 +135,13 @@ def topics_with_unread(admin: KafkaAdmin, log: KafkaAccess, group: str, topics: 
 
 def _has_records(log: KafkaAccess, place: TopicPartition, start: int, end: int) -> bool:
     return start < end and any(len(records) for records in log.read(*place, start, end))
+
+
+def last_rows(log: KafkaAccess, admin: KafkaAdmin, place: TopicPartition) -> dict[bytes, bytes | None]:
+    """Key -> last value of each committed record of a partition that has a key."""
+    end = admin.end_offsets([place])[place]
+    cells = (cell for records in log.read(*place, log.begin_offset(place), end) for cell in records.cells())
+    return {key: value for key, value in cells if key is not None}
 
 
 # --- Settings of topics.

@@ -113,7 +113,7 @@ def _own_state(name: str, parts: Sequence[State]) -> dict[str, Any]:
             continue
         if key == _OLDEST_STARTS:
             merged[key] = _least_of_each(known)
-        elif key in ("earliest", "min"):
+        elif key in ("earliest", "earliest_sooner", "min"):
             # A task without a bound has no rows.
             merged[key] = min(known)
         elif key in _LEAST:

@@ -28,7 +28,7 @@ from state.stores.spec import RowFormat, StoreKind, StoreSpec
 from streams.errors import RescaleError
 from streams.serdes.base import Serde, serde_identity
 from streams.serdes.exactness import always_canonical
-from streams.serdes.internal import NUMBER_BYTES, CombinedKeySerde, WaitingKeySerde
+from streams.serdes.internal import NUMBER_BYTES, CombinedKeySerde, UnmatchedKeySerde, WaitingKeySerde
 from streams.serdes.primitives import BytesSerde
 from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
 from streams.topology.graph import ProcessorNode, StoreNode
@@ -163,7 +163,8 @@ _LENGTH = 4
 _OPEN_WINDOW = 2 * _LONG
 """End and start, in front of a key in the index of open windows (`operators/aggregate/open_windows.py`)."""
 _WAITING = _LONG + 1
-"""Time and side, in front of a waiting record's key (`serdes/waiting.py`)."""
+"""Time and side, in front of a waiting record's key (`serdes/internal.py`)."""
+_IN_ORDER_OF_TIME = WaitingKeySerde | UnmatchedKeySerde
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +275,7 @@ def _form(sub: SubTopology, owners: list[ProcessorNode], store: StoreNode) -> tu
             return 0, False, written_by
         if owner.kind is NodeKind.KTABLE_TOP and place == 1:
             return 0, True, written_by
-        if isinstance(serde, WaitingKeySerde):
+        if isinstance(serde, _IN_ORDER_OF_TIME):
             return _WAITING, False, _key_beside(sub, owner, store) or written_by
         if isinstance(serde, BytesSerde) and place == 1 and store.name.endswith("-open"):
             return _OPEN_WINDOW, False, sub.stores[owner.stores[0]].key_serde
@@ -286,7 +287,7 @@ def _form(sub: SubTopology, owners: list[ProcessorNode], store: StoreNode) -> tu
 def _key_beside(sub: SubTopology, owner: ProcessorNode, store: StoreNode) -> Serde | None:
     """The key serde of another store of the operator, which holds rows under the same keys."""
     others = (sub.stores[name].key_serde for name in owner.stores if name != store.name and name in sub.stores)
-    return next((serde for serde in others if not isinstance(serde, WaitingKeySerde)), None)
+    return next((serde for serde in others if not isinstance(serde, _IN_ORDER_OF_TIME)), None)
 
 
 def _suffix(spec: StoreSpec) -> int:

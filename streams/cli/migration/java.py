@@ -70,8 +70,8 @@ def export_app(
 
     Java needs the same application.id, topology and store names, and processing.guarantee=exactly_once_v2.
     """
-    with _planned(application, target) as (preflight, _):
-        exporter = Exporter(preflight, leave)
+    with _planned(application, target) as (preflight, kafka):
+        exporter = Exporter(preflight, kafka, leave)
         found = exporter.survey()
         for one in found:
             typer.echo(f"{one.prepared.sub.name}: {one.prepared.tasks} tasks")

@@ -260,6 +260,40 @@ def killed_within_a_rescale(world: World, tasks: str) -> bool:
     return bool(left)
 
 
+@drill(
+    "D51",
+    "killed within a hand-over",
+    injects="SIGKILL to `streams export-app`, then to `streams import-app`, each once it has written to Kafka",
+    holds="the same command ends what was begun, and the results are those without a hand-over",
+    minutes=3,
+)
+def killed_within_a_hand_over(world: World) -> None:
+    world.start()
+    world.stop_at_rest()
+    for name in ("export-app", "import-app"):
+        killed_within_writes_of(world, name)
+        again = command(world, name)
+        again.ended(ADOPT_S)
+        if "`streams adopt` finishes it" in again.log():
+            # It was killed behind the last marker.
+            again.close()
+            adopt(world)
+        else:
+            to_its_end(world, again)
+    world.restarts("the state was handed over and taken back")
+
+
+def killed_within_writes_of(world: World, name: str) -> None:
+    """Kills a command once its first marker is in Kafka."""
+    before = world.commits()
+    running = command(world, name)
+    running.until_end(lambda: world.commits() > before, ADOPT_S, f"streams {name} has written nothing")
+    killed = running.running
+    running.close()
+    world.require(killed, f"streams {name} was over before it was killed: {running.log()[-600:]}")
+    world.saw(f"streams {name} was killed when {world.commits() - before} records of markers were written")
+
+
 # Faults of whole drivers: killed between two commits, two at a time, stalled and back, and of another program.
 
 SECOND_DRIVER_S = 300.0

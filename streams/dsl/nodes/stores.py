@@ -11,6 +11,7 @@ from streams.dsl.options import Materialized, StreamJoined
 from streams.errors import TopologyError
 from streams.model.windows import JoinWindows, to_ms
 from streams.serdes.base import Serde
+from streams.serdes.internal import UnmatchedKeySerde, UnmatchedSerde
 from streams.topology.naming import Lineage, stateful_name
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import Parameters
@@ -107,5 +108,11 @@ def join_store(name: str, how: StreamJoined, windows: JoinWindows) -> StoreSpec:
 
 
 def waiting_store(name: str, how: StreamJoined) -> StoreSpec:
-    """The store of waiting records in the order of time, for an outer join or a stream-table join with grace."""
+    """The store of waiting records in the order of time, for a stream-table join with grace, or for deadlines."""
     return store_spec(name, StoreKind.KEY_VALUE, how, rows=RowFormat.WAITING)
+
+
+def unmatched_store(graph: GraphBuilder, name: str, how: StreamJoined, right: Serde, left: Serde) -> str:
+    """Adds the store of a stream join's records that have no partner yet, with the serdes of their values."""
+    spec = store_spec(name, StoreKind.KEY_VALUE, how, rows=RowFormat.UNMATCHED)
+    return graph.store(spec, UnmatchedKeySerde(), UnmatchedSerde(right, left))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from state.stores.spec import StoreKind
 from streams.dsl import functions
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port, lineage_of
-from streams.dsl.nodes.stores import join_store, store_spec, waiting_store
+from streams.dsl.nodes.stores import join_store, store_spec, unmatched_store, waiting_store
 from streams.dsl.nodes.tables import TableNode
 from streams.dsl.options import Joined, StreamJoined
 from streams.errors import TopologyError
@@ -128,8 +128,8 @@ def _outer_join_buffer(
     """The store of records without a match so far; none for an inner join."""
     if join.join_kind == "inner":
         return []
-    spec = waiting_store(f"{how.store_name or base}-{join.join_kind}-shared-join-store", how)
-    return [graph.store(spec, WaitingKeySerde(), WaitingSerde(*reversed(values)))]
+    left, right = values
+    return [unmatched_store(graph, f"{how.store_name or base}-{join.join_kind}-shared-join-store", how, right, left)]
 
 
 def common_key_serde(graph: GraphBuilder, left: Port, right: Port, asked: Serde) -> Serde:
@@ -369,8 +369,7 @@ def _as_of_stores(
     retention_ms = join.within_ms + join.grace_ms + 1
     right = store_spec(f"{base}-right-store", StoreKind.TIMESTAMPED_WINDOW, how, retention_ms)
     store = graph.store(right, join.key_serde, other_value_serde)
-    waiting = waiting_store(f"{base}-left-store", how)
-    return store, graph.store(waiting, WaitingKeySerde(), WaitingSerde(value_serde, value_serde))
+    return store, unmatched_store(graph, f"{base}-left-store", how, value_serde, value_serde)
 
 
 def _duration_ms(given: Duration, what: str) -> int:

@@ -21,8 +21,13 @@ from streams.operators.stores.time_ordered_buffer import ExpiryIndex
 from streams.operators.stream_time import NO_LIMIT
 
 _BOUNDS: Final = struct.Struct(">qq")
-_PRESENT: Final = b"1"  # not empty: some tools treat an empty value as missing
+PRESENT: Final = b"1"  # not empty: some tools treat an empty value as missing
 NEXT_EMIT: Final = "next_emit"
+
+
+def open_row(key: bytes, start: int, end: int) -> bytes:
+    """The row of a window in the index."""
+    return _BOUNDS.pack(end, start) + key
 
 
 class Closing(NamedTuple):
@@ -72,11 +77,11 @@ class OpenWindows:
 
     def add(self, key: bytes, start: int, end: int, timestamp: int) -> None:
         """Adds a window."""
-        self._rows.put(_BOUNDS.pack(end, start) + key, _PRESENT, timestamp)
+        self._rows.put(open_row(key, start, end), PRESENT, timestamp)
 
     def remove(self, key: bytes, start: int, end: int, timestamp: int) -> None:
         """Removes a window that is gone without having been closed (sessions that were merged)."""
-        self._rows.remove(_BOUNDS.pack(end, start) + key, timestamp)
+        self._rows.remove(open_row(key, start, end), timestamp)
 
     def close(self, last_end: int, timestamp: int) -> Iterator[tuple[bytes, int, int]]:
         """Removes and returns the windows with end <= last_end: (key bytes, start, end), by end, start, key bytes."""

@@ -32,10 +32,10 @@ from streams.operators.join.pairs import (
 )
 from streams.operators.join.waiting import ADD, EXPIRE, WaitingRecords, WaitingRows, WaitingWrites
 from streams.operators.operator import Operator, OperatorContext, forward_in_one
-from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
+from streams.operators.stores.unmatched_buffer import UnmatchedBuffer
 from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.stream_time import SharedStreamTime
-from streams.serdes.internal_columns import waiting_keys
+from streams.serdes.internal_columns import unmatched_keys
 
 
 class AsOfJoin(Operator):
@@ -69,7 +69,7 @@ class AsOfJoin(Operator):
         self.store: TypedTimestampedWindowStore = ctx.store(self.store_name)
         state = ctx.shared_state(self.state_name)
         self.time = SharedStreamTime(state, sides=2)
-        self.waiting = TimeOrderedBuffer(ctx.store(self.waiting_name), self.join.key_serde, self.waiting_name, state)
+        self.waiting = UnmatchedBuffer(ctx.store(self.waiting_name), self.join.key_serde, self.waiting_name, state)
         # Where nodes are not led, each one processes its own records, and forwards what these make due.
         self._sides, self._side_of = [self, self], np.array([LEFT if self.is_left else RIGHT])
 
@@ -95,7 +95,7 @@ class AsOfJoin(Operator):
         time = self.time.advance(elapsed_ms, least)
         if time != NO_TIME:
             self.skip(self.ctx.batch_of(Record(None, None, time)))
-        return min(least, self.waiting.first_time - self.join.grace_ms)
+        return min(least, self.waiting.first_time)
 
     def flush(self) -> None:
         """Expire right records that no left record can match any more."""
@@ -140,24 +140,26 @@ class _AsOfStep:
         self._sides, self._left, self._records = sides, sides[LEFT], records
         self._batch, self._timestamps = records.batch, records.batch.timestamps
         self._time = np.maximum(np.maximum.accumulate(self._timestamps), self._left.time.now)
-        self._until = self._timestamps + self._left.join.grace_ms
-        self._open = records.complete & (self._until >= self._time)
+        self._grace = self._left.join.grace_ms
+        self._open = records.complete & (self._timestamps + self._grace >= self._time)
         self._buffer, self._store = self._left.waiting, self._left.store
 
     def run(self, drop: bool = True) -> None:
         """Compute everything, then write, then forward. Without `drop`, records that give nothing are not counted as dropped."""
         right, new = self._right_rows(), self._new_rows()
-        old = WaitingRows.of(*self._buffer.columns_before(int(self._time[-1])))
-        old_due, new_due = (np.searchsorted(self._time, rows.times, "right") for rows in (old, new))
+        gone = int(self._time[-1]) - self._grace
+        old = WaitingRows.of(*self._buffer.before((gone, gone)))
+        old_due, new_due = (np.searchsorted(self._time, rows.times + self._grace, "right") for rows in (old, new))
         due = np.flatnonzero(new_due < len(self._time))
         without_key = self._without_key()
         joined = self._joined(old.followed_by(new.take(due)), np.concatenate([old_due, new_due[due]]), right)
         results, places = placed([joined, self._alone(without_key)])
-        self._left.time.observe(int(self._time[-1]))
         writes = WaitingWrites()
         writes.remove(EXPIRE, old_due, old)
         writes.add(ADD, self._open_rows(LEFT), new, new_due == len(self._time))
-        writes.write(self._buffer, new.times, int(self._time[-1]))
+        changes = writes.made(self._buffer)
+        self._left.time.observe(int(self._time[-1]))
+        self._buffer.write(changes, new.times, (gone, gone))
         times = self._timestamps[right.rows]
         self._store.put_columns(right.cells, times, right.values, times)
         self._left.ctx.count_looked_up(
@@ -186,20 +188,20 @@ class _AsOfStep:
         """The rows of the left records, which all wait, if only within the step."""
         rows, batch, codec = self._open_rows(LEFT), self._batch, self._buffer.store.codec
         keys = pa.array(batch.keys.encoded(self._left.join.key_serde, self._buffer.name), pa.binary())
-        sides, numbers = np.full(len(rows), LEFT), self._buffer.next_number + np.arange(len(rows))
-        cells = waiting_keys(self._until[rows], sides, keys.take(pa.array(batch.keys.codes[rows])), numbers)
+        sides, chosen = np.full(len(rows), LEFT), pa.array(batch.keys.codes[rows])
+        cells = unmatched_keys(self._timestamps[rows], sides, keys.take(chosen))
         left = zip(rows.tolist(), values_at(batch.values, rows), strict=True)
-        waiting = [WaitingRecord(LEFT, value, batch.headers_of(row)) for row, value in left]
+        waiting = [(WaitingRecord(LEFT, value, batch.headers_of(row)),) for row, value in left]
         values = pa.array(codec.cells(waiting), pa.binary())
         codec.check_all(cells, values)
-        return WaitingRows(cells, values, self._until[rows], sides)
+        return WaitingRows.of(cells, values)
 
     def _joined(self, rows: WaitingRows, at: Int64s, right: _RightRows) -> tuple[ColumnarBatch, Int64s]:
         """The results of rows that are due because of the records `at`, and their places."""
-        order = rows.order_at(at)
+        order = rows.order_at(at, rows.times)
         rows, at = rows.take(order), at[order]
-        join, timestamps = self._left.join, rows.times - self._left.join.grace_ms
-        due = WaitingRecords.of(rows, timestamps, self._buffer, None)
+        join, timestamps = self._left.join, rows.times
+        due = WaitingRecords.of(rows, self._buffer, None)
         matches = self._matches(due, timestamps, right)
         there = np.array([match is not None for match in matches], np.bool_)
         self._looked_up, self._missing = len(matches), len(matches) - int(np.count_nonzero(there))

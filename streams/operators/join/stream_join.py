@@ -48,7 +48,7 @@ from streams.operators.join.waiting import (
     waits_of,
 )
 from streams.operators.operator import Operator, OperatorContext, forward_in_one
-from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
+from streams.operators.stores.unmatched_buffer import UnmatchedBuffer
 from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import StreamTime
 from streams.serdes.json import JsonSerde, is_plain_json
@@ -259,7 +259,7 @@ class StreamStreamJoin(WindowJoin):
 
     Args:
         join: The parameters that both sides share.
-        buffer: Key-value store of the records without a partner (`serdes.waiting`); None: an inner join.
+        buffer: Key-value store of the records without a partner (`UnmatchedBuffer`); None: an inner join.
     """
 
     def __init__(self, join: StreamJoin, side: JoinSide, buffer: str | None = None) -> None:
@@ -282,7 +282,7 @@ class StreamStreamJoin(WindowJoin):
     def _open_buffer(self, ctx: OperatorContext) -> OuterJoinBuffer | None:
         if self.buffer_name is None:
             return None
-        rows = TimeOrderedBuffer(ctx.store(self.buffer_name), self.join.key_serde, self.buffer_name, self.state)
+        rows = UnmatchedBuffer(ctx.store(self.buffer_name), self.join.key_serde, self.buffer_name, self.state)
         waits = waits_of(self.join.windows, self.is_strict)
         if self.is_strict:
             return OuterJoinBuffer(rows, waits)
@@ -441,7 +441,7 @@ class StreamSelfJoin(Operator):
         self.waits = waits_of(self.join.windows, strict=True)
         self.buffer: OuterJoinBuffer | None = None
         if self.buffer_name is not None and ctx.mode == "strict":
-            rows = TimeOrderedBuffer(ctx.store(self.buffer_name), self.join.key_serde, self.buffer_name, ctx.state)
+            rows = UnmatchedBuffer(ctx.store(self.buffer_name), self.join.key_serde, self.buffer_name, ctx.state)
             self.buffer = OuterJoinBuffer(rows, self.waits)
 
     def process_batch(self, batch: ColumnarBatch) -> None:

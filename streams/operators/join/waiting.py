@@ -11,9 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from state.columns import binary_column, replaced
 from state.headers import decode_headers
 from state.numba_kernels import kernel
 from state.sorting import inverse, sorted_rows
+from state.stores.unmatched_lists import TIME_SIDE, in_one_row
+from state.stores.unmatched_rows import UnmatchedRecords, records_of, rows_of_one
 from streams.errors import RecordError
 from streams.model.record import LEFT, MAX_TIME, NO_TIME, RIGHT, HeldRecord, WaitingRecord
 from streams.model.windows import JoinWindows
@@ -22,16 +25,8 @@ from streams.operators.join.joined_objects import JoinedObjects
 from streams.operators.join.joins import StreamJoin
 from streams.operators.join.pairs import Bools, Pairs, Refused, StoredStep
 from streams.operators.stores.codec import Codec
-from streams.operators.stores.time_ordered_buffer import NEVER, TimeOrderedBuffer
-from streams.serdes.internal import NUMBER_BYTES, TIME_SIDE_BYTES
-from streams.serdes.internal_columns import (
-    keys_in,
-    split_waiting_keys,
-    split_waiting_records,
-    waiting_keys,
-    waiting_prefixes,
-    waiting_records,
-)
+from streams.operators.stores.unmatched_buffer import NEVER, UnmatchedBuffer
+from streams.serdes.internal_columns import keys_in, split_unmatched_keys, unmatched_keys
 
 # --- The left or outer stream-join records without a partner: what the two modes know of them.
 #
@@ -45,22 +40,18 @@ class OuterJoinBuffer:
     """The records of both sides that have no partner yet.
 
     Attributes:
-        rows: The waiting records, by the time at which they cease to be open.
-        waits: Per side, how long its records wait after their own timestamps, ms.
+        rows: The waiting records, by their timestamps.
+        waits: Per side, how long its records wait after their own timestamps, ms: its `after` (for a right record `before`) plus
+            grace; in compat mode it may be negative.
     """
 
-    rows: TimeOrderedBuffer
+    rows: UnmatchedBuffer
     waits: tuple[int, int]
 
     @property
-    def delays(self) -> tuple[int, int]:
-        """Per side, how much later than its timestamp the time of a record in the store is, ms."""
-        return self.waits
-
-    @property
     def oldest(self) -> int:
-        """A lower bound of the waiting records' timestamps, ms."""
-        return self.rows.first_time - max(self.delays)
+        """The least of the waiting records' timestamps, ms."""
+        return self.rows.first_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +59,6 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
     """The behaviour of Kafka Streams 4.3 (`KStreamKStreamJoin.emitNonJoinedOuterRecords`).
 
     Attributes:
-        rows: The waiting records, by their timestamps.
-        waits: Per side, its `after` (for a right record `before`) plus grace; may be negative.
         grace_ms: The grace included in `waits`.
         state: A dict that survives restarts.
         now_ms: The step's wall clock.
@@ -80,10 +69,6 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
     state: dict[str, Any]
     now_ms: int
     interval_ms: int
-
-    @property
-    def delays(self) -> tuple[int, int]:
-        return 0, 0
 
     @property
     def may_scan(self) -> bool:
@@ -112,7 +97,7 @@ def waits_of(windows: JoinWindows, strict: bool) -> tuple[int, int]:
     return waits[RIGHT], waits[LEFT]
 
 
-# --- Rows of a `TimeOrderedBuffer` as columns: records that wait, and what a step writes of them.
+# --- Rows of an `UnmatchedBuffer` as columns: records that wait, and what a step writes of them.
 
 EXPIRE, JOIN, ADD = 0, 1, 2
 """What changes the buffer while a record is processed, in this order."""
@@ -120,43 +105,60 @@ EXPIRE, JOIN, ADD = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class WaitingRows:
-    """Waiting records.
+    """Waiting records. Those of the same time, side and key have equal keys, and leave together.
 
     Attributes:
-        keys: The bytes of each `WaitingKey`.
-        values: The bytes of each `WaitingRecord`.
+        keys: The bytes of each `UnmatchedKey`.
+        values: The bytes of their values.
+        headers: Their encoded headers; None: no record has any.
         times: int64[n], the time in the key, ms.
         sides: int64[n], the side in the key.
     """
 
     keys: pa.BinaryArray
     values: pa.BinaryArray
+    headers: list[bytes | None] | None
     times: Int64s
     sides: Int64s
 
     @classmethod
-    def of(cls, keys: pa.BinaryArray, values: pa.BinaryArray) -> WaitingRows:
-        """The rows with these keys and values."""
-        return cls(keys, values, *split_waiting_keys(keys))
+    def of(cls, keys: pa.BinaryArray, rows: pa.BinaryArray) -> WaitingRows:
+        """The records in rows of the buffer, by their keys and values."""
+        return cls.among(keys, records_of(rows))
+
+    @classmethod
+    def among(cls, keys: pa.BinaryArray, records: UnmatchedRecords) -> WaitingRows:
+        """The records in rows with these keys."""
+        keys = keys.take(pa.array(records.rows))
+        return cls(keys, records.values, records.headers, *split_unmatched_keys(keys))
 
     def __len__(self) -> int:
         return len(self.times)
 
+    @property
+    def cells(self) -> pa.BinaryArray:
+        """Each record as the only one in its row."""
+        return rows_of_one(self.sides, self.headers, self.values)
+
     def take(self, rows: Int64s) -> WaitingRows:
-        at = pa.array(rows)
-        return WaitingRows(self.keys.take(at), self.values.take(at), self.times[rows], self.sides[rows])
+        at, headers = pa.array(rows), self.headers and [self.headers[row] for row in rows.tolist()]
+        return WaitingRows(self.keys.take(at), self.values.take(at), headers, self.times[rows], self.sides[rows])
 
     def followed_by(self, others: WaitingRows) -> WaitingRows:
+        headers = None
+        if self.headers or others.headers:
+            headers = [*(self.headers or [None] * len(self)), *(others.headers or [None] * len(others))]
         return WaitingRows(
             pa.concat_arrays([self.keys, others.keys]),
             pa.concat_arrays([self.values, others.values]),
+            headers,
             np.concatenate([self.times, others.times]),
             np.concatenate([self.sides, others.sides]),
         )
 
-    def order_at(self, at: Int64s) -> Int64s:
-        """The order in which rows leave: by the records that make the rows due, then as in the buffer."""
-        order: Int64s = np.lexsort((inverse(sorted_rows(self.keys)), at))
+    def order_at(self, at: Int64s, ends: Int64s) -> Int64s:
+        """The order in which rows leave: by the records that make them due, by the ends of their waiting, then by their keys."""
+        order: Int64s = np.lexsort((inverse(sorted_rows(self.keys)), self.sides, ends, at))
         return order
 
 
@@ -182,58 +184,95 @@ class WaitingRecords:
         return self.read()
 
     @classmethod
-    def of(
-        cls, rows: WaitingRows, timestamps: Int64s, buffer: TimeOrderedBuffer, codec: Codec | None
-    ) -> WaitingRecords:
-        """Decodes rows."""
-        cells = keys_in(rows.keys)
+    def of(cls, rows: WaitingRows, buffer: UnmatchedBuffer, codec: Codec | None) -> WaitingRecords:
+        """Decodes rows. With a codec, it reads the values of both sides."""
+        cells, values = keys_in(rows.keys), rows.values
         distinct = cells.dictionary_encode()
         data, serde = distinct.dictionary.to_pylist(), buffer.key_serde
         codes = distinct.indices.to_numpy().astype(np.int32)
         keys = KeyColumn(codes, [serde.deserialize(buffer.name, one) for one in data], data, serde)
-        headers, values = split_waiting_records(rows.values)
 
         def read() -> list[object]:
             if codec is None:
-                return [buffer.store.codec.read_value(cell).value for cell in rows.values.to_pylist()]
+                return [buffer.store.codec.read_value(cell)[0].value for cell in rows.cells.to_pylist()]
             return list(map(codec.reader, values.to_pylist()))
 
         def held(row: int) -> HeldRecord:
-            header = headers[row] if headers else None
+            header = rows.headers[row] if rows.headers else None
             return HeldRecord(
-                cells[row].as_py(), values[row].as_py(), int(timestamps[row]), tuple(decode_headers(header))
+                cells[row].as_py(), values[row].as_py(), int(rows.times[row]), tuple(decode_headers(header))
             )
 
-        return cls(keys, values, headers, HeldRows(held, np.arange(len(rows))), read)
+        return cls(keys, values, rows.headers, HeldRows(held, np.arange(len(rows))), read)
 
 
 @dataclass(slots=True)
 class WaitingWrites:
-    """Rows of the buffer with what they have at the end of the step, and when the first write of each one happens."""
+    """Records that leave the buffer, and records that a step adds, and when the first write of each row happens."""
 
     at: list[Int64s] = field(default_factory=list)
     phases: list[Int64s] = field(default_factory=list)
-    times: list[Int64s] = field(default_factory=list)
-    keys: list[pa.BinaryArray] = field(default_factory=list)
-    values: list[pa.BinaryArray] = field(default_factory=list)
+    rows: list[WaitingRows] = field(default_factory=list)
+    stay: list[Bools] = field(default_factory=list)
 
     def remove(self, phase: int, at: Int64s, rows: WaitingRows) -> None:
-        """Removes rows of earlier steps; the arguments are those of `add`."""
+        """Removes records of earlier steps, and with each all of its key; the arguments are those of `add`."""
         self.add(phase, at, rows, np.zeros(len(rows), np.bool_))
 
     def add(self, phase: int, at: Int64s, rows: WaitingRows, stay: Bools) -> None:
-        """Adds rows."""
+        """Adds records. One that does not stay leaves a tombstone."""
         self.at.append(at)
         self.phases.append(np.full(len(at), phase))
-        self.times.append(rows.times)
-        self.keys.append(rows.keys)
-        self.values.append(pc.if_else(pa.array(stay), rows.values, pa.scalar(None, pa.binary())))
+        self.rows.append(rows)
+        self.stay.append(stay)
 
-    def write(self, buffer: TimeOrderedBuffer, added: Int64s, before: int = NO_TIME) -> None:
-        """Writes the rows in the order of their first writes; the other arguments are those of `TimeOrderedBuffer.write`."""
-        order = np.lexsort((np.concatenate(self.phases), np.concatenate(self.at)))
-        keys, values = (pa.concat_arrays(column).take(pa.array(order)) for column in (self.keys, self.values))
-        buffer.write((keys, values), np.concatenate(self.times)[order], added, before)
+    def made(self, buffer: UnmatchedBuffer) -> tuple[pa.BinaryArray, pa.BinaryArray, Int64s]:
+        """Keys, values and times of the buffer's rows, each once, in the order of their first writes.
+
+        Raises:
+            OversizedRowError: A row does not fit the changelog.
+        """
+        phases = np.concatenate(self.phases)
+        order = np.lexsort((phases, np.concatenate(self.at)))
+        at, stay = pa.array(order), np.concatenate(self.stay)
+        cells = pc.if_else(
+            pa.array(stay), pa.concat_arrays([one.cells for one in self.rows]), pa.scalar(None, pa.binary())
+        )
+        cells = cells.take(at)
+        # Codes rise with the first places of the keys.
+        keys = pa.concat_arrays([one.keys for one in self.rows]).take(at).dictionary_encode()
+        codes, distinct = keys.indices.to_numpy(), keys.dictionary
+        firsts = np.unique(codes, return_index=True)[1]
+        values = cells if len(distinct) == len(cells) else _by_key(codes, cells, len(distinct))
+        times = np.concatenate([one.times for one in self.rows])[order][firsts]
+        values = self._behind_others(buffer, distinct, values, times, codes[phases[order] != ADD])
+        buffer.store.codec.check_all(distinct, values)
+        return distinct, values, times
+
+    def _behind_others(
+        self, buffer: UnmatchedBuffer, keys: pa.BinaryArray, values: pa.BinaryArray, times: Int64s, removed: Int64s
+    ) -> pa.BinaryArray:
+        """The values with the records in front that the buffer has under their keys already, and that stay."""
+        added = values.is_valid().to_numpy(zero_copy_only=False)
+        added[removed] = False
+        if not added.any():
+            return values
+        at = np.flatnonzero(added & (times <= buffer.last_time))
+        found = buffer.store.rows.get_columns(keys.take(pa.array(at)))
+        there = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+        if not len(there):
+            return values
+        pairs = zip(found.take(pa.array(there)).to_pylist(), values.take(pa.array(at[there])).to_pylist(), strict=True)
+        return replaced(values, at[there], binary_column([in_one_row(pair) for pair in pairs]))
+
+
+def _by_key(codes: Int64s, cells: pa.BinaryArray, count: int) -> pa.BinaryArray:
+    """The rows of keys, some of which have several records."""
+    of: list[list[bytes]] = [[] for _ in range(count)]
+    for code, cell in zip(codes.tolist(), cells.to_pylist(), strict=True):
+        if cell is not None:
+            of[code].append(cell)
+    return binary_column([(in_one_row(own) if len(own) > 1 else own[0]) if own else None for own in of])
 
 
 # --- The scans for waiting records in compat mode, compiled: which rows become due at which record.
@@ -338,7 +377,7 @@ class WaitingStep(ABC):
         self._stored, self.records, self.time = step.stored, step.stored.records, step.stored.time
         self.count = len(self.records)
         self.rows = buffer.rows
-        self.waits, self._delays = np.array(buffer.waits, np.int64), np.array(buffer.delays, np.int64)
+        self.waits = np.array(buffer.waits, np.int64)
         self._step, self._join = step, step.join
         self.refused: list[Refused] = []
         self.alone: Int64s = np.zeros(2, np.int64)
@@ -357,6 +396,7 @@ class WaitingStep(ABC):
         self.new_met = _first_of_each(step.pairs.partners, step.pairs.rows, self.count)[self.added]
         self.met, self.met_at = self._met_rows()
         self._old, self._old_due, self._new_due = self._due()
+        self._changes = self._changed()
 
     @abstractmethod
     def _wait(self) -> Bools:
@@ -375,14 +415,13 @@ class WaitingStep(ABC):
         new = np.flatnonzero(self._new_due < self.count)
         rows = self._old.followed_by(self.new.take(new))
         at = np.concatenate([self._old_due, self._new_due[new]])
-        order = rows.order_at(at)
+        order = rows.order_at(at, self._ends(rows))
         rows, at = rows.take(order), at[order]
-        timestamps = rows.times - self._delays[rows.sides]
         self.alone = np.bincount(np.append(rows.sides, self.records.nodes[self.at_once]), minlength=2)
-        due = WaitingRecords.of(rows, timestamps, self.rows, self._stored.codecs[0] if self._alike else None)
+        due = WaitingRecords.of(rows, self.rows, self._stored.codecs[0] if self._alike else None)
         batch = self.records.batch
         headers, held = self._named(due, at)
-        results = ColumnarBatch(due.keys, (), timestamps, batch.order[at], headers, batch.place, held or {})
+        results = ColumnarBatch(due.keys, (), rows.times, batch.order[at], headers, batch.place, held or {})
         if self._step.objects is not None:
             try:
                 return results.with_values(
@@ -413,58 +452,60 @@ class WaitingStep(ABC):
         return results.with_values(waited).take(rows).with_values(values), at[rows]
 
     def write(self) -> None:
+        self.rows.write(self._changes, self.new.times, self._gone())
+
+    def _changed(self) -> tuple[pa.BinaryArray, pa.BinaryArray, Int64s]:
+        """What the step changes in the buffer."""
         writes = WaitingWrites()
         writes.remove(EXPIRE, self._old_due, self._old)
         still_there = np.flatnonzero(~is_in(self.met.keys, self._old.keys))
         writes.remove(JOIN, self.met_at[still_there], self.met.take(still_there))
         stay = (self._new_due == self.count) & (self.new_met == self.count)
         writes.add(ADD, self.added, self.new, stay)
-        writes.write(self.rows, self.new.times, self._all_gone_before())
+        return writes.made(self.rows)
 
-    def _all_gone_before(self) -> int:
-        """A time before which no row is left; `NO_TIME` if that is not known."""
-        return NO_TIME
+    def _ends(self, rows: WaitingRows) -> Int64s:
+        """The times by which records that are due at once leave."""
+        return rows.times
+
+    def _gone(self) -> tuple[int, int]:
+        """By side, a time before which no row is left; `NO_TIME` if that is not known."""
+        return NO_TIME, NO_TIME
 
     def _new_rows(self) -> WaitingRows:
-        """The rows of the records that are added."""
+        """The records that are added."""
         batch, rows = self.records.batch, self.added
-        sides, numbers = self.records.nodes[rows], self.rows.next_number + np.arange(len(rows))
-        times = batch.timestamps[rows] + self._delays[sides]
-        keys = waiting_keys(times, sides, self._keys.take(pa.array(batch.keys.codes[rows])), numbers)
+        sides, times = self.records.nodes[rows], batch.timestamps[rows]
+        keys = unmatched_keys(times, sides, self._keys.take(pa.array(batch.keys.codes[rows])))
+        codec = self.rows.store.codec
         if self._alike:
             headers = None if batch.headers is None else [batch.headers[row] for row in rows.tolist()]
-            values = waiting_records(sides, headers, self._stored.column.take(pa.array(rows)))
+            values = self._stored.column.take(pa.array(rows))
+            new = WaitingRows(keys, values, headers, times, sides)
         else:
             records = zip(sides.tolist(), rows.tolist(), values_at(batch.values, rows), strict=True)
-            waiting = [WaitingRecord(side, value, batch.headers_of(row)) for side, row, value in records]
-            values = pa.array(self.rows.store.codec.cells(waiting), pa.binary())
-        self.rows.store.codec.check_all(keys, values)
-        return WaitingRows(keys, values, times, sides)
+            waiting = [(WaitingRecord(side, value, batch.headers_of(row)),) for side, row, value in records]
+            new = WaitingRows.of(keys, pa.array(codec.cells(waiting), pa.binary()))
+        codec.check_all(keys, new.cells)
+        return new
 
     def _met_rows(self) -> tuple[WaitingRows, Int64s]:
-        """The rows of earlier steps that meet a partner, in the order of the pairs, and the records that each one meets first."""
+        """The records of earlier steps that meet a partner, in the order of the pairs, and the record that each one meets first."""
         pairs, nodes = self._step.pairs, self.records.nodes
         at = np.flatnonzero(pairs.partners < 0)
         at = at[self.outer[1 - nodes[pairs.rows[at]]]]
+        at = at[pairs.times[at] >= self.rows.earliest]
         sides = 1 - nodes[pairs.rows[at]]
-        # In a self-join a row may be met on both sides.
-        firsts = np.sort(np.unique(2 * pairs.places[-1 - pairs.partners[at]] + sides, return_index=True)[1])
-        at, sides = at[firsts], sides[firsts]
-        times = pairs.times[at] + self._delays[sides]
-        may_wait = times >= self.rows.earliest
-        at, sides, times = at[may_wait], sides[may_wait], times[may_wait]
         codes = self.records.batch.keys.codes[pairs.rows[at]]
-        prefixes = waiting_prefixes(times, sides, self._keys.take(pa.array(codes)))
+        keys = unmatched_keys(pairs.times[at], sides, self._keys.take(pa.array(codes))).dictionary_encode()
+        at = at[np.unique(keys.indices.to_numpy(), return_index=True)[1]]
         # The store is read in the order of the rows, and the rows found are put back into the order of the pairs.
-        order = sorted_rows(prefixes)
-        found = self.rows.store.rows.scan_prefixes(prefixes.take(pa.array(order)))
-        asked = order[found.ranges]
-        # Rows of longer keys may have the same first bytes.
-        sizes = pc.add(pc.binary_length(prefixes.take(pa.array(asked))), NUMBER_BYTES)
-        own = np.flatnonzero(pc.equal(pc.binary_length(found.keys), sizes).to_numpy(zero_copy_only=False))
-        own = own[np.argsort(asked[own], kind="stable")]
-        rows = WaitingRows.of(found.keys.take(pa.array(own)), found.values.take(pa.array(own)))
-        return rows, pairs.rows[at[asked[own]]]
+        order = sorted_rows(keys.dictionary)
+        cells = self.rows.store.rows.get_columns(keys.dictionary.take(pa.array(order)))
+        cells = cells.take(pa.array(inverse(order)))
+        own = np.flatnonzero(cells.is_valid().to_numpy(zero_copy_only=False))
+        records = records_of(cells.take(pa.array(own)))
+        return WaitingRows.among(keys.dictionary.take(pa.array(own)), records), pairs.rows[at[own]][records.rows]
 
 
 def is_in(cells: pa.BinaryArray, others: pa.BinaryArray) -> Bools:
@@ -493,21 +534,26 @@ class StrictWaitingStep(WaitingStep):
         return np.ones(self.count, np.bool_)
 
     def _due(self) -> tuple[WaitingRows, Int64s, Int64s]:
-        found = WaitingRows.of(*self.rows.columns_before(int(self.time[-1])))
+        found = WaitingRows.of(*self.rows.before(self._gone()))
         old = found.take(np.flatnonzero(~is_in(found.keys, self.met.keys)))
-        new_due = self._due_at(self.new.times)
+        new_due = self._due_at(self.new)
         new_due[self.new_met < self.count] = self.count
-        return old, self._due_at(old.times), new_due
+        return old, self._due_at(old), new_due
 
-    def _due_at(self, times: Int64s) -> Int64s:
-        """The first record at which stream time is above each of these times; n for none."""
-        return np.searchsorted(self.time, times, "right")
+    def _due_at(self, rows: WaitingRows) -> Int64s:
+        """The record at which each of these ceases to be open; n for none."""
+        return np.searchsorted(self.time, self._ends(rows), "right")
+
+    def _ends(self, rows: WaitingRows) -> Int64s:
+        ends: Int64s = rows.times + self.waits[rows.sides]
+        return ends
 
     def _named(self, due: WaitingRecords, at: Int64s) -> tuple[list[bytes | None] | None, HeldRows | None]:
         return due.headers, due.held
 
-    def _all_gone_before(self) -> int:
-        return int(self.time[-1])
+    def _gone(self) -> tuple[int, int]:
+        right, left = (int(self.time[-1]) - self.waits).tolist()
+        return right, left
 
 
 # --- The waiting records of a step in compat mode.
@@ -541,7 +587,7 @@ class CompatWaitingStep(WaitingStep):
         return waits
 
     def _due(self) -> tuple[WaitingRows, Int64s, Int64s]:
-        nothing = WaitingRows.of(pa.array([], pa.binary()), pa.array([], pa.binary()))
+        nothing = self.met.take(np.empty(0, np.int64))
         none = np.empty(0, np.int64)
         new_due = np.full(len(self.new), self.count, np.int64)
         triggers = self._step.triggers & (self.records.batch.timestamps == self.time)
@@ -549,7 +595,7 @@ class CompatWaitingStep(WaitingStep):
             self._least = min(self._least, int(self.new.times.min(initial=self._least)))
             return nothing, none, new_due
         first = int(self.time[-1]) - int(self.waits.min())
-        before = WaitingRows.of(*self.rows.columns_before(first))
+        before = WaitingRows.of(*self.rows.before((first, first)))
         behind = self._rows_behind(first)
         return self._play(triggers, before, behind)
 
@@ -573,9 +619,9 @@ class CompatWaitingStep(WaitingStep):
                 continue
             if one_sided or len(open_sides) == len(self.outer):
                 break
-            open_sides.add(key[TIME_SIDE_BYTES - 1])
+            open_sides.add(key[TIME_SIDE.size - 1])
         keys = pa.array(found, pa.binary())
-        return WaitingRows.of(keys, pa.nulls(len(keys), pa.binary()))
+        return WaitingRows(keys, pa.nulls(len(keys), pa.binary()), None, *split_unmatched_keys(keys))
 
     def _play(self, triggers: Bools, before: WaitingRows, behind: WaitingRows) -> tuple[WaitingRows, Int64s, Int64s]:
         """`_due` of these rows of earlier steps."""

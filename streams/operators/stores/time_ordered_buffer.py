@@ -14,10 +14,7 @@ from collections.abc import Collection, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
-from streams.model.record import LAST, MAX_TIME, NO_TIME, Headers, HeldRecord, WaitingKey, WaitingRecord
-from streams.operators.columnar import Int64s
+from streams.model.record import LAST, MAX_TIME, Headers, HeldRecord, WaitingKey, WaitingRecord
 from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.serdes.base import Serde
 
@@ -138,43 +135,10 @@ class TimeOrderedBuffer:
         return NEVER if first is None else int(first[0].time)
 
     def add(self, time: int, side: int, key: Any, value: Any, headers: Headers) -> None:
-        number = self._state[_NUMBER] = self.next_number
+        number = self._state[_NUMBER] = self._state.get(_NUMBER, -1) + 1
         place = WaitingKey(time, side, self._bytes(key), number)
         self.store.put(place, WaitingRecord(side, value, headers), time)
         self._state[_EARLIEST] = min(self.earliest, time)
-
-    @property
-    def next_number(self) -> int:
-        """The number of the next record that is added."""
-        last: int = self._state.get(_NUMBER, -1)
-        return last + 1
-
-    def columns_before(self, before: int) -> tuple[pa.BinaryArray, pa.BinaryArray]:
-        """Keys and values of the rows with a time below `before`, as bytes, in order."""
-        first = self.earliest
-        if before <= first:
-            return pa.array([], pa.binary()), pa.array([], pa.binary())
-        codec = self.store.codec
-        lower, upper = codec.key(WaitingKey(first, 0, b"", 0)), codec.key(WaitingKey(before - 1, LAST, b"", NEVER))
-        found = self.store.rows.range_columns(lower, upper)
-        return found.keys, found.values
-
-    def keys_from(self, first: int, reverse: bool) -> Iterator[bytes]:
-        """Keys of the rows with a time of at least `first`, as bytes, in order."""
-        lower = self.store.codec.key(WaitingKey(first, 0, b"", 0))
-        return (key for key, _ in self.store.rows.range(lower, None, reverse))
-
-    def write(
-        self, rows: tuple[pa.BinaryArray, pa.BinaryArray], times: Int64s, added: Int64s, before: int = NO_TIME
-    ) -> None:
-        """Writes what a step changes."""
-        if len(times):
-            self.store.rows.put_columns(*rows, times)
-        if len(added):
-            self._state[_NUMBER] = self.next_number + len(added) - 1
-        earliest = min(self.earliest, int(added.min(initial=NEVER)))
-        if earliest != self._state.get(_EARLIEST, NEVER) or before > earliest:
-            self._state[_EARLIEST] = max(earliest, before)
 
     def remove(self, place: WaitingKey) -> None:
         self.store.put(place, None, place.time)

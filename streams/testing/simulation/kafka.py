@@ -437,7 +437,9 @@ class SimulatedKafka:
         return {"cleanup.policy": "delete", "retention.ms": "-1", **self.settings.get(name, {})}
 
     def alter_topic(self, name: str, config: Mapping[str, str]) -> None:
-        """Changes settings of a topic."""
+        """Changes settings of a topic. Raises `TopicNotFoundError` if there is none."""
+        if name not in self.topics:
+            raise TopicNotFoundError(name)
         self.settings[name] = {**self.settings.get(name, {}), **config}
 
     def delete_topics(self, names: Iterable[str]) -> None:
