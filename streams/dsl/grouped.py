@@ -32,7 +32,7 @@ from streams.dsl.nodes.stream_joins import common_key_serde
 from streams.dsl.nodes.tables import TableNode, TopAggregator, checked_top
 from streams.dsl.options import Grouped, Materialized, Stored
 from streams.errors import TopologyError
-from streams.model.aggregates import Aggregate, CountDistinct, Field, agg
+from streams.model.aggregates import Aggregate, Field, agg
 from streams.model.record import Windowed
 from streams.model.typing import (
     KR,
@@ -48,7 +48,7 @@ from streams.model.typing import (
     ValueMapper,
 )
 from streams.model.windows import EmitStrategy, GroupingWindows, SessionWindows, SlidingWindows, Windows
-from streams.operators.aggregate.functions import FieldAggregates, RowAggregates
+from streams.operators.aggregate.functions import RowAggregates
 from streams.serdes.base import Serde
 from streams.serdes.internal import ChangeSerde
 from streams.serdes.json import JsonSerde, is_plain_json
@@ -57,7 +57,7 @@ from streams.topology.node_kind import NodeKind
 from streams.topology.specs.aggregations import AggregationSpec
 from streams.topology.specs.base import Parameters
 from streams.topology.specs.streams import MergeSpec
-from streams.topology.specs.tables import DistinctAggregateSpec, TableAggregateSpec, TableTopSpec
+from streams.topology.specs.tables import TableAggregateSpec, TableTopSpec
 
 if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
@@ -100,7 +100,7 @@ class Group:
         value_serde = graph.value_serde(how.value_serde, what.value_serde, graph.serde_of_values(what.value_type), *own)
         parameters: Parameters = (("grouped", self.how), *windowing.parameters, *what.parameters)
         name, store = table_names(what.kind, port.lineage, name, how, parameters)
-        stores = windowing.add_stores(graph, store, how, how.key_serde or key_serde, value_serde)
+        stores = windowing.add_stores_of(graph, what, store, how, how.key_serde or key_serde, value_serde)
         operator, columns = windowing.supplier(what, stores, how), windowing.columns(what)
         spec = AggregationSpec(what.kind, windowing.windows, parameters, operator, columns, caching=how.caching)
         table = graph.stateful(
@@ -113,22 +113,6 @@ class Group:
             value_serde=value_serde,
         )
         return KTable(graph, table, store, from_stored=what.view)
-
-    def distinct(self, what: Aggregation, fields: FieldAggregates, how: Materialized, name: str | None) -> KTable:
-        """Adds the operator of aggregates with counts of distinct values, and the stores of accumulators and values."""
-        from streams.dsl.ktable import KTable
-
-        graph = self.graph
-        what.check_values(self._port.node, self.grouped.value_serde or self._port.value_serde)
-        port, key_serde = self.placed_port(how)
-        parameters: Parameters = (("grouped", self.how), *what.parameters)
-        name, store = table_names(what.kind, port.lineage, name, how, parameters)
-        graph.store(key_value_store(store, how), key_serde, JsonSerde())
-        spec = StoreSpec(f"{store}-seen", StoreKind.KEY_VALUE, persistent=how.persistent, logged=how.logging)
-        seen = graph.store(spec, BytesSerde(), JsonSerde())
-        operator = DistinctAggregateSpec(fields, key_serde, parameters, caching=how.caching)
-        table = graph.stateful(operator, port, name, stores=(store, seen), key_serde=key_serde, value_serde=JsonSerde())
-        return KTable(graph, table, store)
 
 
 def hidden(how: Materialized) -> Materialized:
@@ -210,22 +194,7 @@ class Aggregating(Facade, Generic[K, V, KR]):
             raise TopologyError(
                 "The store of built-in aggregates holds JSON: leave the value_serde out of Materialized."
             )
-        if what.fields is not None and any(isinstance(one, CountDistinct) for one in what.fields.aggregates.values()):
-            return self._distinct(what, what.fields, how, name)
         return self._group.table(what, how, name, self._windowing)
-
-    def _distinct(
-        self, what: Aggregation, fields: FieldAggregates, how: Materialized, name: str | None
-    ) -> KTable[KR, Any]:
-        """The accumulators and the values that were seen in stores, and behind them the table of the results."""
-        if self._windowing is not NO_WINDOWS:
-            raise TopologyError(
-                "agg.count_distinct counts over all time, not in windows: make the window's day or hour part of the key, as in "
-                "group_by(fields('channel', day=col('at')[0:10])), or collect the values with an aggregate of your own."
-            )
-        accumulators: KTable[KR, Any] = self._group.distinct(what, fields, hidden(how), name)
-        shown: KTable[KR, Any] = accumulators.map_values(fields.result, None, how if how.name else None)
-        return shown
 
 
 class AggregatingByRecord(Aggregating[K, V, KR]):

@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from streams.errors import RecordError
-from streams.model.aggregates import CountDistinct
 from streams.model.ownership import lending, only_reads, snapshot
 from streams.model.record import Change, Record, ValueAndTimestamp
 from streams.model.same_key import same_key
@@ -24,13 +23,12 @@ from streams.model.scores import (
     ordered,
     score_of,
 )
-from streams.operators.aggregate.functions import Aggregator, FieldAggregates, Initializer, explain_nothing
+from streams.operators.aggregate.functions import Aggregator, Initializer, explain_nothing
 from streams.operators.columnar import NULL_KEY, ColumnarBatch
 from streams.operators.operator import OperatorContext, RecordOperator, drop_rows
 from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore
 from streams.operators.table.table_materializer import TableOperator, numbered
 from streams.serdes.base import Serde
-from streams.serdes.json_text import dumps
 
 # --- `group_by` (Kafka Streams: `KTableRepartitionMap`).
 
@@ -192,73 +190,6 @@ class TableAggregate(TableOperator):
 
 def _itself(value: Any) -> Any:
     return value
-
-
-# --- Aggregates of a grouped stream with counts of distinct values, each of which is a row.
-
-
-class DistinctAggregate(RecordOperator, TableOperator):
-    """Aggregates fields per key; `agg.count_distinct` counts the values whose row is new.
-
-    Null keys and values are dropped, as by any aggregate without windows. A record that fails has left no row. The result's time
-    is the largest of the group's records. What is forwarded and stored are the accumulators.
-
-    Args:
-        store: Name of a timestamped key-value store of the accumulators.
-        seen: Name of a key-value store of bytes; each key is the group, the number of the aggregate, and a value.
-        key_serde: Serde of the groups' keys.
-        fields: The aggregates.
-        caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`.
-    """
-
-    leaves_values = True
-
-    def __init__(
-        self,
-        store: str,
-        seen: str,
-        key_serde: Serde,
-        fields: FieldAggregates,
-        caching: bool = True,
-        send_old: bool = False,
-    ) -> None:
-        super().__init__(store, caching, send_old)
-        self.seen_name = seen
-        self.key_serde = key_serde
-        self.fields = fields
-        self._distinct = [at for at, one in enumerate(fields.aggregates.values()) if isinstance(one, CountDistinct)]
-
-    def init(self, ctx: OperatorContext) -> None:
-        super().init(ctx)
-        assert self.store_name is not None, "the accumulators are kept"
-        self._groups: TypedTimestampedKeyValueStore = ctx.store(self.store_name)
-        self._seen: TypedKeyValueStore = ctx.store(self.seen_name)
-
-    def process(self, record: Record) -> None:
-        """Compute everything that may fail, then note the new values."""
-        group = None if record.key is None else self.key_serde.serialize(self.seen_name, record.key)
-        if group is None or record.value is None:
-            self.ctx.drop(record, "null_key" if group is None else "null_value")
-            return
-        picked, new = self.fields.picked(record.value), []
-        for at in self._distinct:
-            if picked[at] is not None:
-                row = _prefix(group) + at.to_bytes(2, "big") + _distinct_bytes(picked[at])
-                if self._seen.get(row) is None:
-                    new.append(row)
-                else:
-                    picked[at] = None
-        found = self._groups.get(record.key)
-        before, timestamp = (self.fields.initial(), record.timestamp) if found is None else found
-        after = self.fields.add_picked(record.key, picked, before)
-        for row in new:
-            self._seen.put(row, 1, record.timestamp)
-        self._table.update(Record(record.key, None, max(timestamp, record.timestamp), record.headers), after)
-
-
-def _distinct_bytes(value: Any) -> bytes:
-    return dumps(int(value) if type(value) is float and value.is_integer() else value)
 
 
 # --- `top` of a grouped table: the best n rows of each group, exact even when rows change and leave.

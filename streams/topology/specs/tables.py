@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from streams.operators.late import (
-    DistinctAggregate,
     ExpiringTable,
     Suppress,
     TableAggregate,
@@ -29,7 +28,6 @@ from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import ONE_BY_ONE, CachingTableSpec, Parameters, TableSpec
 
 if TYPE_CHECKING:
-    from streams.operators.aggregate.functions import FieldAggregates
     from streams.operators.operator import OperatorContext
     from streams.operators.stores.found_rows import TableLookup
 
@@ -204,35 +202,6 @@ class TableAggregateSpec(CachingTableSpec):
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         (aggregates,) = stores
         return TableAggregate(aggregates, self.initializer, self.adder, self.subtractor, self.caching, self.send_old)
-
-
-@dataclass(frozen=True, slots=True)
-class DistinctAggregateSpec(CachingTableSpec):
-    """Aggregates with counts of distinct values. Its stores: the accumulators, and the values that were seen.
-
-    Attributes:
-        aggregates: The aggregates.
-        key_serde: Of the groups' keys.
-        parameters: How the stream is grouped, and the aggregates.
-    """
-
-    kind = NodeKind.KSTREAM_AGGREGATE
-    counts_updates = True
-    aggregates: FieldAggregates
-    key_serde: Serde
-    parameters: Parameters
-
-    @property
-    def single(self) -> str:
-        return "counts distinct values, each of which it looks up: " + ONE_BY_ONE
-
-    @property
-    def whole_records(self) -> str:
-        return "counts distinct values, each of which it looks up"
-
-    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        accumulators, seen = stores
-        return DistinctAggregate(accumulators, seen, self.key_serde, self.aggregates, self.caching, self.send_old)
 
 
 @dataclass(frozen=True, slots=True)
