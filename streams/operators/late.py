@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from streams.operators.table.suppress import rows_as_emitted as rows_as_emitted
     from streams.operators.table.table_aggregate import TableAggregate as TableAggregate
     from streams.operators.table.table_aggregate import TableGroupBy as TableGroupBy
+    from streams.operators.table.table_aggregate import TableRanks as TableRanks
     from streams.operators.table.table_aggregate import TableTop as TableTop
     from streams.operators.table.table_steps import ExpiringTable as ExpiringTable
     from streams.operators.table.table_steps import TableFilter as TableFilter
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
     from streams.operators.table.table_steps import TableSource as TableSource
     from streams.operators.table.table_steps import TableToStream as TableToStream
     from streams.operators.table.table_steps import TableTransformValues as TableTransformValues
+    from streams.operators.table.window_groups import WindowGroupAggregate as WindowGroupAggregate
+    from streams.operators.table.window_groups import WindowGroupTop as WindowGroupTop
 
 NAMES: Final = {
     "aggregate.aggregates": "StreamAggregate WindowAggregate WindowAggregateOnClose",
@@ -84,8 +87,9 @@ NAMES: Final = {
     "retry": "RetryRoute Retrying",
     "stateless": "Branch Filter FlatMap FlatMapValues Map MapValues PassThrough Peek SelectKey ToRows",
     "table.suppress": "Suppress rows_as_emitted",
-    "table.table_aggregate": "TableAggregate TableGroupBy TableTop",
+    "table.table_aggregate": "TableAggregate TableGroupBy TableRanks TableTop",
     "table.table_steps": "ExpiringTable TableFilter TableMapValues TableSource TableToStream TableTransformValues",
+    "table.window_groups": "WindowGroupAggregate WindowGroupTop",
 }
 """The names above, by the modules of `streams.operators` that have them."""
 

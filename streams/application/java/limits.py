@@ -96,6 +96,8 @@ _OURS_ALONE = {
     NodeKind.KSTREAM_JOINALL: "join_all()",
     NodeKind.KSTREAM_ASOFTHIS: "as_of_join()",
     NodeKind.KTABLE_TOP: "top()",
+    NodeKind.KTABLE_WINDOWAGGREGATE: "group_by_window()",
+    NodeKind.KTABLE_EXPLODE: "explode()",
 }
 """Operators that Kafka Streams does not have."""
 _OPEN_WINDOWS = "results on close need an index of the open windows, which Kafka Streams does not have"

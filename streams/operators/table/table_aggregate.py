@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, groupby, islice, repeat
+from itertools import chain, groupby, islice, repeat, takewhile, zip_longest
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,6 +29,7 @@ from streams.operators.operator import OperatorContext, RecordOperator, drop_row
 from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore
 from streams.operators.table.table_materializer import TableOperator, numbered
 from streams.serdes.base import Serde
+from streams.wording import described
 
 # --- `group_by` (Kafka Streams: `KTableRepartitionMap`).
 
@@ -209,6 +210,7 @@ class TableTop(RecordOperator, TableOperator):
         n: Length of the list.
         by: `(value) -> score`.
         largest: Whether the largest score is the best.
+        ties: Whether the list also has what is equal to its n-th value.
         caching: As in `TableMaterializer`.
         send_old: As in `TableMaterializer`.
     """
@@ -224,10 +226,12 @@ class TableTop(RecordOperator, TableOperator):
         n: int,
         by: Callable[[Any], Any],
         largest: bool,
+        ties: bool = False,
         caching: bool = True,
         send_old: bool = False,
     ) -> None:
         super().__init__(store, caching, send_old)
+        self.ties = ties
         self.rows_name = rows
         self.key_serde = key_serde
         self.value_serde = value_serde
@@ -297,7 +301,16 @@ class TableTop(RecordOperator, TableOperator):
         rows = ((key[skip:], count) for key, count in self._rows.prefix(_prefix(group)))
         ranked = ((self._ranks.data(key), count) for key, count in self._in_order(rows))
         values = chain.from_iterable(repeat(data, count) for data, count in ranked)
-        return [self.value_serde.deserialize(self.rows_name, data) for data in islice(values, self.n)]
+        first = list(islice(values, self.n))
+        if self.ties and len(first) == self.n:
+            last = self._score(first[-1])
+            first += takewhile(lambda data: self._score(data) == last, values)
+        return [self.value_serde.deserialize(self.rows_name, data) for data in first]
+
+    def rows_of(self, key: Any) -> list[bytes]:
+        """The keys of all rows of a group, in order."""
+        group = self.key_serde.serialize(self.rows_name, key)
+        return [] if group is None else [row for row, _ in self._rows.prefix(_prefix(group))]
 
     def _in_order(self, rows: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
         """The rows by their scores, where several integers are one float, too."""
@@ -307,6 +320,35 @@ class TableTop(RecordOperator, TableOperator):
             else:
                 sign = -1 if self.largest else 1
                 yield from sorted(run, key=lambda row: sign * self._score(self._ranks.data(row[0])).value)
+
+
+class TableRanks(RecordOperator):
+    """Makes a row of each value in the lists of a table, with the list's key and the value's place, from 1 on.
+
+    A place that has another value is updated, and one that is no longer there is deleted.
+
+    Args:
+        key_of: `(key, place) -> key of the row`.
+    """
+
+    leaves_values = True
+
+    def __init__(self, key_of: Callable[[Any, int], Any]) -> None:
+        self.key_of = key_of
+
+    def process(self, record: Record) -> None:
+        """Forward a record for each place that has changed. Raises `RecordError` for values that are no lists."""
+        change: Change = record.value
+        places = zip_longest(_listed(change.old), _listed(change.new))
+        for place, (old, new) in enumerate(places, 1):
+            if old != new or type(old) is not type(new):
+                self.ctx.forward(Record(self.key_of(record.key, place), new, record.timestamp, record.headers))
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    if value is None or isinstance(value, list | tuple):
+        return value or ()
+    raise RecordError(f"explode makes rows of the values in a list, not of {described(value)}")
 
 
 class _Ranked(NamedTuple):
