@@ -8,6 +8,8 @@ from typing import Any
 
 from streams import (
     Consumed,
+    Grouped,
+    Int64Serde,
     JoinWindows,
     KStream,
     KTable,
@@ -92,9 +94,19 @@ def q4(builder: StreamsBuilder, topics: Mapping[str, str]) -> KTable[Any, Any]:
 def q5(builder: StreamsBuilder, topics: Mapping[str, str]) -> KTable[Any, Any]:
     """The auctions with the most bids in ten seconds, every two seconds."""
     bids = _bids(builder, topics).group_by(col("auction").cast(int))
-    counts = bids.windowed_by(TEN_SECONDS.advance_by(timedelta(seconds=2))).count()
-    named = counts.map_values(lambda key, n: {"auction": key.key, "num": n})
-    return named.group_by_window().top(1, by=col("num"), ties=True)
+    counts = bids.windowed_by(TEN_SECONDS.advance_by(timedelta(seconds=2))).count().to_stream()
+    by_window = counts.map(lambda key, n: (key.window.start, {"auction": key.key, "num": n}))
+    return by_window.group_by_key(Grouped(key_serde=Int64Serde())).aggregate(
+        lambda: {"num": 0, "auctions": []}, _hottest
+    )
+
+
+def _hottest(value: dict[str, int], best: dict[str, Any]) -> dict[str, Any]:
+    """Counts only grow, so the largest of all updates is the largest count."""
+    if value["num"] < best["num"] or (value["auction"] in best["auctions"] and value["num"] == best["num"]):
+        return best
+    others = best["auctions"] if value["num"] == best["num"] else []
+    return {"num": value["num"], "auctions": [*others, value["auction"]]}
 
 
 def q6(builder: StreamsBuilder, topics: Mapping[str, str]) -> KTable[Any, Any]:
