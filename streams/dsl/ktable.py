@@ -318,7 +318,7 @@ class KTable(LakeMixin, Generic[K, V]):
             sold.map_values(...).group_by_window().top(1, by=col("n"), ties=True)
 
         The groups are windows themselves: a result's key is `Windowed(group, window)`. Without a selector a window is one group,
-        called by its start in ms; with one, as in `group_by`, it is divided into those that the selector gives. An update of a
+        called by its start in ms; with one, as in `group_by`, it is divided into the selector's groups. An update of a
         window whose end plus grace has passed, by the largest timestamp of the updates here, is dropped as late, and the rows of
         such a window are deleted. `Materialized(retention=...)` keeps them for longer. `grouped` has the serdes of the groups
         without windows, and of the values.
@@ -350,7 +350,7 @@ class KTable(LakeMixin, Generic[K, V]):
 
         A place of the list that gets another value is updated, and one that the list no longer has is deleted (a null value).
         `key(key, position)` makes the key of the row at a position, from 1 on; without it, keys are `{"key": key, "position": 1}`,
-        and those of windows also have their start and end, in ms. A value that is no list fails its record.
+        and those of windows also have their start and end, in ms. A value that is not a list fails its record.
         """
         key_of: functions.Function = functions.place_of
         if callable(key):

@@ -15,7 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams import Consumed, JsonSerde, Materialized, SessionWindows, StreamsBuilder, TimeWindows, TopologyError
+from streams import (
+    Consumed,
+    JsonSerde,
+    KStream,
+    KTable,
+    Materialized,
+    SessionWindows,
+    StreamsBuilder,
+    TimeWindows,
+    TopologyError,
+)
 from streams.errors import RecordError
 from streams.model.scores import inverted, order_bytes, ordered, score_of
 from streams.testing import TopologyTestDriver
@@ -281,12 +291,12 @@ def test_of_a_stream_and_of_its_windows():
 def test_ranks_are_those_of_sql(of, rows, largest, ties, n):
     """`ROW_NUMBER() <= n`, or with ties `RANK() <= n`; and the rows of the list are those that `explode` leaves."""
     builder = StreamsBuilder()
-    if of == "table":
-        grouped = builder.table("in").group_by(lambda key, row: ("k", row))
-    else:
-        grouped = builder.stream("in").filter(lambda row: row is not None).group_by(lambda row: "k")
-        if of == "sessions":
-            grouped = grouped.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(100))
+    source = builder.table("in") if of == "table" else builder.stream("in")
+    grouped: Any = source.group_by(lambda key, row: ("k", row)) if isinstance(source, KTable) else None
+    if isinstance(source, KStream):
+        grouped = source.filter(lambda row: row is not None).group_by(lambda row: "k")
+    if of == "sessions":
+        grouped = grouped.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(100))
     best = grouped.top(n, lambda row: row["score"], largest, "best", ties=ties, rank="rank")
     best.to_stream().to("lists")
     best.explode(lambda key, position: f"{position}").to("rows")

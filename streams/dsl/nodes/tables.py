@@ -389,7 +389,7 @@ class WithRanks:
     by: Callable[[Any], Any] | None
 
     def __call__(self, best: list[Any]) -> list[Any]:
-        """New values. Raises `RecordError` for values that are no JSON objects."""
+        """New values. Raises `RecordError` for values that are not JSON objects."""
         ranks, by = list(range(1, len(best) + 1)), self.by
         if by is not None:
             scores = [score_of(by(value)) for value in best]

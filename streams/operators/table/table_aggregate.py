@@ -337,7 +337,7 @@ class TableRanks(RecordOperator):
         self.key_of = key_of
 
     def process(self, record: Record) -> None:
-        """Forward a record for each place that has changed. Raises `RecordError` for values that are no lists."""
+        """Forward a record for each place that has changed. Raises `RecordError` for values that are not lists."""
         change: Change = record.value
         places = zip_longest(_listed(change.old), _listed(change.new))
         for place, (old, new) in enumerate(places, 1):
