@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, groupby, islice, repeat, takewhile, zip_longest
@@ -245,6 +246,11 @@ class TableTop(RecordOperator, TableOperator):
         self._tops = ctx.store(self.store_name)
         self._rows: TypedKeyValueStore = ctx.store(self.rows_name)
         self._ranks = Ranks(self.largest)
+        self._groups = _Groups(self._rows)
+
+    def flush(self) -> None:
+        super().flush()
+        self._groups.forget()
 
     def process(self, record: Record) -> None:
         """Remove the old value, add the new one, read the first n."""
@@ -259,8 +265,7 @@ class TableTop(RecordOperator, TableOperator):
             self._check(group, new.score, None if old is None else old.key)
         for ranked, difference in ((old, -1), (new, 1)):
             if ranked is not None:
-                count = (self._rows.get(ranked.key) or 0) + difference
-                self._rows.put(ranked.key, count if count > 0 else None, record.timestamp)
+                self._groups.add(_prefix(group), ranked.key, difference, record.timestamp)
         found = self._tops.get(record.key)
         before, timestamp = (None, -1) if found is None else found
         now = self._first(group) or None
@@ -286,7 +291,7 @@ class TableTop(RecordOperator, TableOperator):
     def _check(self, group: bytes, score: Score, leaves: bytes | None) -> None:
         """Raises `RecordError` if a score has no rank among those of its group, without the row that leaves it."""
         prefix = _prefix(group)
-        for key, count in self._rows.prefix(prefix):
+        for key, count in self._groups.rows(prefix):
             if key != leaves or count > 1:
                 check_alike(score, self._score(self._ranks.data(key[len(prefix) :])))
                 return
@@ -298,7 +303,7 @@ class TableTop(RecordOperator, TableOperator):
 
     def _first(self, group: bytes) -> list[Any]:
         skip = len(_prefix(group))
-        rows = ((key[skip:], count) for key, count in self._rows.prefix(_prefix(group)))
+        rows = ((key[skip:], count) for key, count in self._groups.rows(_prefix(group)))
         ranked = ((self._ranks.data(key), count) for key, count in self._in_order(rows))
         values = chain.from_iterable(repeat(data, count) for data, count in ranked)
         first = list(islice(values, self.n))
@@ -320,6 +325,67 @@ class TableTop(RecordOperator, TableOperator):
             else:
                 sign = -1 if self.largest else 1
                 yield from sorted(run, key=lambda row: sign * self._score(self._ranks.data(row[0])).value)
+
+
+class _Groups:
+    """The ranked rows by group, as they are in the store; those of small groups are read once in a step.
+
+    A scan of the store costs as much as the step has written there, so one for each record would cost the square of the records.
+
+    Args:
+        rows: The store: key of a ranked row -> number of occurrences.
+    """
+
+    def __init__(self, rows: TypedKeyValueStore) -> None:
+        self._rows = rows
+        self._known: dict[bytes, tuple[list[bytes], dict[bytes, int]] | None] = {}
+        self._count = 0
+
+    def forget(self) -> None:
+        """Reads the groups again from the store."""
+        self._known.clear()
+        self._count = 0
+
+    def rows(self, group: bytes) -> Iterator[tuple[bytes, int]]:
+        """The rows of a group in the order of their keys, each with its number of occurrences."""
+        known = self._read(group)
+        if known is None:
+            yield from self._rows.prefix(group)
+        else:
+            keys, counts = known
+            yield from ((key, counts[key]) for key in keys)
+
+    def add(self, group: bytes, key: bytes, difference: int, timestamp: int) -> None:
+        """Changes how often a row is there, but not to less than never."""
+        known = self._read(group)
+        before = (self._rows.get(key) or 0) if known is None else known[1].get(key, 0)
+        count = max(before + difference, 0)
+        self._rows.put(key, count or None, timestamp)
+        if known is None:
+            return
+        keys, counts = known
+        if count:
+            counts[key] = count
+            if not before:
+                insort(keys, key)
+                self._count += 1
+        elif before:
+            del counts[key], keys[bisect_left(keys, key)]
+            self._count -= 1
+
+    def _read(self, group: bytes) -> tuple[list[bytes], dict[bytes, int]] | None:
+        """The rows of a group in memory; None if it is too large."""
+        if group in self._known:
+            self._known[group] = self._known.pop(group)  # the last one that is used
+            return self._known[group]
+        while self._count > _MOST_IN_MEMORY:
+            dropped = self._known.pop(next(iter(self._known)))
+            self._count -= 0 if dropped is None else len(dropped[0])
+        found = dict(islice(self._rows.prefix(group), _MOST_OF_GROUP + 1))
+        self._count += len(found)
+        known = (list(found), found) if len(found) <= _MOST_OF_GROUP else None
+        self._known[group] = known
+        return known
 
 
 class TableRanks(RecordOperator):
@@ -358,6 +424,10 @@ class _Ranked(NamedTuple):
     key: bytes
 
 
+_MOST_OF_GROUP: Final = 10_000
+"""So many rows of a group are read into memory at most."""
+_MOST_IN_MEMORY: Final = 200_000
+"""With more rows in memory, the groups that were not used for longest are left out."""
 _FLOAT: Final = 8
 """Bytes of a number's place among the others: those of its float."""
 _LENGTH: Final = 4

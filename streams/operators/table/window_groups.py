@@ -54,6 +54,7 @@ class _GroupsOfWindows(TableOperator):
         now, codec = self._time.now, self._of_groups.codec
         for data, _, _ in self._open.close(now - self.keep_ms, now):
             self._forget(codec.read_key(data), now)
+        self._entered.clear()
 
     def close(self) -> None:
         self._open.release()
