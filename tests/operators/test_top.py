@@ -302,8 +302,8 @@ def test_ranks_are_those_of_sql(of, rows, largest, ties, n):
     best = grouped.top(n, lambda row: row["score"], largest, "best", ties=ties, rank="rank")
     best.to_stream().to("lists")
     best.explode(lambda key, position: f"{position}").to("rows")
-    limits = {"_MOST_OF_GROUP": 1} if of == "table on disk" else {"_MOST_IN_MEMORY": 0}
-    with patch.multiple(table_aggregate, **limits), TopologyTestDriver(builder.build()) as driver:
+    most = 1 if of == "table on disk" else table_aggregate._MOST_OF_GROUP
+    with patch.object(table_aggregate, "_MOST_OF_GROUP", most), TopologyTestDriver(builder.build()) as driver:
         topic, now, every = driver.create_input_topic("in"), {}, []
         left = list(rows)
         while left:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import partial
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -21,8 +22,17 @@ from streams import (
     agg,
     col,
 )
+from streams.operators.table import table_aggregate
 from streams.testing import TopologyTestDriver
 from tests.budget import up_to
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_rows_in_memory():
+    """Groups are read again whenever another one is needed."""
+    with patch.object(table_aggregate, "_MOST_IN_MEMORY", 1):
+        yield
+
 
 HOPPING = TimeWindows.of_size_and_grace(10, 60).advance_by(5)
 WINDOWS = {"hopping": HOPPING, "days": CalendarWindows.of("day", "UTC", grace=100)}
