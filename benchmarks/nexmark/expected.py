@@ -205,8 +205,13 @@ EXPECTED: Final[Mapping[str, Expected]] = {
         is_table=True,
     ),
     "q19": Expected(
-        "SELECT auction::VARCHAR AS auction, list_sort(max(price, 10), 'DESC') AS prices FROM bid GROUP BY auction",
-        {"auction": "key", "prices": "(value->'$[*].price')::BIGINT[]"},
+        "SELECT auction::VARCHAR AS auction, list_sort(max(price, 10), 'DESC') AS prices, range(1, len(prices) + 1) AS ranks "
+        "FROM bid GROUP BY auction",
+        {
+            "auction": "key",
+            "prices": "(value->'$[*].price')::BIGINT[]",
+            "ranks": "(value->'$[*].rank_number')::BIGINT[]",
+        },
         is_table=True,
     ),
     "q20": Expected(

@@ -225,7 +225,7 @@ def q18(builder: StreamsBuilder, topics: Mapping[str, str]) -> KTable[Any, Any]:
 
 def q19(builder: StreamsBuilder, topics: Mapping[str, str]) -> KTable[Any, Any]:
     """The ten highest bids of each auction."""
-    return _bids(builder, topics).group_by(col("auction").cast(int)).top(10, by=col("price"))
+    return _bids(builder, topics).group_by(col("auction").cast(int)).top(10, by=col("price"), rank="rank_number")
 
 
 def q20(builder: StreamsBuilder, topics: Mapping[str, str]) -> Events:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from streams.errors import TopologyError
 from streams.model.compiled_joiner import compiled_joiner
 from streams.model.expressions import Expression, JoinedFields, ValueFields
+from streams.model.record import Windowed
 from streams.wording import described
 
 Function: TypeAlias = Callable[..., Any]
@@ -28,6 +29,28 @@ def key_value(fn: Function, what: str) -> Callable[[Any, Any], Any]:
 def with_row(key: Function) -> Callable[[Any, Any], tuple[Any, Any]]:
     """Makes `fn(key, value)`, which gives the group's key and the row as it is, of what gives the group's key."""
     return _adapter(key, lambda old, value: (key(old, value), value))
+
+
+def in_window(selector: Function) -> Callable[[Any, Any], tuple[Any, Any] | None]:
+    """Makes `fn(key, value)`, which gives a group of the key's window and a value, of what gives the group and the value."""
+
+    def selected(key: Windowed[Any], value: Any) -> tuple[Any, Any] | None:
+        group = selector(key, value)
+        return None if group is None or group[0] is None else (Windowed(group[0], key.window), group[1])
+
+    return _adapter(selector, selected)
+
+
+def start_of(key: Windowed[Any], value: Any) -> int:
+    """The group of all rows of a window."""
+    return key.window.start
+
+
+def place_of(key: Any, position: int) -> dict[str, Any]:
+    """The key of the row at a position (from 1 on) in the list of a key, or of a key and window."""
+    if isinstance(key, Windowed):
+        return {"key": key.key, "start": key.window.start, "end": key.window.end, "position": position}
+    return {"key": key, "position": position}
 
 
 def predicate(fn: Function) -> Callable[[Any, Any], Any]:

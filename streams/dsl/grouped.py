@@ -23,16 +23,17 @@ from streams.dsl.nodes.aggregations import (
     counting,
     of_fields,
     reduction,
+    segmented_store,
     windowing_of,
 )
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.inferred_types import aggregate_type, list_of, serde_type
 from streams.dsl.nodes.stores import key_value_store, table_names
 from streams.dsl.nodes.stream_joins import common_key_serde
-from streams.dsl.nodes.tables import TableNode, TopAggregator, checked_top
+from streams.dsl.nodes.tables import TableNode, TopAggregator, WithRanks, checked_top
 from streams.dsl.options import Grouped, Materialized, Stored
 from streams.errors import TopologyError
-from streams.model.aggregates import Aggregate, CountDistinct, Field, agg
+from streams.model.aggregates import Aggregate, Field, agg
 from streams.model.record import Windowed
 from streams.model.typing import (
     KR,
@@ -48,7 +49,7 @@ from streams.model.typing import (
     ValueMapper,
 )
 from streams.model.windows import EmitStrategy, GroupingWindows, SessionWindows, SlidingWindows, Windows
-from streams.operators.aggregate.functions import FieldAggregates, RowAggregates
+from streams.operators.aggregate.functions import RowAggregates
 from streams.serdes.base import Serde
 from streams.serdes.internal import ChangeSerde
 from streams.serdes.json import JsonSerde, is_plain_json
@@ -57,7 +58,7 @@ from streams.topology.node_kind import NodeKind
 from streams.topology.specs.aggregations import AggregationSpec
 from streams.topology.specs.base import Parameters
 from streams.topology.specs.streams import MergeSpec
-from streams.topology.specs.tables import DistinctAggregateSpec, TableAggregateSpec, TableTopSpec
+from streams.topology.specs.tables import GroupWindows, TableAggregateSpec, TableTopSpec
 
 if TYPE_CHECKING:
     from streams.dsl.ktable import KTable
@@ -100,7 +101,7 @@ class Group:
         value_serde = graph.value_serde(how.value_serde, what.value_serde, graph.serde_of_values(what.value_type), *own)
         parameters: Parameters = (("grouped", self.how), *windowing.parameters, *what.parameters)
         name, store = table_names(what.kind, port.lineage, name, how, parameters)
-        stores = windowing.add_stores(graph, store, how, how.key_serde or key_serde, value_serde)
+        stores = windowing.add_stores_of(graph, what, store, how, how.key_serde or key_serde, value_serde)
         operator, columns = windowing.supplier(what, stores, how), windowing.columns(what)
         spec = AggregationSpec(what.kind, windowing.windows, parameters, operator, columns, caching=how.caching)
         table = graph.stateful(
@@ -114,26 +115,18 @@ class Group:
         )
         return KTable(graph, table, store, from_stored=what.view)
 
-    def distinct(self, what: Aggregation, fields: FieldAggregates, how: Materialized, name: str | None) -> KTable:
-        """Adds the operator of aggregates with counts of distinct values, and the stores of accumulators and values."""
-        from streams.dsl.ktable import KTable
-
-        graph = self.graph
-        what.check_values(self._port.node, self.grouped.value_serde or self._port.value_serde)
-        port, key_serde = self.placed_port(how)
-        parameters: Parameters = (("grouped", self.how), *what.parameters)
-        name, store = table_names(what.kind, port.lineage, name, how, parameters)
-        graph.store(key_value_store(store, how), key_serde, JsonSerde())
-        spec = StoreSpec(f"{store}-seen", StoreKind.KEY_VALUE, persistent=how.persistent, logged=how.logging)
-        seen = graph.store(spec, BytesSerde(), JsonSerde())
-        operator = DistinctAggregateSpec(fields, key_serde, parameters, caching=how.caching)
-        table = graph.stateful(operator, port, name, stores=(store, seen), key_serde=key_serde, value_serde=JsonSerde())
-        return KTable(graph, table, store)
-
 
 def hidden(how: Materialized) -> Materialized:
     """Names and settings of the store of accumulators behind a table of results that has a store of its own if it has a name."""
     return replace(how, name=how.name and f"{how.name}-accumulators", value_serde=None)
+
+
+def with_ranks(lists: KTable[Any, Any], field: str | None, by: Callable[[Any], Any], ties: bool) -> KTable[Any, Any]:
+    """The table of lists with the ranks of their values, if these are wanted."""
+    if field is None:
+        return lists
+    shown: KTable[Any, Any] = lists.map_values(WithRanks(field, by if ties else None))
+    return shown
 
 
 # --- The aggregations that grouped and windowed streams share.
@@ -191,6 +184,9 @@ class Aggregating(Facade, Generic[K, V, KR]):
         largest: bool = True,
         named: Stored[K, list[V]] = None,
         materialized: Stored[K, list[V]] = None,
+        *,
+        ties: bool = False,
+        rank: str | None = None,
     ) -> KTable[KR, list[V]]:
         """Ranks the values of each key (and window or session) and returns the best n as a list, best first.
 
@@ -198,11 +194,15 @@ class Aggregating(Facade, Generic[K, V, KR]):
         value whose score is None is not ranked. The best score is the largest one, or with `largest=False` the smallest. Among
         equal scores the earlier value ranks higher. A score of another kind than those of the other values, or of any other type,
         fails its record. The store holds the lists.
+
+        With `ties=True` the list also has every value whose score is that of the n-th one. `rank="field"` adds the rank to each
+        value, which must be a JSON object: 1 to n, or with `ties=True` 1 plus the number of better values, so that equal ones share
+        theirs (SQL's ROW_NUMBER and RANK). The store has no ranks.
         """
-        best = TopAggregator(n, checked_top(n, by), largest)
+        best = TopAggregator(n, checked_top(n, by, rank), largest, ties)
         kind = list_of(serde_type(self._group.grouped.value_serde or self._group._port.value_serde))
         what = by_functions(NodeKind.KSTREAM_AGGREGATE, list, best, best.merge, kind)
-        return self._build("top", what, named, materialized)
+        return with_ranks(self._build("top", what, named, materialized), rank, best.by, ties)
 
     def _build(self, method: str, what: Aggregation, named: object, materialized: object) -> KTable[KR, Any]:
         name, how = named_option(method, Materialized, named, materialized)
@@ -210,22 +210,7 @@ class Aggregating(Facade, Generic[K, V, KR]):
             raise TopologyError(
                 "The store of built-in aggregates holds JSON: leave the value_serde out of Materialized."
             )
-        if what.fields is not None and any(isinstance(one, CountDistinct) for one in what.fields.aggregates.values()):
-            return self._distinct(what, what.fields, how, name)
         return self._group.table(what, how, name, self._windowing)
-
-    def _distinct(
-        self, what: Aggregation, fields: FieldAggregates, how: Materialized, name: str | None
-    ) -> KTable[KR, Any]:
-        """The accumulators and the values that were seen in stores, and behind them the table of the results."""
-        if self._windowing is not NO_WINDOWS:
-            raise TopologyError(
-                "agg.count_distinct counts over all time, not in windows: make the window's day or hour part of the key, as in "
-                "group_by(fields('channel', day=col('at')[0:10])), or collect the values with an aggregate of your own."
-            )
-        accumulators: KTable[KR, Any] = self._group.distinct(what, fields, hidden(how), name)
-        shown: KTable[KR, Any] = accumulators.map_values(fields.result, None, how if how.name else None)
-        return shown
 
 
 class AggregatingByRecord(Aggregating[K, V, KR]):
@@ -608,10 +593,11 @@ class KGroupedTable(Facade, Generic[K, V]):
     functions. The rows go through a repartition topic, since a group may belong to another task than its rows.
     """
 
-    def __init__(self, graph: GraphBuilder, port: Port, grouped: Grouped) -> None:
+    def __init__(self, graph: GraphBuilder, port: Port, grouped: Grouped, windows: Windows | None = None) -> None:
         self._graph = graph
         self._port = port
         self._grouped = grouped
+        self._windows = windows
         self._placed: Port | None = None
 
     def count(self, named: Stored[K, int] = None, materialized: Stored[K, int] = None) -> KTable[K, int]:
@@ -718,10 +704,21 @@ class KGroupedTable(Facade, Generic[K, V]):
         assert what.fields is not None, "they are fields"
         rows = RowAggregates(what.fields)
         name, how = named_option(method, Materialized, named, materialized)
+        # A second store would not forget windows.
+        of_windows = self._windows is not None
         stored = self._table(
-            method, NodeKind.KTABLE_AGGREGATE, rows.initial, rows.add, rows.remove, JsonSerde(), None, hidden(how)
+            method,
+            NodeKind.KTABLE_AGGREGATE,
+            rows.initial,
+            rows.add,
+            rows.remove,
+            JsonSerde(),
+            None,
+            replace(how, value_serde=None) if of_windows else hidden(how),
         )
-        shown: KTable[K, dict[str, Any]] = stored.map_values(rows.result, name, how if how.name else None)
+        shown: KTable[K, dict[str, Any]] = stored.map_values(
+            rows.result, name, how if how.name and not of_windows else None
+        )
         return shown
 
     def top(
@@ -731,6 +728,9 @@ class KGroupedTable(Facade, Generic[K, V]):
         largest: bool = True,
         named: Stored[K, list[V]] = None,
         materialized: Stored[K, list[V]] = None,
+        *,
+        ties: bool = False,
+        rank: str | None = None,
     ) -> KTable[K, list[V]]:
         """Ranks the rows of each group and returns the values of the best n as a list, best first, as rows come, change and go.
 
@@ -738,15 +738,28 @@ class KGroupedTable(Facade, Generic[K, V]):
         row whose score is None is not ranked. The best score is the largest one, or with `largest=False` the smallest. Rows with
         equal scores are ordered by the bytes of their values. A score of another kind than those of the group's other rows, or of
         any other type, fails its record. The store holds the lists; all rows of a group are stored in the order of their scores, so
-        that the next row moves up when another is deleted.
+        that the next row moves up when another is deleted. `ties` and `rank` are those of `KGroupedStream.top`.
         """
+        score = checked_top(n, by, rank)
+        name, how = named_option("top", Materialized, named, materialized)
+        return with_ranks(self._lists(n, score, largest, ties, name, how), rank, score, ties)
+
+    def _lists(
+        self,
+        n: int,
+        score: Callable[[Any], Any],
+        largest: bool,
+        ties: bool,
+        operator_named: str | None,
+        how: Materialized,
+    ) -> KTable[K, Any]:
         from streams.dsl.ktable import KTable
 
-        score, graph = checked_top(n, by), self._graph
-        operator_named, how = named_option("top", Materialized, named, materialized)
+        graph = self._graph
+        groups, how = self._group_windows(how)
         placed, key_serde = self._placed_port(how)
         list_serde = graph.value_serde(how.value_serde, graph.serde_of_values(list_of(serde_type(self._value_serde))))
-        spec = TableTopSpec(n, largest, score, key_serde, self._value_serde, caching=how.caching)
+        spec = TableTopSpec(n, largest, score, key_serde, self._value_serde, ties, groups=groups, caching=how.caching)
         name, store = table_names(spec.kind, placed.lineage, operator_named, how, spec.parameters)
         graph.store(key_value_store(store, how), how.key_serde or key_serde, list_serde)
         rows = graph.store(
@@ -754,8 +767,31 @@ class KGroupedTable(Facade, Generic[K, V]):
             BytesSerde(),
             JsonSerde(),
         )
-        port = graph.stateful(spec, placed, name, stores=(store, rows), key_serde=key_serde, value_serde=list_serde)
+        stores = (store, rows, *self._open_windows(store, groups, how))
+        port = graph.stateful(spec, placed, name, stores=stores, key_serde=key_serde, value_serde=list_serde)
         return KTable(graph, port, store)
+
+    def _group_windows(self, how: Materialized) -> tuple[GroupWindows | None, Materialized]:
+        """How long the windows that are groups are there, if they are; and the other settings of their stores.
+
+        Raises:
+            TopologyError: The user's retention would delete windows that are still open.
+        """
+        windows = self._windows
+        if windows is None:
+            return None, how
+        size_ms, grace_ms = windows.size_ms, windows.grace_ms
+        why = f"their size plus grace, {size_ms} + {grace_ms} ms"
+        spec = segmented_store("of the windows", StoreKind.WINDOW, how, size_ms + grace_ms, why, size_ms + grace_ms)
+        assert spec.retention_ms is not None, "a window store has one"
+        return GroupWindows(windows, spec.retention_ms - size_ms), replace(how, retention=None)
+
+    def _open_windows(self, store: str, groups: GroupWindows | None, how: Materialized) -> tuple[str, ...]:
+        """The index of open windows, if the groups are windows."""
+        if groups is None:
+            return ()
+        index = StoreSpec(f"{store}-open", StoreKind.KEY_VALUE, persistent=how.persistent, logged=how.logging)
+        return (self._graph.store(index, BytesSerde(), BytesSerde()),)
 
     def _placed_port(self, how: Materialized) -> tuple[Port, Serde]:
         """The port behind the repartition topic, and the serde of the groups' keys."""
@@ -785,15 +821,18 @@ class KGroupedTable(Facade, Generic[K, V]):
 
         graph = self._graph
         operator, how = named_option(method, Materialized, named, materialized)
+        groups, how = self._group_windows(how)
+        kind = kind if groups is None else NodeKind.KTABLE_WINDOWAGGREGATE
         placed, key_serde = self._placed_port(how)
         stored_serde = graph.value_serde(how.value_serde, value_serde)
-        name, store = table_names(kind, placed.lineage, operator, how, ())
+        spec = TableAggregateSpec(kind, initializer, adder, subtractor, groups=groups, caching=how.caching)
+        name, store = table_names(kind, placed.lineage, operator, how, spec.parameters)
         graph.store(key_value_store(store, how), how.key_serde or key_serde, stored_serde)
         port = graph.stateful(
-            TableAggregateSpec(kind, initializer, adder, subtractor, caching=how.caching),
+            spec,
             placed,
             name,
-            stores=(store,),
+            stores=(store, *self._open_windows(store, groups, how)),
             key_serde=key_serde,
             value_serde=stored_serde,
         )

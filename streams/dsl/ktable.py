@@ -24,6 +24,7 @@ from streams.dsl.facade import AbstractStream, JoinCall
 from streams.dsl.grouped import KGroupedTable
 from streams.dsl.kstream import KStream
 from streams.dsl.lake import LakeMixin, Mode
+from streams.dsl.nodes.aggregations import kind_of
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.inferred_types import check_fields, pair_types, result_type
 from streams.dsl.nodes.processing import add_dropped
@@ -31,9 +32,10 @@ from streams.dsl.nodes.stream_joins import join_global, join_table
 from streams.dsl.nodes.table_joins import join_foreign_key, join_tables
 from streams.dsl.nodes.tables import TableNode, add_filter, add_map_values, add_transform_values
 from streams.dsl.options import Grouped, GroupedKeywords, Materialized, NameLike, Stored
-from streams.dsl.suppressed import Suppressed, add_suppress
+from streams.dsl.suppressed import Suppressed, add_suppress, shared_windows
 from streams.errors import TopologyError
 from streams.model.expressions import Expression, ValueFields
+from streams.model.record import Windowed
 from streams.model.typing import (
     K2,
     KO,
@@ -49,7 +51,7 @@ from streams.model.typing import (
     ValueMapper,
     ValuePredicate,
 )
-from streams.operators.late import TableGroupBy, TableToStream
+from streams.operators.late import TableGroupBy, TableRanks, TableToStream
 from streams.operators.processor import ValueTransformer
 from streams.operators.table.value_getter import JoinKind
 from streams.topology.graph import GlobalTable
@@ -265,6 +267,100 @@ class KTable(LakeMixin, Generic[K, V]):
         types = (kind, None) if row_stays else pair_types(kind)
         port = self._graph.stateless(spec, self._port, name, new_key=True, new_value=not row_stays, types=types)
         return KGroupedTable(self._graph, port, how)
+
+    @overload
+    def group_by_window(
+        self: KTable[Windowed[K2], V],
+        selector: None = None,
+        grouped: Grouped[int, V] | NameLike = None,
+        named: NameLike | Grouped[int, V] = None,
+        **option: Unpack[GroupedKeywords[int, V]],
+    ) -> KGroupedTable[Windowed[int], V]: ...
+
+    @overload
+    def group_by_window(
+        self: KTable[Windowed[K2], V],
+        selector: Expression | ValueFields,
+        grouped: Grouped[Any, V] | NameLike = None,
+        named: NameLike | Grouped[Any, V] = None,
+        **option: Unpack[GroupedKeywords[Any, V]],
+    ) -> KGroupedTable[Windowed[Any], V]: ...
+
+    @overload
+    def group_by_window(
+        self,
+        selector: KeyValueMapper[K, V, tuple[K2 | None, V2 | None] | None],
+        grouped: Grouped[K2, V2] | NameLike = None,
+        named: NameLike | Grouped[K2, V2] = None,
+        **option: Unpack[GroupedKeywords[K2, V2]],
+    ) -> KGroupedTable[Windowed[K2], V2]: ...
+
+    @overload
+    def group_by_window(
+        self,
+        selector: ValueMapper[V, tuple[K2 | None, V2 | None] | None],
+        grouped: Grouped[K2, V2] | NameLike = None,
+        named: NameLike | Grouped[K2, V2] = None,
+        **option: Unpack[GroupedKeywords[K2, V2]],
+    ) -> KGroupedTable[Windowed[K2], V2]: ...
+
+    def group_by_window(
+        self,
+        selector: functions.Function | None = None,
+        grouped: Grouped[Any, Any] | NameLike = None,
+        named: NameLike | Grouped[Any, Any] = None,
+        **option: Any,
+    ) -> KGroupedTable[Any, Any]:
+        """Groups the rows of a table of windows by their windows, to aggregate over the keys.
+
+        For example, the products with the most sales in each hour:
+
+            sold.map_values(...).group_by_window().top(1, by=col("n"), ties=True)
+
+        The groups are windows themselves: a result's key is `Windowed(group, window)`. Without a selector a window is one group,
+        called by its start in ms; with one, as in `group_by`, it is divided into the selector's groups. An update of a
+        window whose end plus grace has passed, by the largest timestamp of the updates here, is dropped as late, and the rows of
+        such a window are deleted. `Materialized(retention=...)` keeps them for longer. `grouped` has the serdes of the groups
+        without windows, and of the values.
+
+        Raises:
+            TopologyError: The table has no windows, or windows that its keys do not share: sliding windows and sessions.
+        """
+        name, how = named_option("group_by_window", Grouped, named, grouped, option)
+        windows = shared_windows(self._graph, self._port)
+        row_stays = selector is None or isinstance(selector, Expression | ValueFields)
+        check_fields(selector, self._port.node, self._port.value_serde)
+        of_key = functions.start_of if selector is None else functions.key_value(selector, "group selector")
+        fn = functions.in_window(functions.with_row(of_key) if row_stays else of_key)
+        kind = int if selector is None else result_type(selector, self._port.key_serde, self._port.value_serde)
+        types = (kind, None) if row_stays else pair_types(kind)
+        self._node.send_old_values(True)
+        spec = OperatorSpec(NodeKind.KTABLE_SELECT, partial(TableGroupBy, fn, self._node.versioned), one_by_one=True)
+        port = self._graph.stateless(spec, self._port, name, new_key=True, new_value=not row_stays, types=types)
+        inner = self._graph.key_serde(how.key_serde, port.key_serde)
+        port = self._graph.keyed_by(port, kind_of(windows).key_serde(inner))
+        return KGroupedTable(self._graph, port, replace(how, key_serde=None), windows)
+
+    def explode(
+        self,
+        key: Callable[[K, int], Any] | NameLike = None,
+        named: NameLike = None,
+    ) -> KStream[Any, Any]:
+        """Makes a row of each value of a table of lists, such as `top`'s: a stream of the updates of these rows.
+
+        A place of the list that gets another value is updated, and one that the list no longer has is deleted (a null value).
+        `key(key, position)` makes the key of the row at a position, from 1 on; without it, keys are `{"key": key, "position": 1}`,
+        and those of windows also have their start and end, in ms. A value that is not a list fails its record.
+        """
+        key_of: functions.Function = functions.place_of
+        if callable(key):
+            key_of, key = key, None
+        name = operator_name("explode", key if named is None else named)
+        kind = result_type(key_of)
+        self._node.send_old_values(True)
+        spec = OperatorSpec(NodeKind.KTABLE_EXPLODE, partial(TableRanks, key_of), one_by_one=True)
+        port = self._graph.stateless(spec, self._port, name, new_key=True, new_value=True, types=(kind, None))
+        return KStream(self._graph, port)
 
     # Joins --------------------------------------------------------------------------------------------------------------
 

@@ -9,14 +9,14 @@ from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.tables import TableNode
 from streams.errors import TopologyError
 from streams.migration_hints import AnswersUnknownNames
-from streams.model.windows import Duration, to_ms
+from streams.model.windows import Duration, GroupingWindows, Windows, to_ms
 from streams.operators.table.suppress_rules import SuppressRules
 from streams.operators.table.value_getter import ValueGetter
 from streams.serdes.primitives import BytesSerde
 from streams.topology.graph import Graph, ProcessorNode
 from streams.topology.naming import stateful_name
 from streams.topology.specs.aggregations import AggregationSpec
-from streams.topology.specs.tables import SuppressSpec, SuppressValueGetter
+from streams.topology.specs.tables import SuppressSpec, SuppressValueGetter, windows_of
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,7 @@ def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None
 def _rules(topology: Graph, port: Port, how: Suppressed) -> SuppressRules:
     wait_ms, inclusive = how.limit_ms, False
     if wait_ms is None:
-        above = _windowed_above(topology, port.node).values()
-        found = [spec.windows for spec in above if spec.windows is not None]
+        found = list(windows_above(topology, port.node).values())
         if not found:
             raise TopologyError(
                 f"'{port.node}' has no windows that could close: suppress it with Suppressed.until_time_limit(...), "
@@ -180,15 +179,36 @@ def _rules(topology: Graph, port: Port, how: Suppressed) -> SuppressRules:
     )
 
 
-def _windowed_above(topology: Graph, name: str) -> dict[str, AggregationSpec]:
-    """The nearest windowed aggregations above, by the names of their nodes."""
+def windows_above(topology: Graph, name: str) -> dict[str, GroupingWindows]:
+    """The windows of the nearest aggregations above that have some, by the names of their nodes."""
     node = topology.nodes[name]
-    if isinstance(node, ProcessorNode) and isinstance(node.spec, AggregationSpec) and node.spec.windows is not None:
-        return {name: node.spec}
-    found: dict[str, AggregationSpec] = {}
+    windows = windows_of(node.spec) if isinstance(node, ProcessorNode) else None
+    if windows is not None:
+        return {name: windows}
+    found: dict[str, GroupingWindows] = {}
     for parent in node.parents:
-        found |= _windowed_above(topology, parent)
+        found |= windows_above(topology, parent)
     return found
+
+
+def shared_windows(graph: GraphBuilder, port: Port) -> Windows:
+    """The windows of a table, by which its rows can be grouped. Raises `TopologyError` if there are none that its keys share."""
+    found = list(windows_above(graph.topology, port.node).values())
+    if not found:
+        raise TopologyError(
+            f"'{port.node}' has no windows to group by: aggregate in windows first, or use group_by(...)."
+        )
+    first = found[0]
+    if not isinstance(first, Windows):
+        raise TopologyError(
+            f"The keys of '{port.node}' do not share their windows: each has {type(first).__name__} of its own records. "
+            f"group_by_window groups tumbling, hopping and calendar windows, and those of your own class."
+        )
+    if any(other != first for other in found):
+        raise TopologyError(
+            f"'{port.node}' is joined of tables with several kinds of windows, {first!r} and others: group_by_window needs one."
+        )
+    return first
 
 
 def _update_sessions_at_once(graph: GraphBuilder, port: Port) -> None:
@@ -197,6 +217,8 @@ def _update_sessions_at_once(graph: GraphBuilder, port: Port) -> None:
     A cache could remove a session that closes and is merged with a younger one within one step, so the result would depend on how
     records are divided into steps.
     """
-    for name, spec in _windowed_above(graph.topology, port.node).items():
-        if spec.windows is not None and spec.windows.merges:
+    for name, windows in windows_above(graph.topology, port.node).items():
+        if windows.merges:
+            spec = graph.operator(name).spec
+            assert isinstance(spec, AggregationSpec), "sessions are aggregated as streams"
             graph.change_spec(name, spec.without_caching())

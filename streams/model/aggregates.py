@@ -604,7 +604,7 @@ class Collect(_BuiltIn):
 
 @dataclass(frozen=True)
 class CountDistinct(_BuiltIn):
-    """Number of distinct values that are not null; each is a row of its own in a store (`DistinctAggregate`).
+    """Number of distinct values that are not null; each is a row of its own in a store (`CountsDistinct`).
 
     Equal numbers are one value, also an integer and a float; otherwise values are equal if their JSON is.
     """
@@ -665,10 +665,9 @@ class AggregateFunctions(AnswersUnknownNames):
 
     @staticmethod
     def count_distinct(field: Field, *, where: Expression | None = None) -> Aggregate:
-        """Number of the field's distinct values that are not null, exact; over all time, not in windows.
+        """Number of the field's distinct values that are not null, exact; over all time, or in windows with a fixed start.
 
-        Each value of each key is a row in a store of its own, which is never deleted: group by the day, too, if days are to be
-        counted: `group_by(fields("channel", day=col("at")[0:10]))`.
+        Each value of each key is a row in a store of its own. In windows it is deleted with its window, otherwise never.
         """
         return CountDistinct(_read_where(field, where))
 

@@ -680,8 +680,8 @@ def _vector(expression: Expression, frame: Frame) -> Vector:
         found = frame.vector(expression.path)
         return found if frame.without_fields is None else _unsure_where(found, frame.without_fields)
     assert isinstance(expression, Operation), "there are no other expressions"
-    if (found := _of_one_value(expression, frame)) is not None:
-        return found
+    if (one := _of_one_value(expression, frame)) is not None:
+        return one
     operands = [_vector(operand, frame) for operand in expression.operands]
     vectorised = _VECTORISED.get(expression.name)
     if vectorised is None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from streams.operators.aggregate.column_aggregate import StreamColumnAggregate as StreamColumnAggregate
     from streams.operators.aggregate.column_aggregate import WindowColumnAggregate as WindowColumnAggregate
     from streams.operators.aggregate.deduplicate import Deduplicate as Deduplicate
+    from streams.operators.aggregate.distinct import StreamDistinctAggregate as StreamDistinctAggregate
+    from streams.operators.aggregate.distinct import WindowDistinctAggregate as WindowDistinctAggregate
+    from streams.operators.aggregate.distinct import WindowDistinctAggregateOnClose as WindowDistinctAggregateOnClose
     from streams.operators.aggregate.session_aggregate import SessionAggregate as SessionAggregate
     from streams.operators.aggregate.sliding_aggregate import SlidingAggregate as SlidingAggregate
     from streams.operators.enrich import Enrich as Enrich
@@ -52,9 +55,9 @@ if TYPE_CHECKING:
     from streams.operators.stateless import ToRows as ToRows
     from streams.operators.table.suppress import Suppress as Suppress
     from streams.operators.table.suppress import rows_as_emitted as rows_as_emitted
-    from streams.operators.table.table_aggregate import DistinctAggregate as DistinctAggregate
     from streams.operators.table.table_aggregate import TableAggregate as TableAggregate
     from streams.operators.table.table_aggregate import TableGroupBy as TableGroupBy
+    from streams.operators.table.table_aggregate import TableRanks as TableRanks
     from streams.operators.table.table_aggregate import TableTop as TableTop
     from streams.operators.table.table_steps import ExpiringTable as ExpiringTable
     from streams.operators.table.table_steps import TableFilter as TableFilter
@@ -62,11 +65,14 @@ if TYPE_CHECKING:
     from streams.operators.table.table_steps import TableSource as TableSource
     from streams.operators.table.table_steps import TableToStream as TableToStream
     from streams.operators.table.table_steps import TableTransformValues as TableTransformValues
+    from streams.operators.table.window_groups import WindowGroupAggregate as WindowGroupAggregate
+    from streams.operators.table.window_groups import WindowGroupTop as WindowGroupTop
 
 NAMES: Final = {
     "aggregate.aggregates": "StreamAggregate WindowAggregate WindowAggregateOnClose",
     "aggregate.column_aggregate": "StreamColumnAggregate WindowColumnAggregate",
     "aggregate.deduplicate": "Deduplicate",
+    "aggregate.distinct": "StreamDistinctAggregate WindowDistinctAggregate WindowDistinctAggregateOnClose",
     "aggregate.session_aggregate": "SessionAggregate",
     "aggregate.sliding_aggregate": "SlidingAggregate",
     "enrich": "Enrich",
@@ -81,8 +87,9 @@ NAMES: Final = {
     "retry": "RetryRoute Retrying",
     "stateless": "Branch Filter FlatMap FlatMapValues Map MapValues PassThrough Peek SelectKey ToRows",
     "table.suppress": "Suppress rows_as_emitted",
-    "table.table_aggregate": "DistinctAggregate TableAggregate TableGroupBy TableTop",
+    "table.table_aggregate": "TableAggregate TableGroupBy TableRanks TableTop",
     "table.table_steps": "ExpiringTable TableFilter TableMapValues TableSource TableToStream TableTransformValues",
+    "table.window_groups": "WindowGroupAggregate WindowGroupTop",
 }
 """The names above, by the modules of `streams.operators` that have them."""
 

@@ -5,11 +5,25 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from streams import Materialized, SessionWindows, StreamsBuilder, TimeWindows, TopologyError, agg, col, fields
+from streams import (
+    CalendarWindows,
+    EmitStrategy,
+    Materialized,
+    SessionWindows,
+    SlidingWindows,
+    StreamsBuilder,
+    TimeWindows,
+    TopologyError,
+    UnlimitedWindows,
+    agg,
+    col,
+    fields,
+)
 from streams.testing import TopologyTestDriver
+from tests.budget import up_to
 
 values = st.sampled_from([None, 1, 2, 1.0, 2.5, "1", "é", True, 2**70])
 records = st.lists(st.tuples(st.sampled_from(["a", "ab", None]), values, values), max_size=14)
@@ -40,7 +54,7 @@ def distinct(found):
     return len({(type(one) is bool, one) for one in found if one is not None})
 
 
-@settings(max_examples=40, deadline=None)
+@up_to(20)
 @given(records, st.booleans(), st.booleans())
 def test_counts_are_those_of_sets(given_records, together, caching):
     expected = {}
@@ -66,10 +80,87 @@ def test_a_record_that_fails_leaves_no_value_behind():
         assert driver.create_output_topic("out").read_values_to_list() == [{"x": 1, "sum": 1}, {"x": 2, "sum": 3}]
 
 
-@pytest.mark.parametrize(
-    "windows", [TimeWindows.of_size_with_no_grace(10), SessionWindows.of_inactivity_gap_with_no_grace(5)]
+# --- In windows that are known before their records.
+
+HOPPING = TimeWindows.of_size_and_grace(10, 40).advance_by(5)
+timed = st.lists(
+    st.tuples(st.sampled_from(["a", "ab", None]), values, st.integers(0, 40), st.sampled_from(["", "restart", "step"])),
+    max_size=14,
 )
-def test_windows_are_refused(windows):
+
+
+def windowed(builder, windows, on_close=False, materialized=None):
+    grouped = builder.stream("in").group_by_key().windowed_by(windows)
+    if on_close:
+        grouped = grouped.emit_strategy(EmitStrategy.on_window_close())
+    aggregates = {"n": agg.count(), "x": agg.count_distinct("x"), "big": agg.count_distinct("x", where=col("t") > 20)}
+    grouped.aggregate(**aggregates, materialized=materialized).to_stream().to("out")
+
+
+def windows_of(windows, records):
+    """What each window of each key counts."""
+    found = {}
+    for key, x, time, _ in records:
+        for start in windows.starts(time) if key is not None else ():
+            found.setdefault((key, start), []).append((x, time))
+    return {
+        place: {"n": len(here), "x": distinct(x for x, _ in here), "big": distinct(x for x, time in here if time > 20)}
+        for place, here in found.items()
+    }
+
+
+@pytest.mark.parametrize("windows", [HOPPING, UnlimitedWindows(), CalendarWindows.of("day", "UTC", grace=100)])
+@pytest.mark.parametrize("on_close", [False, True])
+@up_to(6)
+@given(given_records=timed, caching=st.booleans())
+def test_windows_count_the_values_of_their_own_records(windows, on_close, given_records, caching):
+    on_close = on_close and windows.closes
+    builder = StreamsBuilder()
+    windowed(builder, windows, on_close, Materialized("s", caching=caching))
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in")
+        records = list(given_records)
+        while records:
+            size = next((at for at, one in enumerate(records, 1) if one[3]), len(records))
+            with driver.batch():
+                for key, x, time, _ in records[:size]:
+                    topic.pipe_input(key, {"x": x, "t": time}, time)
+            if records[size - 1][3] == "restart":
+                driver.restart()
+            del records[:size]
+        if on_close:
+            topic.pipe_input("end", {}, 10**12)
+        rows = driver.create_output_topic("out").read_records_to_list()
+        found = {(row.key.key, row.key.window.start): row.value for row in rows if row.key.key != "end"}
+        assert not on_close or len(found) == sum(row.key.key != "end" for row in rows)
+    assert found == windows_of(windows, given_records)
+
+
+def test_the_values_of_a_window_are_forgotten_with_it():
+    builder = StreamsBuilder()
+    hour = 3_600_000
+    windowed(builder, TimeWindows.of_size_with_no_grace(hour), materialized="s")
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in")
+        with driver.batch():
+            for number in range(40):
+                topic.pipe_input("a", {"x": number % 3, "t": 0}, number * hour // 2)
+        topic.pipe_input("a", {"x": 1, "t": 0}, 20 * hour - 1)
+        assert len(list(driver.get_window_store("s-seen").fetch_all(0, 10**9))) < 10
+        topic.pipe_input("a", {"x": 1, "t": 0}, 3)  # late: it leaves no row
+        assert driver.dropped("late") == 1
+        last = driver.create_output_topic("out").read_records_to_list()[-1]
+        assert (last.key.window.start, last.value) == (19 * hour, {"n": 3, "x": 3, "big": 0})
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        SlidingWindows.of_time_difference_with_no_grace(10),
+        SessionWindows.of_inactivity_gap_with_no_grace(5),
+    ],
+)
+def test_windows_that_depend_on_their_records_are_refused(windows):
     grouped = StreamsBuilder().stream("in").group_by_key().windowed_by(windows)
-    with pytest.raises(TopologyError, match="counts over all time, not in windows: make the window's day"):
+    with pytest.raises(TopologyError, match="counts over all time, or in windows that are known before their records"):
         grouped.aggregate(x=agg.count_distinct("x"))

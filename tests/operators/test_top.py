@@ -9,15 +9,27 @@ from decimal import Decimal
 from enum import Enum
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, TimeWindows, TopologyError
+from streams import (
+    Consumed,
+    JsonSerde,
+    KStream,
+    KTable,
+    Materialized,
+    SessionWindows,
+    StreamsBuilder,
+    TimeWindows,
+    TopologyError,
+)
 from streams.errors import RecordError
 from streams.model.scores import inverted, order_bytes, ordered, score_of
+from streams.operators.table import table_aggregate
 from streams.testing import TopologyTestDriver
 from tests.budget import up_to
 
@@ -262,3 +274,81 @@ def test_of_a_stream_and_of_its_windows():
         assert {key.window.start: value[0]["at"] for key, value in of_windows.items()} == {0: 0, 3: 3}
     with pytest.raises(TopologyError, match="at least 1"):
         grouped.top(0, lambda v: v)
+
+
+# --- Ties, ranks, and a row for each value.
+
+
+@pytest.mark.parametrize("of", ["stream", "table", "table on disk", "sessions"])
+@up_to(16)
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from("abcd"), st.none() | st.integers(0, 2), st.sampled_from(["", "restart", "step"])),
+        max_size=10,
+    ),
+    largest=st.booleans(),
+    ties=st.booleans(),
+    n=st.integers(1, 3),
+)
+def test_ranks_are_those_of_sql(of, rows, largest, ties, n):
+    """`ROW_NUMBER() <= n`, or with ties `RANK() <= n`; and the rows of the list are those that `explode` leaves."""
+    builder = StreamsBuilder()
+    source = builder.table("in") if of.startswith("table") else builder.stream("in")
+    grouped: Any = source.group_by(lambda key, row: ("k", row)) if isinstance(source, KTable) else None
+    if isinstance(source, KStream):
+        grouped = source.filter(lambda row: row is not None).group_by(lambda row: "k")
+    if of == "sessions":
+        grouped = grouped.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(100))
+    best = grouped.top(n, lambda row: row["score"], largest, "best", ties=ties, rank="rank")
+    best.to_stream().to("lists")
+    best.explode(lambda key, position: f"{position}").to("rows")
+    most = 1 if of == "table on disk" else table_aggregate._MOST_OF_GROUP
+    with patch.object(table_aggregate, "_MOST_OF_GROUP", most), TopologyTestDriver(builder.build()) as driver:
+        topic, now, every = driver.create_input_topic("in"), {}, []
+        left = list(rows)
+        while left:
+            size = next((at for at, one in enumerate(left, 1) if one[2]), len(left))
+            with driver.batch():
+                for key, score, _ in left[:size]:
+                    now[key] = None if score is None else {"key": key, "score": score}
+                    every += [now[key]] if now[key] else []
+                    topic.pipe_input(key, now[key], 1)
+            if left[size - 1][2] == "restart":
+                driver.restart()
+            del left[:size]
+        lists = driver.create_output_topic("lists").read_values_to_list()
+        places = driver.create_output_topic("rows").read_key_values_to_map()
+    ordered = [row for row in now.values() if row] if of.startswith("table") else every
+    ordered = sorted(ordered, key=lambda row: row["score"], reverse=largest)
+    sign = 1 if largest else -1
+    better = [sum(sign * (one["score"] - row["score"]) > 0 for one in ordered) for row in ordered]
+    ranks = [count + 1 for count in better] if ties else list(range(1, len(ordered) + 1))
+    expected = [(row["score"], rank) for row, rank in zip(ordered, ranks, strict=True) if rank <= n]
+    found = [(row["score"], row["rank"]) for row in (lists or [None])[-1] or []]
+    assert found == expected
+    exploded = {int(place): row for place, row in places.items() if row is not None}
+    assert [(exploded[at]["score"], exploded[at]["rank"]) for at in range(1, len(exploded) + 1)] == expected
+
+
+def test_ranks_need_objects_and_rows_need_lists():
+    builder = StreamsBuilder()
+    grouped = builder.stream("in").group_by_key()
+    grouped.top(2, lambda n: n, rank="rank").to_stream().to("out")
+    grouped.count(named="n").explode().to("rows")
+    with TopologyTestDriver(builder.build(), processing="skip") as driver:
+        driver.create_input_topic("in").pipe_input("k", 1, 1)
+        assert driver.dropped("processing") == 2
+        assert driver.create_output_topic("out").is_empty
+        assert driver.create_output_topic("rows").is_empty
+    with pytest.raises(TopologyError, match="takes the name of the field that gets the rank"):
+        grouped.top(2, lambda n: n, rank=1)
+
+
+def test_the_keys_of_rows_are_made_of_the_key_and_the_position():
+    builder = StreamsBuilder()
+    windowed = builder.stream("in").group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(10))
+    windowed.top(1, lambda n: n).explode().to("rows")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in").pipe_input("k", 5, 13)
+        found = driver.create_output_topic("rows").read_key_value()
+        assert found == ({"key": "k", "start": 10, "end": 20, "position": 1}, 5)

@@ -147,6 +147,35 @@ def top(builder: StreamsBuilder) -> Any:
     return grouped.top(2, by=lambda value: value["v"]).to_stream()
 
 
+def distinct(builder: StreamsBuilder) -> Any:
+    return builder.stream(LEFT).group_by_key().aggregate(n=agg.count_distinct("v")).to_stream()
+
+
+def distinct_in_windows(builder: StreamsBuilder) -> Any:
+    windowed = builder.stream(LEFT).group_by_key().windowed_by(HOPPING)
+    return windowed.aggregate(n=agg.count_distinct("v")).to_stream()
+
+
+def distinct_on_close(builder: StreamsBuilder) -> Any:
+    windowed = builder.stream(LEFT).group_by_key().windowed_by(HOPPING)
+    closing = windowed.emit_strategy(EmitStrategy.on_window_close())
+    return closing.aggregate(n=agg.count_distinct("v")).to_stream()
+
+
+def top_of_windows(builder: StreamsBuilder) -> Any:
+    # Tasks may be far apart: an update is late by the time of the fastest.
+    windows = TimeWindows.of_size_and_grace(20, 10_000)
+    counts = builder.stream(LEFT).group_by_key().windowed_by(windows).count()
+    return counts.group_by_window().top(2, by=lambda n: n).to_stream()
+
+
+def sums_of_windows(builder: StreamsBuilder) -> Any:
+    windows = TimeWindows.of_size_and_grace(20, 10_000)
+    counts = builder.stream(LEFT).group_by_key().windowed_by(windows).count()
+    add = (lambda n, total: total + n), (lambda n, total: total - n)
+    return counts.group_by_window().aggregate(lambda: 0, *add).to_stream()
+
+
 def time_limit(builder: StreamsBuilder) -> Any:
     limit = Suppressed.until_time_limit(10, BufferConfig(max_records=1000, emit_early=True))
     return builder.table(LEFT).suppress(limit).to_stream()
@@ -173,12 +202,17 @@ BY_UPDATE: dict[str, Callable[[StreamsBuilder], Any]] = {
     "by foreign key": foreign_key,
     "grouped table": grouped_table,
     "top": top,
+    "distinct": distinct,
+    "distinct in windows": distinct_in_windows,
+    "top of windows": top_of_windows,
+    "sums of windows": sums_of_windows,
 }
 """Results come with the record that makes them: their order per key is the same with any number of tasks."""
 
 BY_TIME: dict[str, Callable[[StreamsBuilder], Any]] = {
     "windows on close": windows_on_close,
     "windows suppressed": windows_suppressed,
+    "distinct on close": distinct_on_close,
     "sessions on close": sessions_on_close,
     "left join": stream_join("left_join"),
     "outer join": stream_join("outer_join"),

@@ -92,6 +92,8 @@ _OURS_ALONE = {
     NodeKind.KSTREAM_JOINALL: "join_all()",
     NodeKind.KSTREAM_ASOFTHIS: "as_of_join()",
     NodeKind.KTABLE_TOP: "top()",
+    NodeKind.KTABLE_WINDOWAGGREGATE: "group_by_window()",
+    NodeKind.KTABLE_EXPLODE: "explode()",
 }
 """Operators that Kafka Streams does not have."""
 _SEVERAL_CLOSE = (

@@ -189,7 +189,7 @@ class RowKey:
     def of(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         if not self.counted:
             return keys if self.front == self.back == 0 else sliced(keys, self.front, self.back)
-        # Each row has the length of its key; only the stores of foreign keys, ranks and ids have such rows.
+        # Each row has the length of its key; only the stores of foreign keys, ranks, ids and distinct values have such rows.
         start = self.front + _LENGTH
         return binary_column(
             [
@@ -277,8 +277,9 @@ def _form(sub: SubTopology, owners: list[ProcessorNode], store: StoreNode) -> tu
             return 0, True, written_by
         if isinstance(serde, _IN_ORDER_OF_TIME):
             return _WAITING, False, _key_beside(sub, owner, store) or written_by
-        if isinstance(serde, BytesSerde) and place == 1 and store.name.endswith("-open"):
-            return _OPEN_WINDOW, False, sub.stores[owner.stores[0]].key_serde
+        if isinstance(serde, BytesSerde) and place > 0 and store.name.endswith(("-open", "-seen")):
+            opens = store.name.endswith("-open")
+            return _OPEN_WINDOW if opens else 0, not opens, sub.stores[owner.stores[0]].key_serde
     if isinstance(serde, CombinedKeySerde):
         return 0, True, serde.foreign_key
     return 0, False, serde

@@ -34,9 +34,12 @@ from streams.operators.late import (
     SlidingAggregate,
     StreamAggregate,
     StreamColumnAggregate,
+    StreamDistinctAggregate,
     WindowAggregate,
     WindowAggregateOnClose,
     WindowColumnAggregate,
+    WindowDistinctAggregate,
+    WindowDistinctAggregateOnClose,
 )
 from streams.operators.processor import AnyProcessor
 from streams.serdes.base import Serde
@@ -55,7 +58,7 @@ from streams.serdes.primitives import (
 )
 from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.aggregations import FUNCTIONS
+from streams.topology.specs.aggregations import DISTINCT, FUNCTIONS
 from streams.topology.specs.base import Parameters
 
 _WITHOUT_FIELDS = frozenset(
@@ -205,6 +208,24 @@ class WindowKind(ABC, Generic[W]):
         """Makes the operator of built-in aggregates that take columns; it takes records, too."""
         raise NotImplementedError
 
+    def seen_store(self, name: str, how: Materialized) -> StoreSpec:
+        """The store of the values of `agg.count_distinct` for a store of results of that name.
+
+        Raises:
+            TopologyError: A value could come into a window, or leave it, without a record: these windows cannot count them.
+        """
+        raise TopologyError(
+            f"agg.count_distinct counts over all time, or in windows that are known before their records (TimeWindows, "
+            f"CalendarWindows), not in {type(self.windows).__name__}, which depend on them: make the day or hour part of the key, "
+            f"as in group_by(fields('channel', day=col('at')[0:10])), or collect the values with an aggregate of your own."
+        )
+
+    def distinct_operator(
+        self, fields: FieldAggregates, store: str, seen: str, open_store: str | None, how: Materialized
+    ) -> Supplier:
+        """Makes the operator of built-in aggregates some of which are `agg.count_distinct`."""
+        raise NotImplementedError
+
 
 @singledispatch
 def kind_of(windows: object) -> WindowKind[Any]:
@@ -259,6 +280,14 @@ class Unwindowed(WindowKind[None]):
     def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
         return partial(StreamColumnAggregate, store, fields, caching=how.caching)
 
+    def seen_store(self, name: str, how: Materialized) -> StoreSpec:
+        return StoreSpec(f"{name}-seen", StoreKind.KEY_VALUE, persistent=how.persistent, logged=how.logging)
+
+    def distinct_operator(
+        self, fields: FieldAggregates, store: str, seen: str, open_store: str | None, how: Materialized
+    ) -> Supplier:
+        return partial(StreamDistinctAggregate, store, seen, fields, caching=how.caching)
+
 
 # --- Windows that are identified by their start: tumbling, hopping, calendar, unlimited and user-defined.
 
@@ -279,6 +308,17 @@ class StartKeyedWindows(WindowKind[WithStarts]):
     ) -> Supplier:
         operator = WindowAggregate if open_store is None else WindowAggregateOnClose
         return partial(operator, store, self.windows, functions, open_store, caching=how.caching)
+
+    def seen_store(self, name: str, how: Materialized) -> StoreSpec:
+        """A window store that forgets a window when that of the results does."""
+        retention_ms = self.store(name, how).retention_ms
+        return store_spec(f"{name}-seen", StoreKind.WINDOW, how, retention_ms)
+
+    def distinct_operator(
+        self, fields: FieldAggregates, store: str, seen: str, open_store: str | None, how: Materialized
+    ) -> Supplier:
+        operator = WindowDistinctAggregate if open_store is None else WindowDistinctAggregateOnClose
+        return partial(operator, store, seen, self.windows, fields, open_store, caching=how.caching)
 
 
 @kind_of.register(TimeWindows)
@@ -439,6 +479,8 @@ class Windowing:
         """The fields that the aggregation reads as columns, or why it takes whole records, one by one."""
         if what.fields is None or what.projection is None:
             return FUNCTIONS
+        if what.fields.counts_distinct:
+            return DISTINCT
         if self.emit.on_close:
             return "emits on close, with the record that closes a window"
         return self.kind.by_record(what.fields) or what.projection
@@ -463,11 +505,29 @@ class Windowing:
         index = StoreSpec(f"{name}-open", StoreKind.KEY_VALUE, persistent=how.persistent, logged=how.logging)
         return store, graph.store(index, BytesSerde(), BytesSerde())
 
+    def add_stores_of(
+        self,
+        graph: GraphBuilder,
+        what: Aggregation,
+        name: str,
+        how: Materialized,
+        key_serde: Serde,
+        value_serde: Serde,
+    ) -> tuple[str, ...]:
+        """The same, and last the store of the distinct values if the aggregation counts them."""
+        counts_distinct = what.fields is not None and what.fields.counts_distinct
+        seen = self.kind.seen_store(name, how) if counts_distinct else None
+        stores = self.add_stores(graph, name, how, key_serde, value_serde)
+        return stores if seen is None else (*stores, graph.store(seen, BytesSerde(), JsonSerde()))
+
     def supplier(self, what: Aggregation, stores: tuple[str, ...], how: Materialized) -> Supplier:
         """The function that makes the operator, which also takes `send_old`."""
+        open_store = stores[1] if self.emit.on_close else None
+        if what.fields is not None and what.fields.counts_distinct:
+            return self.kind.distinct_operator(what.fields, stores[0], stores[-1], open_store, how)
         if what.fields is not None and not isinstance(self.columns(what), str):
             return self.kind.column_operator(what.fields, stores[0], how)
-        return self.kind.operator(what.functions, stores[0], stores[1] if self.emit.on_close else None, how)
+        return self.kind.operator(what.functions, stores[0], open_store, how)
 
 
 def windowing_of(windows: GroupingWindows) -> Windowing:

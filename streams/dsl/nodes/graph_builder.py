@@ -160,6 +160,11 @@ class GraphBuilder:
         needs_repartition = any(parent.needs_repartition for parent in ports) or (new_key and not in_head)
         return Port(name, key_serde, value_serde, lineage, in_head, needs_repartition, spec.repeatable and repeatable)
 
+    def keyed_by(self, port: Port, key_serde: Serde) -> Port:
+        """The port of an operator whose keys have this serde."""
+        self.topology.nodes[port.node] = replace(self.operator(port.node), key_serde=key_serde)
+        return replace(port, key_serde=key_serde)
+
     def stateful(
         self,
         spec: NodeSpec,

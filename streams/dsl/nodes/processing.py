@@ -22,7 +22,7 @@ from streams.operators.late import FixedKeyProcessor, PassThrough, RetryRoute, U
 from streams.operators.process.suppliers import check_supplier
 from streams.operators.processor import Processor
 from streams.serdes.base import Serde, kept
-from streams.serdes.internal import CombinedKeySerde
+from streams.serdes.internal import ChangeSerde, CombinedKeySerde
 from streams.serdes.json import JsonIdSerde, JsonSerde
 from streams.topology.graph import Failed, InternalTopic, ProcessorNode, SinkNode, SourceNode, Topic
 from streams.topology.naming import check_topic, stateful_name, stateless_name
@@ -409,6 +409,8 @@ def _value_serde(graph: GraphBuilder, nodes: list[ProcessorNode]) -> Serde | Non
     """The serde of the operators' input values; None if it is unknown or differs between them."""
     above = [graph.topology.nodes[parent] for node in nodes for parent in node.parents]
     serdes = [node.value_serde if isinstance(node, ProcessorNode | SourceNode) else None for node in above]
+    # A row that a grouped table drops is passed on with its new value.
+    serdes = [serde.inner if isinstance(serde, ChangeSerde) else serde for serde in serdes]
     return serdes[0] if all(serde == serdes[0] for serde in serdes) else None
 
 

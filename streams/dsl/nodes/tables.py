@@ -11,7 +11,7 @@ Such needs become known late, when an operator below is added, so the node is th
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,7 +33,7 @@ from streams.dsl.nodes.stores import (
     waiting_store,
 )
 from streams.dsl.options import Materialized, StreamJoined
-from streams.errors import TopologyError
+from streams.errors import RecordError, TopologyError
 from streams.model.ownership import lending, only_reads
 from streams.model.scores import NUMBER, Score, check_alike, inverted, order_bytes, score_of
 from streams.model.windows import to_ms
@@ -51,6 +51,7 @@ from streams.topology.specs.tables import (
     TableSourceSpec,
     TransformValuesSpec,
 )
+from streams.wording import described
 
 
 @dataclass
@@ -330,10 +331,11 @@ def add_stored(
 class TopAggregator:
     """Puts a value into the ordered list of the best n; among equal scores the earlier one stays ahead."""
 
-    def __init__(self, n: int, by: Callable[[Any], Any], largest: bool) -> None:
+    def __init__(self, n: int, by: Callable[[Any], Any], largest: bool, ties: bool) -> None:
         self.n = n
         self.by = by
         self.largest = largest
+        self.ties = ties
 
     def __call__(self, key: Any, value: Any, best: list[Any]) -> list[Any]:
         """The best rows with this one among them. Raises `RecordError` for a score that has no rank among the others."""
@@ -345,13 +347,18 @@ class TopAggregator:
             if best and ranked is not None:
                 check_alike(ranked, self._score(best[0]))
         insort(best, value, key=self._rank)
-        return best[: self.n]
+        return self._first(best)
 
     def merge(self, key: Any, earlier: list[Any], later: list[Any]) -> list[Any]:
         """The best n of two lists, for sessions that are merged. Raises `RecordError` if their scores are of two kinds."""
         if earlier and later:
             check_alike(self._score(later[0]), self._score(earlier[0]))
-        return sorted((*earlier, *later), key=self._rank)[: self.n]
+        return self._first(sorted((*earlier, *later), key=self._rank))
+
+    def _first(self, ordered: list[Any]) -> list[Any]:
+        if not self.ties or len(ordered) <= self.n:
+            return ordered[: self.n]
+        return ordered[: bisect_right(ordered, self._rank(ordered[self.n - 1]), key=self._rank)]
 
     def _score(self, value: Any) -> Score:
         score = score_of(self.by(value))
@@ -369,14 +376,47 @@ class TopAggregator:
         return -number if self.largest else number
 
 
+@dataclass(frozen=True)
+class WithRanks:
+    """Adds its rank to each value of a list that `top` has made.
+
+    Attributes:
+        field: The field of the rank.
+        by: The score; None: every value has a rank of its own.
+    """
+
+    field: str
+    by: Callable[[Any], Any] | None
+
+    def __call__(self, best: list[Any]) -> list[Any]:
+        """New values. Raises `RecordError` for values that are not JSON objects."""
+        ranks, by = list(range(1, len(best) + 1)), self.by
+        if by is not None:
+            scores = [score_of(by(value)) for value in best]
+            for at in range(1, len(best)):
+                if scores[at] == scores[at - 1]:
+                    ranks[at] = ranks[at - 1]
+        return [{**self._fields(value), self.field: rank} for value, rank in zip(best, ranks, strict=True)]
+
+    def _fields(self, value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise RecordError(
+                f"top(rank={self.field!r}) adds a field to JSON objects (dict), not to {described(value)}: make them of the values "
+                f"with map_values(...) before"
+            )
+        return value
+
+
 def _are_numbers(one: Any, other: Any) -> bool:
     """Whether two scores, as almost all are, are plain numbers."""
     plain = (int, float)
     return type(one) in plain and type(other) in plain and one == one  # noqa: PLR0124 - NaN is not
 
 
-def checked_top(n: int, by: functions.Function) -> Callable[[Any], Any]:
-    """The score function, checked. Raises `TopologyError`."""
+def checked_top(n: int, by: functions.Function, rank: str | None) -> Callable[[Any], Any]:
+    """The score function; all arguments are checked. Raises `TopologyError`."""
+    if rank is not None and (not isinstance(rank, str) or not rank):
+        raise TopologyError(f"top(rank=...) takes the name of the field that gets the rank, not {rank!r}.")
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise TopologyError(f"top takes how many rows there are to be, at least 1, not {n!r}.")
     return functions.value_only(by, "score")

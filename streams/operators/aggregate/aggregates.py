@@ -107,7 +107,13 @@ class WindowedAggregation(Operator, Generic[W]):
         if self.open_windows is not None and self.open_windows.first_end is not None:
             # In compat mode a closed window may not have been emitted yet.
             time = min(time, self.open_windows.first_end + self.windows.wait_ms)
-        self.ctx.expire(self.store_name, time)
+        for store in self.expiring:
+            self.ctx.expire(store, time)
+
+    @property
+    def expiring(self) -> tuple[str, ...]:
+        """The stores that forget a window after its retention."""
+        return (self.store_name,)
 
     def close(self) -> None:
         if self.open_windows is not None:

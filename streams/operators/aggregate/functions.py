@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streams.errors import RecordError
-from streams.model.aggregates import BUILT_IN, KEEPS_VALUES, Aggregate, Count, Max, Mean, Min, results
+from streams.model.aggregates import BUILT_IN, KEEPS_VALUES, Aggregate, Count, CountDistinct, Max, Mean, Min, results
 from streams.model.ownership import UNCHANGING, may_share, only_reads, snapshot
 from streams.serdes.json_text import dumps, loads
 from streams.users_code import line_of, users_function
@@ -150,6 +150,11 @@ class FieldAggregates:
         """The same as functions of records."""
         counts = all(type(one) is Count for one in self.aggregates.values())
         return AggregationFunctions(self.add, self.initial, self.merge, self.result, built_in=True, counts=counts)
+
+    @property
+    def counts_distinct(self) -> bool:
+        """Whether some of them count distinct values, which need a store of their own."""
+        return any(isinstance(one, CountDistinct) for one in self.aggregates.values())
 
     def initial(self) -> Any:
         """The accumulator before the first record."""

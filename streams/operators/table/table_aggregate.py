@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, groupby, islice, repeat
+from itertools import chain, groupby, islice, repeat, takewhile, zip_longest
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from streams.errors import RecordError
-from streams.model.aggregates import CountDistinct
 from streams.model.ownership import lending, only_reads, snapshot
 from streams.model.record import Change, Record, ValueAndTimestamp
 from streams.model.same_key import same_key
@@ -24,13 +24,13 @@ from streams.model.scores import (
     ordered,
     score_of,
 )
-from streams.operators.aggregate.functions import Aggregator, FieldAggregates, Initializer, explain_nothing
+from streams.operators.aggregate.functions import Aggregator, Initializer, explain_nothing
 from streams.operators.columnar import NULL_KEY, ColumnarBatch
 from streams.operators.operator import OperatorContext, RecordOperator, drop_rows
 from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore
 from streams.operators.table.table_materializer import TableOperator, numbered
 from streams.serdes.base import Serde
-from streams.serdes.json_text import dumps
+from streams.wording import described
 
 # --- `group_by` (Kafka Streams: `KTableRepartitionMap`).
 
@@ -194,73 +194,6 @@ def _itself(value: Any) -> Any:
     return value
 
 
-# --- Aggregates of a grouped stream with counts of distinct values, each of which is a row.
-
-
-class DistinctAggregate(RecordOperator, TableOperator):
-    """Aggregates fields per key; `agg.count_distinct` counts the values whose row is new.
-
-    Null keys and values are dropped, as by any aggregate without windows. A record that fails has left no row. The result's time
-    is the largest of the group's records. What is forwarded and stored are the accumulators.
-
-    Args:
-        store: Name of a timestamped key-value store of the accumulators.
-        seen: Name of a key-value store of bytes; each key is the group, the number of the aggregate, and a value.
-        key_serde: Serde of the groups' keys.
-        fields: The aggregates.
-        caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`.
-    """
-
-    leaves_values = True
-
-    def __init__(
-        self,
-        store: str,
-        seen: str,
-        key_serde: Serde,
-        fields: FieldAggregates,
-        caching: bool = True,
-        send_old: bool = False,
-    ) -> None:
-        super().__init__(store, caching, send_old)
-        self.seen_name = seen
-        self.key_serde = key_serde
-        self.fields = fields
-        self._distinct = [at for at, one in enumerate(fields.aggregates.values()) if isinstance(one, CountDistinct)]
-
-    def init(self, ctx: OperatorContext) -> None:
-        super().init(ctx)
-        assert self.store_name is not None, "the accumulators are kept"
-        self._groups: TypedTimestampedKeyValueStore = ctx.store(self.store_name)
-        self._seen: TypedKeyValueStore = ctx.store(self.seen_name)
-
-    def process(self, record: Record) -> None:
-        """Compute everything that may fail, then note the new values."""
-        group = None if record.key is None else self.key_serde.serialize(self.seen_name, record.key)
-        if group is None or record.value is None:
-            self.ctx.drop(record, "null_key" if group is None else "null_value")
-            return
-        picked, new = self.fields.picked(record.value), []
-        for at in self._distinct:
-            if picked[at] is not None:
-                row = _prefix(group) + at.to_bytes(2, "big") + _distinct_bytes(picked[at])
-                if self._seen.get(row) is None:
-                    new.append(row)
-                else:
-                    picked[at] = None
-        found = self._groups.get(record.key)
-        before, timestamp = (self.fields.initial(), record.timestamp) if found is None else found
-        after = self.fields.add_picked(record.key, picked, before)
-        for row in new:
-            self._seen.put(row, 1, record.timestamp)
-        self._table.update(Record(record.key, None, max(timestamp, record.timestamp), record.headers), after)
-
-
-def _distinct_bytes(value: Any) -> bytes:
-    return dumps(int(value) if type(value) is float and value.is_integer() else value)
-
-
 # --- `top` of a grouped table: the best n rows of each group, exact even when rows change and leave.
 
 
@@ -278,6 +211,7 @@ class TableTop(RecordOperator, TableOperator):
         n: Length of the list.
         by: `(value) -> score`.
         largest: Whether the largest score is the best.
+        ties: Whether the list also has what is equal to its n-th value.
         caching: As in `TableMaterializer`.
         send_old: As in `TableMaterializer`.
     """
@@ -293,10 +227,12 @@ class TableTop(RecordOperator, TableOperator):
         n: int,
         by: Callable[[Any], Any],
         largest: bool,
+        ties: bool = False,
         caching: bool = True,
         send_old: bool = False,
     ) -> None:
         super().__init__(store, caching, send_old)
+        self.ties = ties
         self.rows_name = rows
         self.key_serde = key_serde
         self.value_serde = value_serde
@@ -310,6 +246,11 @@ class TableTop(RecordOperator, TableOperator):
         self._tops = ctx.store(self.store_name)
         self._rows: TypedKeyValueStore = ctx.store(self.rows_name)
         self._ranks = Ranks(self.largest)
+        self._groups = _Groups(self._rows)
+
+    def flush(self) -> None:
+        super().flush()
+        self._groups.forget()
 
     def process(self, record: Record) -> None:
         """Remove the old value, add the new one, read the first n."""
@@ -324,8 +265,7 @@ class TableTop(RecordOperator, TableOperator):
             self._check(group, new.score, None if old is None else old.key)
         for ranked, difference in ((old, -1), (new, 1)):
             if ranked is not None:
-                count = (self._rows.get(ranked.key) or 0) + difference
-                self._rows.put(ranked.key, count if count > 0 else None, record.timestamp)
+                self._groups.add(_prefix(group), ranked.key, difference, record.timestamp)
         found = self._tops.get(record.key)
         before, timestamp = (None, -1) if found is None else found
         now = self._first(group) or None
@@ -351,7 +291,7 @@ class TableTop(RecordOperator, TableOperator):
     def _check(self, group: bytes, score: Score, leaves: bytes | None) -> None:
         """Raises `RecordError` if a score has no rank among those of its group, without the row that leaves it."""
         prefix = _prefix(group)
-        for key, count in self._rows.prefix(prefix):
+        for key, count in self._groups.rows(prefix):
             if key != leaves or count > 1:
                 check_alike(score, self._score(self._ranks.data(key[len(prefix) :])))
                 return
@@ -363,10 +303,19 @@ class TableTop(RecordOperator, TableOperator):
 
     def _first(self, group: bytes) -> list[Any]:
         skip = len(_prefix(group))
-        rows = ((key[skip:], count) for key, count in self._rows.prefix(_prefix(group)))
+        rows = ((key[skip:], count) for key, count in self._groups.rows(_prefix(group)))
         ranked = ((self._ranks.data(key), count) for key, count in self._in_order(rows))
         values = chain.from_iterable(repeat(data, count) for data, count in ranked)
-        return [self.value_serde.deserialize(self.rows_name, data) for data in islice(values, self.n)]
+        first = list(islice(values, self.n))
+        if self.ties and len(first) == self.n:
+            last = self._score(first[-1])
+            first += takewhile(lambda data: self._score(data) == last, values)
+        return [self.value_serde.deserialize(self.rows_name, data) for data in first]
+
+    def rows_of(self, key: Any) -> list[bytes]:
+        """The keys of all rows of a group, in order."""
+        group = self.key_serde.serialize(self.rows_name, key)
+        return [] if group is None else [row for row, _ in self._rows.prefix(_prefix(group))]
 
     def _in_order(self, rows: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
         """The rows by their scores, where several integers are one float, too."""
@@ -378,6 +327,96 @@ class TableTop(RecordOperator, TableOperator):
                 yield from sorted(run, key=lambda row: sign * self._score(self._ranks.data(row[0])).value)
 
 
+class _Groups:
+    """The ranked rows by group, as they are in the store; those of small groups are read once in a step.
+
+    A scan of the store costs as much as the step has written there, so one for each record would cost the square of the records.
+
+    Args:
+        rows: The store: key of a ranked row -> number of occurrences.
+    """
+
+    def __init__(self, rows: TypedKeyValueStore) -> None:
+        self._rows = rows
+        self._known: dict[bytes, tuple[list[bytes], dict[bytes, int]] | None] = {}
+        self._count = 0
+
+    def forget(self) -> None:
+        """Reads the groups again from the store."""
+        self._known.clear()
+        self._count = 0
+
+    def rows(self, group: bytes) -> Iterator[tuple[bytes, int]]:
+        """The rows of a group in the order of their keys, each with its number of occurrences."""
+        known = self._read(group)
+        if known is None:
+            yield from self._rows.prefix(group)
+        else:
+            keys, counts = known
+            yield from ((key, counts[key]) for key in keys)
+
+    def add(self, group: bytes, key: bytes, difference: int, timestamp: int) -> None:
+        """Changes how often a row is there, but not to less than never."""
+        known = self._read(group)
+        before = (self._rows.get(key) or 0) if known is None else known[1].get(key, 0)
+        count = max(before + difference, 0)
+        self._rows.put(key, count or None, timestamp)
+        if known is None:
+            return
+        keys, counts = known
+        if count:
+            counts[key] = count
+            if not before:
+                insort(keys, key)
+                self._count += 1
+        elif before:
+            del counts[key], keys[bisect_left(keys, key)]
+            self._count -= 1
+
+    def _read(self, group: bytes) -> tuple[list[bytes], dict[bytes, int]] | None:
+        """The rows of a group in memory; None if it is too large."""
+        if group in self._known:
+            self._known[group] = self._known.pop(group)  # the last one that is used
+            return self._known[group]
+        while self._count > _MOST_IN_MEMORY:
+            dropped = self._known.pop(next(iter(self._known)))
+            self._count -= 0 if dropped is None else len(dropped[0])
+        found = dict(islice(self._rows.prefix(group), _MOST_OF_GROUP + 1))
+        self._count += len(found)
+        known = (list(found), found) if len(found) <= _MOST_OF_GROUP else None
+        self._known[group] = known
+        return known
+
+
+class TableRanks(RecordOperator):
+    """Makes a row of each value in the lists of a table, with the list's key and the value's place, from 1 on.
+
+    A place that has another value is updated, and one that is no longer there is deleted.
+
+    Args:
+        key_of: `(key, place) -> key of the row`.
+    """
+
+    leaves_values = True
+
+    def __init__(self, key_of: Callable[[Any, int], Any]) -> None:
+        self.key_of = key_of
+
+    def process(self, record: Record) -> None:
+        """Forward a record for each place that has changed. Raises `RecordError` for values that are not lists."""
+        change: Change = record.value
+        places = zip_longest(_listed(change.old), _listed(change.new))
+        for place, (old, new) in enumerate(places, 1):
+            if old != new or type(old) is not type(new):
+                self.ctx.forward(Record(self.key_of(record.key, place), new, record.timestamp, record.headers))
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    if value is None or isinstance(value, list | tuple):
+        return value or ()
+    raise RecordError(f"explode makes rows of the values in a list, not of {described(value)}")
+
+
 class _Ranked(NamedTuple):
     """A value among those of its group: its score, and its key in the store of all rows."""
 
@@ -385,6 +424,10 @@ class _Ranked(NamedTuple):
     key: bytes
 
 
+_MOST_OF_GROUP: Final = 10_000
+"""So many rows of a group are read into memory at most."""
+_MOST_IN_MEMORY: Final = 200_000
+"""With more rows in memory, the groups that were not used for longest are left out."""
 _FLOAT: Final = 8
 """Bytes of a number's place among the others: those of its float."""
 _LENGTH: Final = 4

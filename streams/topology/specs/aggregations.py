@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 from streams.model.windows import GroupingWindows, SessionWindows, SlidingWindows
 from streams.operators.processor import AnyProcessor
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.base import CachingTableSpec, Parameters
+from streams.topology.specs.base import ONE_BY_ONE, CachingTableSpec, Parameters
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
 FUNCTIONS: Final = "aggregates with functions"
+DISTINCT: Final = "counts distinct values, each of which it looks up"
 
 
 class AggregateOperator(Protocol):
@@ -63,7 +64,9 @@ class AggregationSpec(CachingTableSpec):
 
     @property
     def single(self) -> str:
-        """Where a cogroup emits on close, in windows that are identified by their start."""
+        """Where distinct values are counted, or a cogroup emits on close, in windows that are identified by their start."""
+        if self.fields == DISTINCT:
+            return f"{DISTINCT}: {ONE_BY_ONE}"
         keyed = isinstance(self.windows, SlidingWindows | SessionWindows)
         if self.kind is not NodeKind.COGROUPKSTREAM_AGGREGATE or keyed or not self._on_close:
             return ""

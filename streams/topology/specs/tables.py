@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from streams.model.windows import GroupingWindows, Windows
 from streams.operators.late import (
-    DistinctAggregate,
     ExpiringTable,
     Suppress,
     TableAggregate,
@@ -19,6 +19,8 @@ from streams.operators.late import (
     TableSource,
     TableTop,
     TableTransformValues,
+    WindowGroupAggregate,
+    WindowGroupTop,
     rows_as_emitted,
 )
 from streams.operators.processor import AnyProcessor, ValueTransformer
@@ -26,10 +28,10 @@ from streams.operators.table.suppress_rules import SuppressRules
 from streams.operators.table.value_getter import Lookup, ValueGetter
 from streams.serdes.base import Serde
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.base import ONE_BY_ONE, CachingTableSpec, Parameters, TableSpec
+from streams.topology.specs.aggregations import AggregationSpec
+from streams.topology.specs.base import ONE_BY_ONE, CachingTableSpec, NodeSpec, Parameters, TableSpec
 
 if TYPE_CHECKING:
-    from streams.operators.aggregate.functions import FieldAggregates
     from streams.operators.operator import OperatorContext
     from streams.operators.stores.found_rows import TableLookup
 
@@ -182,62 +184,68 @@ class TransformValuesSpec(CachingTableSpec):
 
 
 @dataclass(frozen=True, slots=True)
+class GroupWindows:
+    """That the groups of a table are windows, which close.
+
+    Attributes:
+        windows: The windows.
+        keep_ms: How long after a window's end its rows are there, ms.
+    """
+
+    windows: Windows
+    keep_ms: int
+
+    @property
+    def parameters(self) -> Parameters:
+        """What is part of names: when an update is late."""
+        return (("grace_ms", self.windows.grace_ms),)
+
+
+def windows_of(spec: NodeSpec) -> GroupingWindows | None:
+    """The windows by which an operator aggregates; None: it does not."""
+    if isinstance(spec, TableAggregateSpec | TableTopSpec):
+        return None if spec.groups is None else spec.groups.windows
+    return spec.windows if isinstance(spec, AggregationSpec) else None
+
+
+@dataclass(frozen=True, slots=True)
 class TableAggregateSpec(CachingTableSpec):
-    """An aggregation of a grouped table. Its store: the aggregates.
+    """An aggregation of a grouped table. Its stores: the aggregates, and the index of windows if these are the groups.
 
     Attributes:
         kind: Whether it is a reduction.
         initializer: `() -> aggregate`; None for a reduction, whose first value becomes the first aggregate.
         adder: `(key, value, aggregate) -> aggregate`.
         subtractor: The same, for a value that is removed.
+        groups: If the groups are windows.
     """
 
     kind: NodeKind = field()
     initializer: Callable[[], Any] | None
     adder: Callable[[Any, Any, Any], Any]
     subtractor: Callable[[Any, Any, Any], Any]
+    groups: GroupWindows | None = field(default=None, kw_only=True)
     counts_updates = True
+
+    @property
+    def parameters(self) -> Parameters:
+        return () if self.groups is None else self.groups.parameters
 
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
         return self.caching
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        (aggregates,) = stores
-        return TableAggregate(aggregates, self.initializer, self.adder, self.subtractor, self.caching, self.send_old)
-
-
-@dataclass(frozen=True, slots=True)
-class DistinctAggregateSpec(CachingTableSpec):
-    """Aggregates with counts of distinct values. Its stores: the accumulators, and the values that were seen.
-
-    Attributes:
-        aggregates: The aggregates.
-        key_serde: Of the groups' keys.
-        parameters: How the stream is grouped, and the aggregates.
-    """
-
-    kind = NodeKind.KSTREAM_AGGREGATE
-    counts_updates = True
-    aggregates: FieldAggregates
-    key_serde: Serde
-    parameters: Parameters
-
-    @property
-    def single(self) -> str:
-        return "counts distinct values, each of which it looks up: " + ONE_BY_ONE
-
-    @property
-    def whole_records(self) -> str:
-        return "counts distinct values, each of which it looks up"
-
-    def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        accumulators, seen = stores
-        return DistinctAggregate(accumulators, seen, self.key_serde, self.aggregates, self.caching, self.send_old)
+        functions = (self.initializer, self.adder, self.subtractor, self.caching, self.send_old)
+        if self.groups is None:
+            (aggregates,) = stores
+            return TableAggregate(aggregates, *functions)
+        aggregates, index = stores
+        return WindowGroupAggregate(aggregates, index, self.groups.windows.grace_ms, self.groups.keep_ms, *functions)
 
 
 @dataclass(frozen=True, slots=True)
 class TableTopSpec(CachingTableSpec):
-    """The best rows of each group. Its stores: the lists, and all rows by rank.
+    """The best rows of each group. Its stores: the lists, all rows by rank, and the index of windows if these are the groups.
 
     Attributes:
         n: How many rows.
@@ -245,6 +253,8 @@ class TableTopSpec(CachingTableSpec):
         score: `(value) -> score`.
         key_serde: Of the groups' keys.
         row_serde: Of the rows' values.
+        ties: Whether the list also has what is equal to its last value.
+        groups: If the groups are windows.
     """
 
     kind = NodeKind.KTABLE_TOP
@@ -254,29 +264,35 @@ class TableTopSpec(CachingTableSpec):
     score: Callable[[Any], Any]
     key_serde: Serde
     row_serde: Serde
+    ties: bool = False
+    groups: GroupWindows | None = field(default=None, kw_only=True)
 
     @property
     def parameters(self) -> Parameters:
         """How many, and which are the best."""
-        return (("n", self.n), ("largest", self.largest))
+        more: Parameters = (("ties", True),) if self.ties else ()
+        return (("n", self.n), ("largest", self.largest), *more, *(self.groups.parameters if self.groups else ()))
 
     @property
     def single(self) -> str:
         return ONE_BY_ONE
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        lists, rows = stores
-        return TableTop(
-            lists,
-            rows,
+        others = (
             self.key_serde,
             self.row_serde,
             self.n,
             self.score,
             self.largest,
+            self.ties,
             self.caching,
             self.send_old,
         )
+        if self.groups is None:
+            lists, rows = stores
+            return TableTop(lists, rows, *others)
+        lists, rows, index = stores
+        return WindowGroupTop(lists, rows, index, self.groups.windows.grace_ms, self.groups.keep_ms, *others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from streams import (
     JoinWindows,
     JsonSerde,
     KGroupedStream,
+    KGroupedTable,
     KStream,
     KTable,
     Materialized,
@@ -143,6 +144,15 @@ assert_type(
     spent.reduce(lambda total, amount: total + amount, lambda total, amount: total - amount), KTable[str, float]
 )
 assert_type(spent.top(3, lambda amount: amount), KTable[str, list[float]])
+assert_type(spent.top(3, lambda amount: amount, ties=True, named="ties"), KTable[str, list[float]])
+hourly = groups.windowed_by(TimeWindows.of_size_with_no_grace(timedelta(hours=1)))
+of_hours = hourly.count(Materialized("hourly")).group_by_window()
+assert_type(of_hours, KGroupedTable[Windowed[int], int])
+assert_type(of_hours.top(1, lambda n: n, ties=True, named="most"), KTable[Windowed[int], list[int]])
+of_names = hourly.aggregate(orders=agg.count()).group_by_window(lambda key, row: (key.key[:1], row), name="names")
+assert_type(of_names, KGroupedTable[Windowed[str], dict[str, Any]])
+assert_type(of_names.count(), KTable[Windowed[str], int])
+assert_type(of_hours.top(1, lambda n: n, rank=None, named="places").explode(), KStream[Any, Any])
 
 
 def add_id(order: Order, ids: set[str]) -> set[str]:
