@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -101,6 +102,15 @@ class Result:
         """Median, least and largest value of a figure over the runs that count; None if there is none."""
         found = [value for run in self.runs if run.counts for value in [_value(run, figure)] if value is not None]
         return (median(found), min(found), max(found)) if found else None
+
+
+def three_digits(value: float) -> str:
+    """A figure as pages show it: runs differ by much more than a hundredth, so further digits say nothing."""
+    if value == 0:
+        return "0"
+    decimals = 2 - math.floor(math.log10(abs(value)))
+    text = f"{round(value, decimals):,.{max(0, decimals)}f}"
+    return text.partition(".")[0] if value == int(value) else text
 
 
 def _value(run: Run, figure: str) -> float | None:

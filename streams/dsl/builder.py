@@ -15,6 +15,7 @@ from typing_extensions import Unpack
 
 from state.stores.spec import StoreKind
 from streams.dsl.arguments import named_option, names, one_option, two_options
+from streams.dsl.calls import explain_wrong_arguments
 from streams.dsl.functions import timestamp_function
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import GlobalKTable, KTable
@@ -62,6 +63,7 @@ class DeltaRead:
         return reader.load(self.table) if self.is_path else reader.table(self.table)
 
 
+@explain_wrong_arguments
 class StreamsBuilder(AnswersUnknownNames):
     """Builds a topology, operator by operator.
 

@@ -34,8 +34,9 @@ _EXIT = {Severity.OK: 0, Severity.NOTE: 0, Severity.WARNING: NOT_SAFE, Severity.
 def doctor(target: Target, *, application: ApplicationOptions, as_json: AsJson = False) -> None:
     """Compare an application's checkpoint, commits, changelogs, local state and consumer group, and say what is wrong.
 
-    Nothing is changed, and the application may run. Each finding names its place and the command that fixes it. Local state is
-    that of this host. Exit code 0: healthy, or notes only; 3: warnings; 1: errors, with which a start fails or loses data.
+    Nothing is changed, and the application may run. Each finding names its place and the command that fixes it. It looks at
+    the local state of this host. Exit code 0: healthy, or notes only; 3: warnings; 1: errors, which make a start fail or lose
+    data.
     """
     topology, config = application.of(target)
     with KafkaAdmin(config.client) as admin, open_checkpoint(config) as files, JavaRequests(config.client) as java:
