@@ -148,9 +148,7 @@ def _chosen(names: Sequence[str], own_program: bool) -> list[Drill]:
                 f"there is no drill {name!r}.{did_you_mean(name.upper(), by_id)} `streams drill list` lists all."
             )
         if own_program and not found.any_program:
-            raise ConfigError(
-                f"{found.id} cannot be held with a program of your own: its fault lies in its own program"
-            )
+            raise ConfigError(f"{found.id} cannot run with your own program: its fault is part of its program")
         chosen.append(found)
     return chosen
 

@@ -64,7 +64,9 @@ class TopologyBuilder(AnswersUnknownNames):
         how = one_option("add_source", Consumed, consumed, option)
         port = self._builder.stream(topics, replace(how, name=name))._port
         if port.node != name:
-            raise TopologyError(f"The source '{port.node}' reads what '{name}' is to read: a topic has one source.")
+            raise TopologyError(
+                f"The source '{port.node}' already reads a topic of '{name}': only one source can read a topic."
+            )
         self._ports[name] = port
         return self
 
