@@ -5,6 +5,7 @@ Names that are invalid or taken, and topics that are already read in another way
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -376,7 +377,13 @@ def _extractor(given: Extractor) -> TimestampExtractor:
     if isinstance(given, type):
         raise TopologyError(f"timestamp_extractor takes an object: {given.__name__}(), not {given.__name__}.")
     if hasattr(given, "extract"):
-        return cast("TimestampExtractor", given)
+        # A class as in Java has `extract(record, partition_time)`, without the time of the batch.
+        as_in_java = len(inspect.signature(given.extract).parameters) < 3
+        return (
+            CustomTimestampExtractor(timestamp_function(given.extract))
+            if as_in_java
+            else cast("TimestampExtractor", given)
+        )
     return CustomTimestampExtractor(timestamp_function(given))
 
 
