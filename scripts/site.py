@@ -1,4 +1,7 @@
-"""Builds the documentation site: docs/ with pages made from the code, by Zensical, into build/site (`make site`)."""
+"""Builds the documentation site: docs/ with pages made from the code, by Zensical, into build/site (`make site`).
+
+Without an argument, writes the pages from the code that GitHub shows, too, into docs/.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -96,13 +100,18 @@ def write_pages() -> None:
     shutil.copytree(ROOT / "docs", PAGES, ignore=shutil.ignore_patterns("__pycache__"))
     for page, paths in documented().items():
         write(f"api/{page}.md", [f"# {API[page][0]}", *(f"\n::: {path}" for path in paths)])
-    write("reference/options.md", options())
-    write("port/names.md", names_from_elsewhere())
+    write_from_code(PAGES)
     write_cookbook()
 
 
-def write(name: str, lines: list[str]) -> None:
-    path = PAGES / name
+def write_from_code(folder: Path) -> None:
+    """The pages from the code that docs/ has, too, because GitHub shows them."""
+    write("reference/options.md", options(), folder)
+    write("port/names.md", names_from_elsewhere(), folder)
+
+
+def write(name: str, lines: list[str], folder: Path | None = None) -> None:
+    path = (folder or PAGES) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
 
@@ -112,32 +121,57 @@ def cell(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip().replace("|", "\\|")
 
 
+Row = tuple[str, str]
+"""The names of an option, and what it does."""
+_OFTEN = 6
+
+
 def options() -> list[str]:
-    """Every command with its arguments and options, as Typer knows them."""
+    """Every command with its arguments and options, as Typer knows them; what many commands share stands once, at the top."""
     group: Any = typer.main.get_command(app)
+    commands: list[tuple[str, Any]] = []
+    for name in sorted(COMMANDS):
+        command = group.resolve_command(group.context_class(group), [name])[1]
+        commands += _with_children(f"streams {name}", command)
+    rows = {name: _rows(command) for name, command in commands}
+    counts = Counter(row for of_one in rows.values() for row in of_one)
+    shared = [row for row, count in counts.items() if count >= _OFTEN]
     lines = [
         "# All options",
         "",
-        "Made from the command line itself. [Commands](../commands.md) explains the commands.",
+        "This page is made from the command line itself. [Commands](../commands.md) explains the commands.",
+        "",
+        "## Options of many commands",
+        "",
+        *_table(shared),
         "",
     ]
-    for name in sorted(COMMANDS):
-        command = group.resolve_command(group.context_class(group), [name])[1]
-        lines += _command(f"streams {name}", command)
+    for name, command in commands:
+        lines += [f"## {name}", "", inspect.cleandoc(command.help or ""), ""]
+        if own := [row for row in rows[name] if row not in shared]:
+            lines += [*_table(own), ""]
+        if also := [row[0].partition(",")[0] for row in rows[name] if row in shared]:
+            lines += [f"Also {', '.join(also)} ([above](#options-of-many-commands)).", ""]
     return lines
 
 
-def _command(name: str, command: Any) -> Iterator[str]:
-    yield from (f"## {name}", "", (command.help or "").strip(), "")
-    shown = [one for one in command.params if one.name != "help" and not getattr(one, "hidden", False)]
-    if shown:
-        yield from ("| option | what it does |", "|---|---|")
-    for one in shown:
-        names = [one.name.upper()] if one.param_type_name == "argument" else [*one.opts, *one.secondary_opts]
-        yield f"| {', '.join(f'`{text}`' for text in names)} | {cell(one.help or '')} |"
-    yield ""
+def _with_children(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    yield name, command
     for child in sorted(getattr(command, "commands", ())):
-        yield from _command(f"{name} {child}", command.commands[child])
+        yield from _with_children(f"{name} {child}", command.commands[child])
+
+
+def _rows(command: Any) -> list[Row]:
+    found = []
+    for one in command.params:
+        if one.name != "help" and not getattr(one, "hidden", False):
+            names = [one.name.upper()] if one.param_type_name == "argument" else [*one.opts, *one.secondary_opts]
+            found.append((", ".join(f"`{text}`" for text in names), cell(one.help or "")))
+    return found
+
+
+def _table(rows: list[Row]) -> list[str]:
+    return ["| option | what it does |", "|---|---|", *(f"| {names} | {what} |" for names, what in rows)]
 
 
 def names_from_elsewhere() -> list[str]:
@@ -221,6 +255,9 @@ def load_nothing_from_elsewhere() -> None:
 
 
 def main() -> None:
+    if not sys.argv[1:]:
+        write_from_code(ROOT / "docs")
+        return
     write_pages()
     shutil.rmtree(SITE, ignore_errors=True)
     built = subprocess.run([sys.argv[1], "build", "--strict"], cwd=ROOT, check=False)

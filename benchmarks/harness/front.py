@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from benchmarks.harness import plots
 from benchmarks.harness.peers import OURS, ROOT
-from benchmarks.harness.result import LIVE, RESULTS, Result, read
+from benchmarks.harness.result import LIVE, RESULTS, Result, read, three_digits
 
 README = ROOT / "README.md"
 PICTURE = ROOT / "docs" / "performance" / "comparison.svg"
@@ -87,15 +87,11 @@ def table(found: Sequence[Answer]) -> str:
 def _table(place: str, found: Sequence[Answer]) -> str:
     rows = [f"| {place} | | Streams on Spark | Kafka Streams |", "|---|---|---|---|"]
     for one in found:
-        ours, theirs = _number(one.ours), _number(one.theirs)
+        ours, theirs = three_digits(one.ours), three_digits(one.theirs)
         better = one.times_better >= 1
         cells = (f"**{ours}**", theirs) if better else (ours, f"**{theirs}**")
         rows.append(f"| {one.question.title} | {one.question.unit} | {' | '.join(cells)} |")
     return "\n".join(rows)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def with_table(text: str, found: Sequence[Answer]) -> str:

@@ -75,7 +75,7 @@ def _page(results: Sequence[Result], pictures: Sequence[Path]) -> str:
     parts += suite.section(results)
     parts += _growth(results, shown.get("growth"))
     parts += sizing.section(plots.largest(_measured(results)))
-    parts.append("## Machines, versions and commits\n\n" + "\n".join(_origin(one) for one in main))
+    parts.append("## Machines, versions and commits\n\n" + "\n".join(_origins(main)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -118,40 +118,55 @@ def _table(results: Sequence[Result], columns: Mapping[str, str]) -> str:
     rows = [
         _amount(results[0]),
         "",
-        f"| | guarantee | {' | '.join(columns.values())} | runs |",
-        f"|---|---|{'---|' * len(columns)}---|",
+        f"| | guarantee | {' | '.join(columns.values())} | runs | measured |",
+        f"|---|---|{'---|' * len(columns)}---|---|",
     ]
     for one in results:
         if one.spread("records") is None:
             why = next((run.why[0] for run in one.runs if run.why), "")
-            rows.append(
-                f"| {one.title} | {one.guarantee} | {one.outcome}: {why} {'| ' * len(columns)}| {len(one.runs)} |"
-            )
+            nothing = f"{one.outcome}: {why} {'| ' * len(columns)}"
+            rows.append(f"| {one.title} | {one.guarantee} | {nothing}| {len(one.runs)} | {_measured_at(one)} |")
             continue
         cells = [cell(one.spread(figure)) for figure in columns]
         count = sum(run.counts for run in one.runs)
         of = "" if count == len(one.runs) else f" of {len(one.runs)}"
-        rows.append(f"| {one.title} | {one.guarantee} | {' | '.join(cells)} | {count}{of} |")
+        rows.append(f"| {one.title} | {one.guarantee} | {' | '.join(cells)} | {count}{of} | {_measured_at(one)} |")
     return "\n".join(rows)
 
 
-def _origin(one: Result) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in one.versions.items())
-    settings = f"; settings {dict(one.settings)}" if one.settings else ""
-    return f"* `{one.name}`: {one.at}, commit `{one.commit}`, {one.machine}; {versions}{settings}"
+def _origins(results: Sequence[Result]) -> list[str]:
+    """What was measured where: an item for each machine with its versions, and below it the results."""
+    places: dict[str, list[str]] = {}
+    for one in results:
+        versions = ", ".join(f"{name} {version}" for name, version in one.versions.items())
+        settings = f"; settings {dict(one.settings)}" if one.settings else ""
+        row = f"    * `{one.name}`: {_measured_at(one)}{settings}"
+        places.setdefault(f"* {one.machine}; {versions}:", []).append(row)
+    return [line for place, rows in places.items() for line in (place, *rows)]
+
+
+def _measured_at(one: Result) -> str:
+    return f"{one.at[:10]} `{one.commit}`" if one.at else "-"
 
 
 _HEAD = """
 # Performance
 
-Each workload was run next to Kafka Streams on the same machine, over the same input, in turn. A run counts only if its output
-equals a recomputation that shares no code with any of the systems. CPU is that of all processes of a system, without the broker,
-for a record in the steady state: from the first commit behind a fifth of the input to the last one. Memory is the largest sum of
-the proportional set sizes (a page that processes share counts once). The last column has the number of runs: of several, figures
-are medians, with the range in brackets. Our joiners are `fields(...)`, which joins bytes; a joiner that is a Python function
-costs several microseconds more. The probe is the CPU time of a small fixed piece of work, measured all the time next to a run:
-where it is larger, the machine was slower. Runs during which the machine stood still for a hundredth of the time are repeated, up
-to four times; where none was without, the last column but one says for how long.
+Each workload ran on Streams on Spark and on Kafka Streams, over the same input. The last column shows the day and the commit of
+each row. Compare rows of the same day and commit: these ran in turn, on one machine. Other rows may come from other machines and
+older code ([machines, versions and commits](#machines-versions-and-commits)). A run counts only if its output equals a
+recomputation that shares no code with any of the systems.
+
+* **Runs**: a row of several runs shows medians, with the range in brackets. A single run is a rough figure. No figure has more
+  than three digits.
+* **CPU** is the CPU time of all processes of a system, without the broker, per record. It is measured in the steady state: from
+  the first commit after a fifth of the input to the last commit.
+* **Memory** is the largest sum of the proportional set sizes (a page that processes share counts once).
+* **Probe** is the CPU time of a small, fixed piece of work, measured during the whole run. If it is larger, the machine was slower.
+* **Stood still**: runs in which the virtual machine stalled for more than 1 % of the time are repeated, up to four times. If all
+  of them stalled, this column shows for how long.
+* **Joins** use `fields(...)`, which joins bytes. A joiner in Python costs several microseconds more.
+
 `benchmarks/README.md` describes the workloads and how to repeat this.
 
 <!-- Generated from `benchmarks/results` by `python -m benchmarks report`. -->

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -103,6 +104,15 @@ class Result:
         return (median(found), min(found), max(found)) if found else None
 
 
+def three_digits(value: float) -> str:
+    """A figure as pages show it: runs differ by much more than a hundredth, so further digits say nothing."""
+    if value == 0:
+        return "0"
+    decimals = 2 - math.floor(math.log10(abs(value)))
+    text = f"{round(value, decimals):,.{max(0, decimals)}f}"
+    return text.partition(".")[0] if value == int(value) else text
+
+
 def _value(run: Run, figure: str) -> float | None:
     value = getattr(run, figure, None)
     return run.figures.get(figure) if value is None else float(value)
@@ -112,14 +122,8 @@ def cell(spread: tuple[float, float, float] | None) -> str:
     """Median, and in brackets the range if there is one."""
     if spread is None:
         return "-"
-    middle, least, most = (_number(value) for value in spread)
+    middle, least, most = (three_digits(value) for value in spread)
     return middle if least == most else f"{middle} ({least} to {most})"
-
-
-def _number(value: float) -> str:
-    if abs(value) >= 100 or value == int(value):
-        return f"{value:,.0f}"
-    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
 def described(**fields: Any) -> Result:

@@ -109,7 +109,7 @@ class AcknowledgedOffsets:
         """
         if self._interceptor.refusal or len(self._slots) == _FIRST_SLOTS - 1:
             raise KafkaClientError(
-                "this version of librdkafka cannot tell the offsets of records; set STREAMS_KAFKA_BULK=0"
+                "this version of librdkafka does not report the offsets of records; set STREAMS_KAFKA_BULK=0"
             )
         return self._slots.setdefault((topic, partition), len(self._slots) + 1)
 

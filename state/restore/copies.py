@@ -105,7 +105,7 @@ class Copies:
             try:
                 copies = list(source())
             except Exception as error:
-                _log.warning("copies of the state in %s could not be looked for: %s", self._folder, error)
+                _log.warning("cannot look for copies of the state in %s: %s", self._folder, error)
                 continue
             for copy in copies:
                 with suppress(RestoreError):

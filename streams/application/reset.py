@@ -56,7 +56,7 @@ def check_no_reset(application_id: str, checkpoint_dir: str) -> None:
     """Refuses a start after an unfinished reset."""
     if noted_topics(checkpoint_dir) is not None:
         raise ResetUnfinishedError(
-            f"a reset of {application_id} was begun and is not finished, so part of its state is gone. Run `streams reset "
+            f"a reset of {application_id} was started but not finished, so part of its state is gone. Run `streams reset "
             f"{application_id}` again: it resumes where it stopped. Nothing was written."
         )
 

@@ -31,15 +31,13 @@ def acls(
     application: ApplicationOptions,
     principal: Annotated[
         str | None,
-        option("Who shall have the rights, such as User:alice. Default: sasl.username.", metavar="TYPE:NAME"),
+        option("Who gets the rights, such as User:alice. Default: sasl.username.", metavar="TYPE:NAME"),
     ] = None,
-    operate: Annotated[bool, option("Also what reset, dlq and replica need, for those who operate it.")] = False,
+    operate: Annotated[bool, option("Also the rights that reset, dlq and replica need.")] = False,
     form: Annotated[
         RightsFormat, option("A table, commands of kafka-acls, or JSON.", "--format", "-f")
     ] = RightsFormat.TABLE,
-    grant: Annotated[
-        bool, option("Grant them to --principal, with the given connection: that of somebody who may.")
-    ] = False,
+    grant: Annotated[bool, option("Grant them to --principal. Your connection needs the right to do so.")] = False,
 ) -> None:
     """Print the rights that an application needs in a cluster with ACLs; --grant grants them."""
     if principal is not None and not all(principal.partition(":")):

@@ -60,7 +60,7 @@ Topic = Annotated[
 
 
 @dataclass(frozen=True)
-class ChoiceOptions(OptionGroup, panel="Which letters (default: all)"):
+class ChoiceOptions(OptionGroup, panel="Which dead letters (default: all)"):
     """Options that choose among dead letters; a letter must satisfy all of them."""
 
     error: Annotated[
@@ -139,15 +139,15 @@ def list_letters(
     target: Target = None,
     *,
     topic: Topic = None,
-    each: Annotated[bool, option("A line for each letter instead of counts.")] = False,
+    each: Annotated[bool, option("A line for each dead letter instead of counts.")] = False,
     as_json: AsJson = False,
     choice: ChoiceOptions,
     application: ApplicationOptions,
 ) -> None:
     """Count dead letters by error and by the topic of the records that failed.
 
-    The columns Position and Origin are those of one letter, the last of its kind: where it is, for `streams dlq show`, and where
-    the record that failed was read. Replayed counts the letters that `streams dlq replay` has sent.
+    Position and Origin belong to the newest dead letter of each line: where it is, for `streams dlq show`, and where the record
+    that failed was read. Replayed counts the dead letters that `streams dlq replay` has sent.
     """
     letters = DeadLetters.of(target, topic, application)
     log = letters.log()
@@ -155,7 +155,8 @@ def list_letters(
     for one in letters.topics:
         if one not in there:
             typer.echo(
-                f"There is no topic {one} (streams topic list shows the ones that exist): no letters in it.", err=True
+                f"There is no topic {one} (streams topic list shows the ones that exist): so it has no dead letters.",
+                err=True,
             )
     rows = [row for one in letters.topics if one in there for row in _rows(log, one, choice.choice(), each)]
     if as_json:
@@ -210,7 +211,7 @@ def _cells(row: dict[str, Any]) -> tuple[Text, ...]:
 
 @command
 def show(
-    at: Annotated[str, argument("The position of the letter.", metavar="PARTITION:OFFSET")],
+    at: Annotated[str, argument("The position of the dead letter.", metavar="PARTITION:OFFSET")],
     target: Target = None,
     *,
     topic: Topic = None,
@@ -224,7 +225,7 @@ def show(
     found = next(letters_of(log, (name, partition), offset, offset + 1), None) if exists else None
     if found is None:
         raise ConfigError(
-            f"{name!r} has no letter at {at}: `streams dlq list --each --topic {name}` shows the position of each"
+            f"{name!r} has no dead letter at {at}: `streams dlq list --each --topic {name}` shows the position of each"
         )
     shown = letter_as_dict(found, read_replayed(log, name).has(partition, offset), visible_bytes)
     if as_json:
@@ -247,7 +248,7 @@ def replay(
     *,
     topic: Topic = None,
     to: Annotated[
-        str | None, option("Send all letters to this topic, instead of each to its own.", metavar="TOPIC")
+        str | None, option("Send all records to this topic, instead of each to its own.", metavar="TOPIC")
     ] = None,
     again: Annotated[
         bool, option("Send also the records that state contains already, and that would be counted twice.")
@@ -260,11 +261,12 @@ def replay(
 ) -> None:
     """Send the records of dead letters once more, each once.
 
-    A letter of an operator with a Retry goes through the operator's first retry topic, any other to the topic that the record came
-    from; key, value, headers and timestamp are those of the record. Which letters were sent is remembered in the same transactions,
-    in the topic TOPIC-replays: a replay that is repeated, or that was killed and is run again, sends none twice.
+    If the operator has a Retry, the record goes through its first retry topic; otherwise to the topic that it came from. Key,
+    value, headers and timestamp stay as they were. The same transactions record in the topic TOPIC-replays which dead letters were
+    sent, so a replay that you repeat, or that was killed, sends none twice.
 
-    A record that failed behind a count, or in another branch than one, is in that count already. It is left out, with the reason.
+    If a record failed behind a count, or in another branch than the count, it is in the count already. It is left out, with the
+    reason.
     """
     check_no_question(as_json, yes or dry_run, "add --dry-run, or --yes to replay")
     letters = DeadLetters.of(target, topic, application)
@@ -285,28 +287,32 @@ def replay(
     if as_json:
         print_json({**summary(plan), "sent": sent})
         return
-    typer.echo("nothing was sent" if dry_run else f"{counted(sent, 'letter')} replayed")
+    typer.echo("nothing was sent" if dry_run else f"{counted(sent, 'dead letter')} replayed")
 
 
 def _lines(plan: ReplayPlan) -> Iterator[str]:
     for where, count in sorted(plan.targets.items()):
-        yield f"{counted(count, 'letter')} to {where}"
+        yield f"{counted(count, 'dead letter')} to {where}"
     for why, count in sorted(plan.left_out.items()):
-        yield f"{counted(count, 'letter')} cannot be replayed: {why}"
-    yield f"{counted(plan.done, 'letter')} replayed before"
+        yield f"{counted(count, 'dead letter')} cannot be replayed: {why}"
+    yield f"{counted(plan.done, 'dead letter')} replayed before"
 
 
 @dataclass(frozen=True)
 class UntilOptions(OptionGroup):
-    """How many of the oldest letters go."""
+    """How many of the oldest dead letters go."""
 
-    until: Annotated[str | None, option("Delete the letters written before this time.", metavar="TIME")] = None
+    until: Annotated[str | None, option("Delete the dead letters written before this time.", metavar="TIME")] = None
     to_offset: Annotated[
         list[str] | None,
-        option("Delete the partition's letters before this offset; may be repeated.", metavar="PARTITION:OFFSET"),
+        option(
+            "Delete the dead letters of this partition before this offset; may be repeated.", metavar="PARTITION:OFFSET"
+        ),
     ] = None
-    replayed: Annotated[bool, option("Delete each partition's letters before the first that was not replayed.")] = False
-    everything: Annotated[bool, option("Delete all letters.", "--all")] = False
+    replayed: Annotated[
+        bool, option("Delete the dead letters before the first one not replayed, in each partition.")
+    ] = False
+    everything: Annotated[bool, option("Delete all dead letters.", "--all")] = False
 
     def bounds(self) -> Until:
         """The options, read.
@@ -338,7 +344,7 @@ def purge(
 ) -> None:
     """Delete dead letters, oldest first, after showing how many go.
 
-    Kafka deletes records of a partition from its beginning: the first letter that stays keeps all after it.
+    Kafka deletes records of a partition from its beginning, so the first dead letter that stays keeps all after it.
     """
     check_no_question(as_json, yes or dry_run, "add --dry-run, or --yes to delete")
     bounds = until.bounds()
@@ -347,7 +353,7 @@ def purge(
     what = counted(plan.letters, "letter")
     if not as_json and plan.first_ms is not None and plan.last_ms is not None:
         typer.echo(f"{what}, written from {shown_time(plan.first_ms)} to {shown_time(plan.last_ms)}")
-        typer.echo(f"{counted(plan.not_replayed, 'letter')} of them never replayed")
+        typer.echo(f"{counted(plan.not_replayed, 'dead letter')} of them never replayed")
     if plan.letters and not (dry_run or yes):
         typer.confirm(f"Delete {what}? They cannot be brought back.", abort=True)
     if not dry_run:
@@ -363,6 +369,6 @@ def purge(
 
 
 app = group(
-    "Dead letters: the records that an application has set aside. They are those of a topology (TARGET), or of --topic.",
+    "Dead letters: the records that an application has set aside. Choose them by topology (TARGET) or by --topic.",
     {"list": list_letters, "show": show, "replay": replay, "purge": purge},
 )

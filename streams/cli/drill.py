@@ -53,7 +53,7 @@ RunsBy = Annotated[
 ]
 Report = Annotated[
     Path | None,
-    option("Write a page of the results in Markdown; what it says of other drills stays.", metavar="FILE"),
+    option("Write a page of the results in Markdown; results of other drills stay on it.", metavar="FILE"),
 ]
 
 
@@ -62,7 +62,7 @@ class ProgramOptions(OptionGroup):
     """The program that a drill is held with."""
 
     topology: Annotated[
-        str | None, option("A program of your own; its input is copied from its cluster.", metavar="TARGET")
+        str | None, option("Your own program; its input is copied from its cluster.", metavar="TARGET")
     ] = None
     records: Annotated[int, option("With --topology: records to copy of each partition.", min=1)] = 2_000
 
@@ -75,16 +75,16 @@ def run(
     application: ApplicationOptions,
     seed: Annotated[int, option("The seed of the input and of random faults.")] = 1,
     execution: RunsBy = StreamsConfig.model_fields["execution"].default,
-    minutes: Annotated[float | None, option("How long the random faults of D30 fall.", min=0.1)] = None,
+    minutes: Annotated[float | None, option("How long D30 injects random faults.", min=0.1)] = None,
     report: Report = None,
     folder: Annotated[
         Path | None, option("Where scratch folders are made. Default: the system's.", metavar="DIR")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hold drills; exit code 0 only if none has failed.
+    """Run drills; exit code 0 only if none has failed.
 
-    Each drill has a scratch broker, state and checkpoint of its own, in a
+    Each drill has its own scratch broker, state and checkpoint, in a
     folder that is deleted afterwards, unless the drill has failed.
 
     Exit code 3: a known defect of the broker has spoiled every attempt of a
@@ -148,9 +148,7 @@ def _chosen(names: Sequence[str], own_program: bool) -> list[Drill]:
                 f"there is no drill {name!r}.{did_you_mean(name.upper(), by_id)} `streams drill list` lists all."
             )
         if own_program and not found.any_program:
-            raise ConfigError(
-                f"{found.id} cannot be held with a program of your own: its fault lies in its own program"
-            )
+            raise ConfigError(f"{found.id} cannot run with your own program: its fault is part of its program")
         chosen.append(found)
     return chosen
 

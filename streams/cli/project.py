@@ -129,7 +129,7 @@ def pack(output: Path, *, force: bool) -> None:
         raise ConfigError("the package venv-pack makes the archive, and is missing: pip install venv-pack") from None
     if sys.prefix == sys.base_prefix:
         raise ConfigError(
-            f"{sys.executable} is in no virtual environment: make one, install what the program needs, and use its `streams`"
+            f"{sys.executable} is not in a virtual environment: create one, install what the program needs, and use its `streams`"
         )
     if editable := [one.name for one in distributions() if _is_editable(one)]:
         raise ConfigError(

@@ -71,11 +71,11 @@ def replay(
     """Process past input again, next to the running application, which is not touched.
 
     Delta tables and functions of foreach_batch get nothing: their rows go to topics, too. Functions of enrich, foreach and peek are
-    called again. The settings metrics and ui are the application's own: a replay serves metrics and its page only where --metrics
-    and --ui say.
+    called again. The settings metrics and ui stay with the application: for metrics and a dashboard of the replay, give --metrics
+    and --ui.
 
-    A replay is an application of its own: its id, state, checkpoint and output topics, which are made like the originals. It
-    ends at --until; run it again after an interruption, and it continues. Topics of tables are read from their start.
+    A replay is a separate application, with its own id, state, checkpoint and output topics, which are made like the originals.
+    It ends at --until; run it again after an interruption, and it continues. Topics of tables are read from their start.
     `streams reset ID` removes what it leaves behind, except for its output topics.
     """
     program = TopologyTarget.parse(target)

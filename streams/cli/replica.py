@@ -145,7 +145,7 @@ class CopyOptions(OptionGroup):
     ] = 1
     advertise: Annotated[
         str | None,
-        option("Where the other processes that serve reach this one. Default: the address of --http.", metavar="URL"),
+        option("Where the other serving processes reach this one. Default: the address of --http.", metavar="URL"),
     ] = None
 
 
@@ -173,8 +173,10 @@ class CallerOptions(OptionGroup, panel="Who may ask"):
         Path | None,
         option("Authority whose certificates clients need to connect; they may read.", metavar="FILE"),
     ] = None
-    rate: Annotated[float | None, option("Most requests of a caller each second.", metavar="N")] = None
-    max_rows: Annotated[int, option("Most rows of a page, and keys of a batch.", min=1, max=1_000_000)] = 10_000
+    rate: Annotated[float | None, option("Largest number of requests per caller and second.", metavar="N")] = None
+    max_rows: Annotated[
+        int, option("Largest number of rows in a page, and of keys in a batch.", min=1, max=1_000_000)
+    ] = 10_000
     max_wait: Annotated[str, option("Longest wait of a request for a position.", metavar="DURATION")] = "30s"
 
     def front(self, address: Address) -> _Front:

@@ -209,8 +209,8 @@ def adopt(
 ) -> None:
     """Create a new checkpoint from an application's commits, if its own is lost, damaged or rolled back.
 
-    No record is lost or processed twice. The old checkpoint is moved aside. That of a foreach_batch sink is made again if it is
-    missing. Refused while the application runs.
+    No record is lost or processed twice. The old checkpoint is moved aside. The checkpoint of a foreach_batch sink is made
+    again if it is missing. Refused while the application runs.
     """
     topology, config = application.of(target)
     given = GivenPositions.parse(position or ())

@@ -60,7 +60,7 @@ Topics = Annotated[
 DroppedSink = Annotated[
     str | None,
     option(
-        "Delete only what waits for this sink of to_delta or foreach_batch, and its checkpoint. All other state stays.",
+        "Delete only the rows that wait for this sink (to_delta or foreach_batch), and its checkpoint. All other state stays.",
         "--drop-sink",
         metavar="NAME",
     ),
@@ -78,9 +78,9 @@ class PositionOptions(OptionGroup, panel="Where reading begins then"):
             metavar="TIME",
         ),
     ] = None
-    by_duration: Annotated[str | None, option("At the records of this long ago: 90m, 2h, 7d.", metavar="DURATION")] = (
-        None
-    )
+    by_duration: Annotated[
+        str | None, option("At the records from this long ago: 90m, 2h, 7d.", metavar="DURATION")
+    ] = None
     to_offsets: Annotated[
         Path | None, option("At the offsets in a file of topic,partition,offset.", metavar="FILE")
     ] = None

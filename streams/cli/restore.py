@@ -62,7 +62,7 @@ def restore(
     """Rebuild every store of an application from its changelogs into an empty folder.
 
     Each task's stores end at its last commit. Kafka is only read, and the
-    state in use is left alone, so the application may run meanwhile.
+    state in use is left alone, so the application may keep running.
 
     The result has the layout of a state folder: an application that is
     started with --set state_dir=DIR continues from it. A restore that was

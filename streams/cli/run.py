@@ -49,7 +49,7 @@ class WorkOptions(OptionGroup):
         str | None,
         option("Time between the starts of micro-batches: 500ms, 5s, 1m, or a number of ms.", metavar="DURATION"),
     ] = None
-    max_records_per_trigger: Annotated[int | None, option("Most records of a micro-batch.")] = None
+    max_records_per_trigger: Annotated[int | None, option("Largest number of records in a micro-batch.")] = None
 
     def settings(self) -> dict[str, Any]:
         """The options as settings."""

@@ -55,7 +55,7 @@ def state(
     task: Annotated[int | None, option("Only this task.", metavar="N", min=0)] = None,
     key: Annotated[str | None, option("Only this key, as text or as JSON.", metavar="KEY")] = None,
     limit: Annotated[
-        int | None, option("Most rows to print. Default: 50, all with --json.", metavar="N", min=1)
+        int | None, option("Print at most this many rows. Default: 50, all with --json.", metavar="N", min=1)
     ] = None,
     count: Annotated[bool, option("Only the number of rows.")] = False,
     as_json: Annotated[bool, option("A line of JSON for each row; times in ms.", "--json")] = False,
@@ -66,7 +66,7 @@ def state(
     """Print or count the rows of a store, or the size of each store.
 
     Reads this machine's disk without changing a file, so the application may
-    run meanwhile. The rows are those of its last commit here.
+    keep running. You see the rows as of its last commit here.
     """
     program = TopologyTarget.parse(target)
     config = application.load(program.application_id(), needs_cluster=from_changelog)

@@ -258,7 +258,7 @@ Sub = Annotated[str | None, option("Only this sub-topology, or source outside Ka
 def pause(
     application: Application, *, sub_topology: Sub = None, as_json: AsJson = False, cluster: ClusterOptions
 ) -> None:
-    """Pause an application: its queries stay alive, and begin no further micro-batch.
+    """Pause an application: its queries stay alive, but start no further micro-batch.
 
     The pause is recorded in the cluster. It takes effect within about a second after the running micro-batch, wherever the
     application runs, and stays in force over restarts, until `streams resume`. A source outside Kafka (`from_delta`,
@@ -301,8 +301,8 @@ def execution(
 ) -> None:
     """Switch an application to live execution (`auto`) or to micro-batches, while it runs.
 
-    Its queries end and begin again, which takes some seconds; nothing is lost, and the stores stay. This is recorded in the
-    cluster and in force instead of the setting `execution`, over restarts, until `streams execution APP as-set`. With `auto`, the
+    Its queries restart, which takes a few seconds; nothing is lost, and the stores stay. The choice is recorded in the cluster and
+    replaces the setting `execution`, also after restarts, until you call `streams execution APP as-set`. With `auto`, the
     parts of the application that cannot run live stay in micro-batches.
     """
     asked = None if how is AskedExecution.AS_SET else Execution(how.value)

@@ -243,7 +243,7 @@ def read(
     topic: Topic,
     *,
     follow: Annotated[bool, option("Wait for further records, until Ctrl-C.", "-f")] = False,
-    limit: Annotated[int | None, option("Most records to print.", "-n", min=1)] = None,
+    limit: Annotated[int | None, option("Print at most this many records.", "-n", min=1)] = None,
     offset: Annotated[
         str,
         option(
@@ -662,6 +662,6 @@ def _bytes(data: bytes | None) -> str:
 
 
 app = application(
-    "Topics of any cluster. Without --bootstrap-servers: those of the embedded broker that runs in this folder.",
+    "Topics of any cluster. Without --bootstrap-servers: the topics of the embedded broker in this folder.",
     {"create": create, "list": list_topics, "describe": describe, "send": send, "read": read, "delete": delete},
 )

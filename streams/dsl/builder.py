@@ -5,6 +5,7 @@ Names that are invalid or taken, and topics that are already read in another way
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing_extensions import Unpack
 
 from state.stores.spec import StoreKind
 from streams.dsl.arguments import named_option, names, one_option, two_options
+from streams.dsl.calls import explain_wrong_arguments
 from streams.dsl.functions import timestamp_function
 from streams.dsl.kstream import KStream
 from streams.dsl.ktable import GlobalKTable, KTable
@@ -62,6 +64,7 @@ class DeltaRead:
         return reader.load(self.table) if self.is_path else reader.table(self.table)
 
 
+@explain_wrong_arguments
 class StreamsBuilder(AnswersUnknownNames):
     """Builds a topology, operator by operator.
 
@@ -374,7 +377,13 @@ def _extractor(given: Extractor) -> TimestampExtractor:
     if isinstance(given, type):
         raise TopologyError(f"timestamp_extractor takes an object: {given.__name__}(), not {given.__name__}.")
     if hasattr(given, "extract"):
-        return cast("TimestampExtractor", given)
+        # A class as in Java has `extract(record, partition_time)`, without the time of the batch.
+        as_in_java = len(inspect.signature(given.extract).parameters) < 3
+        return (
+            CustomTimestampExtractor(timestamp_function(given.extract))
+            if as_in_java
+            else cast("TimestampExtractor", given)
+        )
     return CustomTimestampExtractor(timestamp_function(given))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from streams.dsl import functions
 from streams.dsl.arguments import one_option
+from streams.dsl.calls import explain_wrong_arguments
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.options import Joined
 from streams.errors import TopologyError
@@ -22,6 +23,10 @@ class Facade(AnswersUnknownNames):
 
     _graph: GraphBuilder
     _port: Port
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        explain_wrong_arguments(cls)
 
     def _shown(self) -> str:
         return path_of(self._graph, self._port)

@@ -16,6 +16,7 @@ from typing_extensions import Unpack
 from streams.dsl import functions
 from streams.dsl.arguments import names, one_option
 from streams.dsl.builder import StreamsBuilder
+from streams.dsl.calls import explain_wrong_arguments
 from streams.dsl.nodes.graph_builder import Port
 from streams.dsl.nodes.processing import add_sink, checked_supplier, split_stores
 from streams.dsl.options import Consumed, ConsumedKeywords, ConsumedSettings, Produced, ProducedSettings
@@ -29,6 +30,7 @@ from streams.topology.specs.streams import UserProcessorSpec
 from streams.topology.topology import Topology
 
 
+@explain_wrong_arguments
 class TopologyBuilder(AnswersUnknownNames):
     """Builds a topology node by node.
 
@@ -62,7 +64,9 @@ class TopologyBuilder(AnswersUnknownNames):
         how = one_option("add_source", Consumed, consumed, option)
         port = self._builder.stream(topics, replace(how, name=name))._port
         if port.node != name:
-            raise TopologyError(f"The source '{port.node}' reads what '{name}' is to read: a topic has one source.")
+            raise TopologyError(
+                f"The source '{port.node}' already reads a topic of '{name}': only one source can read a topic."
+            )
         self._ports[name] = port
         return self
 

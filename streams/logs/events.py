@@ -61,7 +61,7 @@ NOT_LIVE = EventKind(
 RUNNING = EventKind(
     "running",
     logging.INFO,
-    "All queries that can run have been started; with `available_now`, those of one stage.",
+    "All queries that can run have been started; with `available_now`, the queries of one stage.",
     ("sub_topologies",),
 )
 RESTORED = EventKind(
@@ -93,7 +93,8 @@ RETRIED = EventKind(
 SLOW_STEP = EventKind(
     "slow_step",
     logging.WARNING,
-    "A live task works on one step for 10 s or more, and where it is in the program; again each time it has taken twice as long.",
+    "A live task has worked on one step for 10 s or more. The event shows the line of your program, and comes again each time the "
+    "step has taken twice as long.",
     ("seconds", "line"),
 )
 PARTITIONS_UNREAD = EventKind(
@@ -139,8 +140,8 @@ EXECUTION_CHANGED = EventKind(
 LEFT_LIVE = EventKind(
     "left_live",
     logging.WARNING,
-    "A sub-topology that ran live continues in micro-batches, because of a record that is not where its key belongs, or of new "
-    "partitions; and the command that lets it run live again.",
+    "A sub-topology that ran live continues in micro-batches, because a record is not where its key belongs, or because a topic "
+    "has new partitions. The event names the command that lets it run live again.",
     ("topic", "partition", "offset", "command"),
     said=True,
 )

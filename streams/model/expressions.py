@@ -400,7 +400,9 @@ class Expression(AnswersUnknownNames):
             start, stop = (0 if index.start is None else index.start), index.stop
             if type(start) is int and (stop is None or type(stop) is int):
                 return _operation("slice_from", self, start) if stop is None else _operation("slice", self, start, stop)
-        raise TopologyError(f"{self!r}[...] takes a whole number or two, as in [0] or [0:10], not {described(index)}.")
+        raise TopologyError(
+            f"{self!r}[...] takes one or two whole numbers, as in [0] or [0:10], not {described(index)}."
+        )
 
     def __iter__(self) -> NoReturn:
         raise TopologyError(
@@ -739,7 +741,9 @@ class ValueFields:
         if right:
             joined = JoinedFields.of(self)
             if joined is None:
-                raise TypeError(f"{self!r} is of one value: with two, expressions read left.<field> and right.<field>")
+                raise TypeError(
+                    f"{self!r} reads one value, and here there are two: write left.<field> and right.<field>"
+                )
             return joined(value, *right)
         if value is None:
             return value  # type: ignore[return-value]  # a deletion, which no type says of a stream's values

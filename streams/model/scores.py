@@ -95,7 +95,7 @@ def check_alike(score: Score, other: Score) -> None:
     """Raises `RecordError` if a score cannot be compared with another one of its group."""
     if not _alike(score.kind, other.kind):
         raise RecordError(
-            f"top compares scores of one kind, but this record's score is {_said(score.kind)}, and that of another one in its "
+            f"top compares scores of one type, but the score of this record is {_said(score.kind)}, and that of another one in its "
             f"group is {_said(other.kind)}"
         )
 

@@ -477,7 +477,7 @@ class RowMaker:
         if not column.of_the_key:
             raise RowError(
                 f"a record without a value deletes the row of its key, but the rows of this table are found by the column "
-                f"{column.name!r}, which is part of the value: filter such records out before, or let the record's key be the key"
+                f"{column.name!r}, which is part of the value: filter such records out, or use the key of the record as the key"
             )
         return column.cell(record)
 

@@ -47,8 +47,8 @@ class TimestampExtractor(Protocol):
 
     @property
     def needs_record(self) -> bool:
-        """Whether `extract` reads the key or the value."""
-        ...
+        """Whether `extract` reads the key or the value: true for a class that does not define it."""
+        return True
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
         """The event time in epoch ms; negative: drop the record. Raises `TimestampError`."""

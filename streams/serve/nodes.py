@@ -144,7 +144,7 @@ class Nodes:
         except Exception as error:
             # Whatever it is: what is known of the others still counts, and the next look tries again.
             if not self.trouble:
-                log.warning("the processes that serve cannot hear of each other now: %s", error)
+                log.warning("the serving processes cannot find each other now: %s", error)
             self.trouble = str(error) or repr(error)
         self._looked_s = self._clock_s()
 

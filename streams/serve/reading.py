@@ -444,7 +444,7 @@ class ReadStore:
             view = reading.enter_context(copy.reading(asked.versions.get(task)))
             if asked.lives.get(task, view.life) != view.life:
                 raise CursorExpiredError(
-                    "the application was reset, and the cursor is from before: begin again without it"
+                    "the application was reset after this cursor was created: start again without it"
                 )
             views[task] = copy, view
         return views

@@ -91,7 +91,7 @@ class StoreServer:
         self._tasks = {task.commits: task for task in known if task.specs}
         self._placements = _Placements(self._ask_placement, list(tasks))
         if not self._tasks:
-            raise ConfigError(f"no store of {app} has a changelog: there is nothing that could be served")
+            raise ConfigError(f"no store of {app} has a changelog, so there is nothing to serve")
         self._kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         make_private(folder)
         global_copy = self._global_copy(topology)

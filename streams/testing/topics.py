@@ -471,7 +471,7 @@ class TestOutputTopic(AnswersUnknownNames, Generic[K, V]):
             for record in self._unread(partition):
                 self._positions[partition] = record.offset + 1
                 return self._decoded(partition, record)
-        raise LookupError(f"topic {self.name!r} has no more records; is_empty and queue_size tell before")
+        raise LookupError(f"topic {self.name!r} has no more records; check is_empty or queue_size first")
 
     def read_key_value(self) -> tuple[K, V]:
         """Returns key and value of the next record."""

@@ -35,8 +35,31 @@ def page(folder: Path, *results: Result) -> str:
 
 def test_a_row_has_the_median_and_the_range_of_the_runs_that_count(tmp_path: Path) -> None:
     text = page(tmp_path, a_result("streams", a_run(100_000), a_run(300_000), a_run(200_000), a_run(9, "wrong")))
-    row = "| Streams | exactly-once | 200,000 (100,000 to 300,000) | 2.50 | 900 | 4 | 1,000 | 310 | - | 3 of 4 |"
+    row = "| Streams | exactly-once | 200,000 (100,000 to 300,000) | 2.50 | 900 | 4 | 1,000 | 310 | - | 3 of 4 | - |"
     assert row in text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (504_036, "504,000"),
+        (994.9, "995"),
+        (12.04, "12.0"),
+        (7.0, "7"),
+        (0.0, "0"),
+        (2.871, "2.87"),
+        (99_960, "100,000"),
+    ],
+)
+def test_a_figure_has_three_digits(value: float, shown: str) -> None:
+    assert result.three_digits(value) == shown
+
+
+def test_each_row_has_the_day_and_the_commit_of_its_measurement(tmp_path: Path) -> None:
+    ours = replace(a_result("streams", a_run(100_000)), at="2026-11-26T01:00:00+00:00", commit="30fd19b")
+    theirs = replace(a_result("kafka-streams", a_run(90_000)), at="2026-11-27T01:00:00+00:00", commit="4e0c3e2")
+    rows = [line for line in page(tmp_path, ours, theirs).splitlines() if "exactly-once" in line]
+    assert [row.split(" | ")[-1] for row in rows] == ["2026-11-26 `30fd19b` |", "2026-11-27 `4e0c3e2` |"]
 
 
 def test_the_engine_comes_first_and_a_peer_without_a_result_has_its_reason(tmp_path: Path) -> None:

@@ -115,8 +115,8 @@ def _text(record: Any) -> str:
     key = record.key
     if isinstance(key, Windowed):
         key = f"{key.key} [{key.window.start}..{key.window.end}]"
-    elif key is None:
-        key = "null"
+    elif key is None or isinstance(key, dict):
+        key = json.dumps(key)
     topic = "" if record.topic == "out" else f"{record.topic}: "
     headers = json.dumps({name: (value or b"").decode() for name, value in record.headers}) if record.headers else ""
     return f"{topic}{key} = {json.dumps(record.value)} @ {record.timestamp} {headers}".rstrip()

@@ -94,8 +94,8 @@ def is_rounded(stated: str, exact: float) -> bool:
     ],
 )
 def test_a_number_in_a_sentence_is_the_measured_one(name: str, sentence: str, exact: list[float]) -> None:
-    page = (DOCS / name).read_text(encoding="utf-8")
-    stated = re.search(sentence, page, re.DOTALL)
+    page = " ".join((DOCS / name).read_text(encoding="utf-8").split())  # wherever its lines end
+    stated = re.search(sentence, page)
     assert stated is not None, "the sentence has changed: change it here, too"
     for text, number in zip(stated.groups(), exact, strict=True):
         assert is_rounded(text, number), f"{stated[0]}: {text} is {number:.4g}"

@@ -130,6 +130,13 @@ def test_every_link_leads_to_a_file_and_a_heading(path):
     assert broken == []
 
 
+@pytest.mark.parametrize("path", [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda path: path.name)
+def test_items_of_items_are_indented_by_four_spaces(path):
+    """With two, GitHub shows them as meant, and the site in one row with the items above them."""
+    prose = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert re.findall(r"^ {1,3}[*-] .{,40}", prose, re.MULTILINE) == []
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_headings_have_anchors_of_their_own(name):
     anchors = [anchor(heading) for heading in headings(TEXTS[name])]

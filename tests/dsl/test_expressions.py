@@ -209,7 +209,7 @@ def test_a_joiner_may_be_fields_computed_of_both_values() -> None:
     joined = functions.joiner(fields(l=col("left.n"), sum=col("left.n") + col("right.n")))
     assert joined("key", {"n": 1}, {"n": 2}) == {"l": 1, "sum": 3}
     assert fields(l=col("left.n"))({"n": 1}, None) == {"l": 1}
-    with pytest.raises(TypeError, match="of one value"):
+    with pytest.raises(TypeError, match="reads one value"):
         fields("n")({"n": 1}, {"n": 2})
     assert functions.global_joiner(fields(r=col("right.n")))("key", "k", None, {"n": 2}) == {"r": 2}
     with pytest.raises(TopologyError, match=r"fields\(left=..., right=...\)"):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from streams import (
+    Branched,
     Consumed,
     JoinWindows,
     KStream,
@@ -295,3 +296,32 @@ def test_a_command_that_runs_no_code_of_the_user_s_names_no_line(tmp_path: Path)
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "TopologyError" in ran.stderr
     assert ", line " not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda stream: stream.split(name="by-"), "split() has no argument 'name': split(named=...)."),
+        (lambda stream: stream.group_by(), "group_by() needs 'selector': group_by(selector, grouped=..., named=...)."),
+        (lambda stream: stream.group_by(name="x"), "group_by() needs 'selector'"),
+        (lambda stream: stream.left_join(), "left_join() needs 'other' and 'joiner'"),
+        (
+            lambda stream: stream.group_by_key().count(1, 2, 3),
+            "count() takes at most 2 arguments by position, not 3: count(named=..., materialized=...).",
+        ),
+        (lambda _: StreamsBuilder().stream(), "stream() needs 'topics': stream(topics, consumed=...)."),  # type: ignore[call-arg]
+    ],
+)
+def test_wrong_arguments_are_named_with_the_line_and_what_fits(call: Callable[[KStream], object], says: str) -> None:
+    message = failure(call)
+    assert message.startswith(says)
+    assert "test_messages.py, line " in message
+
+
+def test_a_type_error_of_the_user_s_own_code_stays() -> None:
+    def fails(stream: KStream) -> KStream:
+        return len(stream)  # type: ignore
+
+    branched = Branched("all", function=fails)
+    with pytest.raises(TypeError, match="has no len"):
+        run(lambda stream: stream.split().branch(lambda value: True, branched).no_default_branch())

@@ -22,6 +22,7 @@ from streams import (
     StreamsBuilder,
     StringSerde,
     TimestampError,
+    TimestampExtractor,
     TimeWindows,
     TopologyError,
     UsePartitionTimeOnInvalidTimestamp,
@@ -225,6 +226,23 @@ def test_functions_of_users():
     assert extractor.extract(record(), 44, 0) == 44
     with pytest.raises(TimestampError, match="must give epoch ms as int"):
         source_of(lambda record: 1.5).timestamp_extractor.extract(record(), -1, 0)
+
+
+def test_a_class_as_in_java_is_called_for_each_record():
+    class AsInJava(TimestampExtractor):
+        def extract(self, record, partition_time):
+            return record.value["at"]
+
+    class AsHere(TimestampExtractor):
+        def extract(self, record, partition_time, now_ms):
+            return record.value["at"]
+
+    for extractor in (AsInJava(), AsHere()):
+        builder = StreamsBuilder()
+        builder.stream("in", Consumed(timestamp_extractor=extractor)).to("out")
+        with TopologyTestDriver(builder.build()) as driver:
+            driver.create_input_topic("in").pipe_input("a", {"at": 44}, timestamp=1)
+            assert driver.create_output_topic("out").read_record().timestamp == 44
 
 
 def test_a_class_is_not_an_extractor():

@@ -344,7 +344,7 @@ TESTS: list[tuple[str, Any]] = [
     ('topic.pipe_input(TestRecord("a", 1, 1000))\nrepr(out.read_record())', ["TestRecord('a', 1, timestamp=1000)"]),
     ('topic.pipe_input("a", 5)\nsorted(driver.produced_topic_names())[0]', ["out"]),
     ('topic.pipe_input(timestamp=5)', "pipe_input needs a value: pipe_input(value) or pipe_input(key, value)"),
-    ('out.read_value()', "topic 'out' has no more records; is_empty and queue_size tell before"),
+    ('out.read_value()', "topic 'out' has no more records; check is_empty or queue_size first"),
     # Times and headers.
     ('topic.pipe_input("a", 5, timedelta(seconds=1))\nout.read_record().timestamp', [1000]),
     ('topic.pipe_input("a", 5, datetime(1970, 1, 1, 0, 0, 1))\nout.read_record().timestamp', [1000]),

@@ -316,7 +316,7 @@ NAIVE = datetime(2024, 5, 1, 12)  # noqa: DTZ001
         ({"type": "fixed", "name": "F", "size": 2}, b"abc", "takes 2 bytes, not 3"),
         (LEVEL, "middle", "'middle' is not one of low, high"),
         (MONEY, 5, "takes a Decimal, not an int"),
-        (MONEY, Decimal("1.234"), "has no form with 2 digits behind the point"),
+        (MONEY, Decimal("1.234"), "has no form with 2 digits after the decimal point"),
         (MONEY, Decimal("12345.6"), "needs 7 digits with 2 behind the point, the schema has 6"),
         (MONEY, Decimal("NaN"), "NaN is not a number"),
         (

@@ -66,7 +66,8 @@ def _cluster_logs(settings: Mapping[str, str]) -> Iterator[Finding]:
     for key, what in _LOGS.items():
         if int(settings.get(key, _SAFE_REPLICAS)) < _SAFE_REPLICAS:
             yield Finding.warning(
-                f"{what}: {settings[key]} replicas only ({key}); without those brokers it is away, without their disks it is lost",
+                f"{what}: only {settings[key]} replicas ({key}); it is unavailable while their brokers are down, "
+                "and lost with their disks",
             )
     if int(settings.get("transaction.state.log.min.isr", 2)) < 2:
         yield Finding.warning(
@@ -307,7 +308,7 @@ def _commits_of_task(inspection: Inspection, look: SubLook, task: int) -> Iterat
     if turns > max(1, len(set(queries)) - 1):
         yield Finding.error(
             f"commits of different checkpoints ({', '.join(sorted(set(queries)))}) take turns: two drivers run under the "
-            f"application id {inspection.app}. Stop one of them, and give it an application id of its own",
+            f"application id {inspection.app}. Stop one of them, and give it its own application id",
             inspection.command("status", "--watch"),
             where,
         )

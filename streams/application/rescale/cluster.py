@@ -55,7 +55,7 @@ class LiveRescale:
         config, kafka = self.config, self._kafka
         if unfinished_replan(topology, config.application_id, self.admin, kafka):
             raise RescaleError(
-                f"{config.application_id}: a rescale to another plan was begun and is not finished. Finish it with `streams "
+                f"{config.application_id}: a rescale to another plan was started but not finished. Finish it with `streams "
                 f"rescale TARGET`, without --tasks and --placement; or, as long as nothing was replaced, undo it with --abort"
             )
         # The number in the settings may already be the new one; the topics have the present one.

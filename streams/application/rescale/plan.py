@@ -453,7 +453,7 @@ def check_no_rescale(application_id: str, sub_topologies: Iterable[str], admin: 
     found = sorted(admin.describe_topics(topics))
     if found:
         raise RescaleUnfinishedError(
-            f"a rescale of {application_id} was begun and is not finished (topic {found[0]}). Run the same `streams rescale` "
+            f"a rescale of {application_id} was started but not finished (topic {found[0]}). Run the same `streams rescale` "
             f"again: it resumes where it stopped; or, as long as nothing was replaced, undo it with --abort. Nothing was written."
         )
 

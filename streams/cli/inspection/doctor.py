@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
-from state.kafka.admin import KafkaAdmin
-from streams.application.doctor.examine import examine, findings
-from streams.application.doctor.inspection import CheckResult, Inspection, Severity, worst
 from streams.cli.command import NOT_SAFE, command
-from streams.cli.inspection.transactions import JavaRequests
 from streams.cli.options import (
     ApplicationOptions,
     AsJson,
@@ -22,22 +18,33 @@ from streams.cli.options import (
     open_checkpoint,
 )
 from streams.cli.output import print_finding, print_json, print_line, visible
-from streams.cluster.admin import Survey
 from streams.errors import BrokerError, ConfigError
 from streams.wording import counted
 
-_COLOURS = {Severity.OK: "green", Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "red"}
-_EXIT = {Severity.OK: 0, Severity.NOTE: 0, Severity.WARNING: NOT_SAFE, Severity.ERROR: 1}
+if TYPE_CHECKING:
+    from streams.application.doctor.inspection import CheckResult
+
+_COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
+_EXIT = {"ok": 0, "note": 0, "warning": NOT_SAFE, "error": 1}
+"""By the value of a `Severity`."""
 
 
 @command
 def doctor(target: Target, *, application: ApplicationOptions, as_json: AsJson = False) -> None:
     """Compare an application's checkpoint, commits, changelogs, local state and consumer group, and say what is wrong.
 
-    Nothing is changed, and the application may run. Each finding names its place and the command that fixes it. Local state is
-    that of this host. Exit code 0: healthy, or notes only; 3: warnings; 1: errors, with which a start fails or loses data.
+    Nothing is changed, and the application may run. Each finding names its place and the command that fixes it. It looks at
+    the local state of this host. Exit code 0: healthy, or notes only; 3: warnings; 1: errors, which make a start fail or lose
+    data.
     """
     topology, config = application.of(target)
+    # The checks are those of a start, and need the planner: a wrong command line or program is reported before they are imported.
+    from state.kafka.admin import KafkaAdmin
+    from streams.application.doctor.examine import examine, findings
+    from streams.application.doctor.inspection import Inspection, Severity, worst
+    from streams.cli.inspection.transactions import JavaRequests
+    from streams.cluster.admin import Survey
+
     with KafkaAdmin(config.client) as admin, open_checkpoint(config) as files, JavaRequests(config.client) as java:
 
         def transactions() -> Any:
@@ -57,8 +64,8 @@ def doctor(target: Target, *, application: ApplicationOptions, as_json: AsJson =
         found = [finding for result in results for finding in result.findings if finding.severity is not Severity.OK]
         verdict_text = counted(len(found), "finding") if found else "healthy"
         Console().print(f"{config.application_id}: {verdict_text}", highlight=False)
-    if _EXIT[verdict]:
-        raise typer.Exit(_EXIT[verdict])
+    if _EXIT[verdict.value]:
+        raise typer.Exit(_EXIT[verdict.value])
 
 
 def _shown(results: Iterable[CheckResult], as_json: bool) -> list[CheckResult]:
@@ -69,7 +76,7 @@ def _shown(results: Iterable[CheckResult], as_json: bool) -> list[CheckResult]:
         for one in () if as_json else result.findings:
             place = str(one.place)
             text = f"{result.check}: {place and f'{place}: '}{one.says}{'' if one.says.endswith('.') else '.'}"
-            print_finding(one.severity.value, _COLOURS[one.severity], visible(text))
+            print_finding(one.severity.value, _COLOURS[one.severity.value], visible(text))
             if one.command:
                 print_line(visible(f"{'':9}-> {one.command}"), Console())
     return shown

@@ -39,7 +39,7 @@ def import_app(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Take over the state of a Kafka Streams application in Java that was stopped.
+    """Take over the state of a stopped Kafka Streams application in Java.
 
     The application id is its application.id. Refused while its group has members, or records wait in its repartition topics.
     """
@@ -66,7 +66,7 @@ def export_app(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Hand the state of an application that was stopped to Kafka Streams in Java.
+    """Hand the state of a stopped application to Kafka Streams in Java.
 
     Java needs the same application.id, topology and store names, and processing.guarantee=exactly_once_v2.
     """

@@ -128,7 +128,7 @@ class SparkDeltaTable:
         try:
             self._delta(self._session).optimize().executeCompaction()
         except Exception as error:
-            log.warning("%s: OPTIMIZE has failed and is left out: %s", self._of, str(error).partition("\n")[0])
+            log.warning("%s: OPTIMIZE failed, so it was skipped: %s", self._of, str(error).partition("\n")[0])
 
     def _not_taken(self, says: str) -> LakeSchemaError:
         return LakeSchemaError(

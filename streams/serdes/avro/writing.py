@@ -455,7 +455,7 @@ def _decimal(schema: Schema, exact: bool) -> Write:
         try:
             scaled = value.quantize(unit, context=_ROUNDED)
         except decimal.DecimalException:
-            raise MisfitError(f"{value} has no form with {scale} digits behind the point") from None
+            raise MisfitError(f"{value} has no form with {scale} digits after the decimal point") from None
         digits = scaled.as_tuple().digits
         if len(digits) > precision:
             raise MisfitError(

@@ -231,12 +231,12 @@ class _Processes:
         try:
             found = self._idle.get(timeout=wait_s + _GRACE_S)
         except queue.Empty:
-            raise StoreNotReadyError("this server runs as many queries in SQL as it can: ask again") from None
+            raise StoreNotReadyError("this server is running as many SQL queries as it can: try again") from None
         try:
             if found is None or not found.lives:
                 found = _Process(self._memory)
                 if not found.lives:
-                    raise StoreNotReadyError("the process for SQL does not start here now: ask again")
+                    raise StoreNotReadyError("the SQL process does not start now: try again")
             yield found
         finally:
             if found is not None and not found.lives:
