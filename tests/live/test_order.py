@@ -505,6 +505,28 @@ def test_a_step_that_has_waited_for_a_processor_makes_the_next_ones_no_smaller()
     assert pace.most == 1
 
 
+def test_tasks_that_were_opened_at_different_times_send_their_offsets_at_the_same() -> None:
+    """The two requests are the same for however many tasks of a transaction, so they are needed once a second, not once a task."""
+
+    def sent(opened_s: float) -> list[float]:
+        world, found = World(by_field("in")), []
+        world.now = opened_s
+        with world.task() as task:
+            for at in range(1, 40):
+                world.now = 1.0 + at / 10
+                world.kafka.append("in", b"k", value("in", at), 1, partition=0)
+                world.readers["in"].due = at
+                assert task.begin(10_000)
+                assert task._step is not None
+                if task._step.noted:
+                    found.append(world.now)
+                task.commit()
+                task.apply()
+        return found
+
+    assert sent(0.35) == sent(0.7) == [1.1, 2.0, 3.0, 4.0]
+
+
 def test_a_new_producer_makes_the_next_steps_no_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(by_field("in"))
     for n in range(300):
