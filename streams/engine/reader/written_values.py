@@ -75,7 +75,7 @@ def _object_cells(
 def _few_objects(
     made: Mapping[str, FieldColumn], null: Bools, all_of: WholeValues | None, rows: Int64s
 ) -> Iterator[bytes | None]:
-    """The same for few rows, of which Python makes objects for less than calls of compiled code cost."""
+    """The same for few rows, where objects cost less than the calls of compiled code."""
     above = repeat(None) if all_of is None else all_of(rows).to_pylist()
     for row, text in zip(rows.tolist(), above, strict=False):
         if null[row]:
