@@ -9,8 +9,10 @@ from benchmarks.nexmark.expected import differences
 from benchmarks.nexmark.queries import QUERIES
 from benchmarks.nexmark.workloads import NEXMARK, side
 from benchmarks.workloads.base import RunConfig
-from streams import BytesSerde
+from streams import BytesSerde, StreamsBuilder
 from streams.testing import TopologyTestDriver
+from streams.topology.plan import build_plan
+from streams.topology.ways import Way, ways
 
 EVENTS = 6_000
 PARTITIONS = 4
@@ -41,3 +43,16 @@ def test_a_query_gives_what_duckdb_recomputes(workload, input_batches):
     lines, count = differences(workload.query, EVENTS, [found])
     assert not lines
     assert count
+
+
+def test_readers_make_no_objects_and_topics_take_their_bytes():
+    written = []
+    for query, define in QUERIES.items():
+        builder = StreamsBuilder()
+        result = define(builder, TOPICS)
+        (result.to_stream() if hasattr(result, "to_stream") else result).to("out")
+        for sub in build_plan(builder.build(), "a").sub_topologies:
+            found = ways(sub)
+            assert not [one for one in found if one.place == "readers" and one.way is Way.ONE_BY_ONE]
+            written += [query for one in found if one.node == "KSTREAM-SINK-out" and one.way is Way.BYTES]
+    assert written == ["q0", "q1", "q2", "q10", "q14", "q21", "q22"]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from state.columns import FEW_ROWS
 from streams import (
     JoinWindows,
     KGroupedStream,
@@ -236,16 +237,17 @@ ENDS: list[Callable[[KStream], None]] = [
 ]
 
 
-@given(head=st.sampled_from(STREAMS), end=st.sampled_from(ENDS), given_steps=steps)
-@up_to(60)
+@given(head=st.sampled_from(STREAMS), end=st.sampled_from(ENDS), given_steps=steps, few=st.sampled_from([0, FEW_ROWS]))
+@up_to(80)
 def test_whole_values_of_columns_are_what_records_are(
-    head: Callable[[KStream], KStream], end: Callable[[KStream], None], given_steps: Any
+    head: Callable[[KStream], KStream], end: Callable[[KStream], None], given_steps: Any, few: int
 ) -> None:
     builder = StreamsBuilder()
     end(head(builder.stream("in")))
     topology = builder.build()
     assume("object" not in transports(topology))  # an expression within a computed field
-    check_both_ways(topology, fed(given_steps), production="dlq", **DEAD_LETTERS)
+    with mock.patch("streams.engine.reader.written_values.FEW_ROWS", few):
+        check_both_ways(topology, fed(given_steps), production="dlq", **DEAD_LETTERS)
 
 
 @given(head=st.sampled_from(STREAMS), given_steps=steps)

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from state.columns import RecordColumns
-from streams import KStream, StreamsBuilder, agg, col, fields
+from streams import BytesSerde, KStream, StreamsBuilder, StringSerde, agg, col, fields
 from streams.engine.graph.settings import TaskSettings
 from streams.engine.reader.pipeline import ReaderPipeline
+from streams.testing import TopologyTestDriver
 from streams.topology.plan import SubTopology, build_plan
 from streams.topology.planning.column_head import ColumnHead
 
@@ -76,3 +77,15 @@ def test_the_error_of_a_record_with_a_new_key_does_not_show_that_key_as_the_reco
     sub = planned(lambda stream: stream.select_key(col("user")))
     (batch,) = [batch for _, batch in ReaderPipeline(sub, 1, TaskSettings("app")).run(records())]
     assert batch.rows.column("source_key").null_count == 60
+
+
+def test_a_repartition_topic_drops_null_keys_in_compat_mode_and_keeps_the_others_bytes() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").select_key(col("user")).repartition().to("out")
+    with TopologyTestDriver(builder.build(), mode="compat") as driver:
+        with driver.batch():
+            for value in (b'{"user":"a","n":1}', b'{"n":2}', b'{"user": "b", "n":3}'):
+                driver.create_input_topic("in").pipe_bytes(None, value)
+        found = driver.create_output_topic("out", StringSerde(), BytesSerde()).read_key_values_to_list()
+        assert found == [("a", b'{"user":"a","n":1}'), ("b", b'{"user":"b","n":3}')]
+        assert driver.dropped("null_key") == 1

@@ -7,8 +7,9 @@ computed number that is not finite) is pickled, and the node that writes it fail
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import repeat
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import BinaryColumn, binary_column, replaced, rows_where, valid_rows
+from state.columns import FEW_ROWS, BinaryColumn, binary_column, replaced, rows_where, valid_rows
 from streams.engine.graph.values import PICKLED, dump_value, load_written
 from streams.model.expressions import all_fields
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell
@@ -57,6 +58,8 @@ def of_fields(made: Mapping[str, FieldColumn], null: Bools, all_of: WholeValues 
 def _object_cells(
     made: Mapping[str, FieldColumn], null: Bools, all_of: WholeValues | None, rows: Int64s
 ) -> BinaryColumn:
+    if len(rows) <= FEW_ROWS:
+        return binary_column(list(_few_objects(made, null, all_of, rows)))
     taken = {name: column.take(rows) for name, column in made.items()}
     no_numbers = np.zeros(len(rows), np.bool_)
     parts: dict[str, pa.BinaryArray] = {}
@@ -67,6 +70,18 @@ def _object_cells(
         return _pickled(_null_at(object_texts(parts), null[rows]), no_numbers)
     above = all_of(rows)
     return _null_at(_extended(above, taken, parts, no_numbers), null[rows])
+
+
+def _few_objects(
+    made: Mapping[str, FieldColumn], null: Bools, all_of: WholeValues | None, rows: Int64s
+) -> Iterator[bytes | None]:
+    """The same for few rows, where objects cost less than the calls of compiled code."""
+    above = repeat(None) if all_of is None else all_of(rows).to_pylist()
+    for row, text in zip(rows.tolist(), above, strict=False):
+        if null[row]:
+            yield None
+        else:
+            yield _written({**({} if text is None else all_fields(load_written(text))), **_fields_at(made, row)})
 
 
 def _extended(
