@@ -62,7 +62,7 @@ def two_options(
     second: tuple[type[Other], object],
     keywords: Mapping[str, object] | None = None,
 ) -> tuple[Option, Other]:
-    """Both options of a method, of which the second may stand alone; keywords belong to the first. Raises `TopologyError`."""
+    """Both options of a method. The second may stand alone; keywords belong to the first. Raises `TopologyError`."""
     (kind, one), (other_kind, other) = first, second
     if isinstance(one, other_kind):
         one, other = other, one

@@ -62,7 +62,7 @@ _COULD_BE: dict[str, Callable[[object], bool]] = {
 
 
 def fields_of(option: Any) -> tuple[dataclasses.Field[Any], ...]:
-    """The fields of an option, or of a class of options, all of which are dataclasses."""
+    """The fields of an option, or of a class of options: options are dataclasses."""
     return dataclasses.fields(option)
 
 
@@ -103,7 +103,7 @@ def _misplaced(kind: type[Option], places: Sequence[str], at: int, value: object
 
 
 class Option(AnswersUnknownNames):
-    """The base of options, which are frozen dataclasses: checks the arguments, and answers those that do not fit."""
+    """The base of options, which are frozen dataclasses: checks the arguments, and answers an argument that does not fit."""
 
     __slots__ = ()
 
