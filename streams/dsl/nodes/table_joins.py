@@ -74,7 +74,6 @@ def join_tables(
         # Both sides may lose their rows with one update, and then neither tells of it.
         passed_on = remember_passed_on(graph, merged.node, how, serdes[0])
         graph.change_spec(merged.node, TableJoinMergeSpec(passed_on=passed_on, caching=False))
-
     make_store = partial(_remember_rows, graph, merged.node, table_store(f"{base}-store", how), *serdes)
     nodes, parents = (this.node, that.node, merged.node), (left_node, right_node)
     node = TableNode(graph, nodes, None, make_store, parents, computed, joined=True, related=related)
