@@ -310,18 +310,17 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         on_error: EnrichOnError = "fail",
         named: NameLike = None,
     ) -> KStream[Any, Any]:
-        """Maps values by calls to another system, with many values per call or many calls at the same time.
+        """Maps values by calls to another system, many values per call or many calls at a time (as KIP-311 and KIP-408 proposed).
 
         The function takes many values (with `batch_size`; may be `async def`) or one value (must be `async def`):
 
             def countries(ips: list[str]) -> list[str]:
                 return geo.lookup_all(ips)
 
-            stream.enrich(countries, batch_size=500, retries=3)
-
             async def country(ip: str) -> str:
                 return await geo.lookup(ip)
 
+            stream.enrich(countries, batch_size=500, retries=3)
             stream.enrich(country, concurrency=32, timeout=timedelta(seconds=2), on_error="drop")
 
         Keys and the order of records stay. Calls are made where records are read, before they are merged by time; behind a stateful
@@ -336,12 +335,10 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
             timeout: The longest that an async call may take; None: 30 seconds.
             retries: How often to repeat a failed call. If a call for many values still fails, each value is tried alone.
             backoff: The wait before the first retry, doubled before each further one, up to a minute.
-            on_error: What happens when all calls for a record have failed. `"fail"`: the processing policy decides; `"drop"`: it is
-                left out (`dropped()`; reasons `call_failed`, `timeout`); a `Retry`: it goes through retry topics and comes back; or
-                a function `(value, error) -> value` or `(key, value, error) -> value`.
+            on_error: When all calls for a record have failed. `"fail"`: the processing policy decides; `"drop"`: it is left out
+                (`dropped()`; reasons `call_failed`, `timeout`); a `Retry`: it comes back through retry topics; or a function
+                `(value, error) -> value` or `(key, value, error) -> value`.
             named: Name of the operator, and of the repartition topic if one is needed; required with a `Retry`.
-
-        Source: ours; for Kafka Streams, KIP-311 and KIP-408 proposed the same.
         """
         options = EnrichOptions(batch_size, concurrency, timeout, retries, backoff, on_error)
         return self._stream(add_enrich(self._graph, self._port, function, options, operator_name("enrich", named)))

@@ -324,10 +324,36 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         how = one_option(call.method, StreamJoined, call.joined, call.keywords)
         return join_streams(self._graph, call.kind, call.left, self._port, call.joiner, call.windows, how)
 
+    @overload
     def join_all(
         self,
         others: Mapping[str, KStream[K, Any]],
-        joiner: ValueMapper[dict[str, Any], R] | KeyValueMapper[K, dict[str, Any], R],
+        joiner: ValueMapper[dict[str, Any], R],
+        windows: JoinWindows,
+        joined: OfStreams = None,
+        *,
+        this: str = "this",
+        value_serdes: Mapping[str, Serde[Any]] | None = None,
+        **option: Unpack[StreamJoinedKeywords],
+    ) -> KStream[K, R]: ...
+
+    @overload
+    def join_all(
+        self,
+        others: Mapping[str, KStream[K, Any]],
+        joiner: KeyValueMapper[K, dict[str, Any], R],
+        windows: JoinWindows,
+        joined: OfStreams = None,
+        *,
+        this: str = "this",
+        value_serdes: Mapping[str, Serde[Any]] | None = None,
+        **option: Unpack[StreamJoinedKeywords],
+    ) -> KStream[K, R]: ...
+
+    def join_all(
+        self,
+        others: Mapping[str, KStream[K, Any]],
+        joiner: functions.Function,
         windows: JoinWindows,
         joined: OfStreams = None,
         *,

@@ -19,7 +19,6 @@ from streams.serdes.internal import CombinedKeySerde, ResponseSerde, Subscriptio
 from streams.topology.graph import Graph
 from streams.topology.naming import stateful_name
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.base import Parameters
 from streams.topology.specs.joins import (
     ForeignKeyOutputSpec,
     ForeignKeyResultSpec,
@@ -42,30 +41,26 @@ def join_tables(
     name: str | None,
     how: Materialized,
 ) -> Table:
-    """Adds a joined table. A table whose rows may be without a match sends its old values, as in Kafka Streams."""
+    """Adds a joined table. Source: Kafka Streams' `KTableImpl.doJoin`."""
     (left_port, left_node), (right_port, right_node) = left, right
     graph = left_node.graph
     key_serde = common_key_serde(graph, left_port, right_port, graph.key_serde(left_port.key_serde))
-    if kind != "inner":
-        left_node.send_old_values(True)
-    if kind == "outer":
-        right_node.send_old_values(True)
-    views = left_node.view(), right_node.view()
-    parameters: Parameters = (("kind", kind), *sides(left_port, right_port))
-    base = name or stateful_name("KTABLE-JOIN", left_port.lineage | right_port.lineage, parameters)
+    views = _views(left_node, right_node, kind)
+    lineage = left_port.lineage | right_port.lineage
+    base = name or stateful_name("KTABLE-JOIN", lineage, (("kind", kind), *sides(left_port, right_port)))
     related = _are_related(graph.topology, (left_port.node, right_port.node), views)
 
-    def side(table: Table, other: ValueGetter, is_left: bool) -> Port:
-        port, node = table
-        return graph.stateful(
+    stores = tuple(dict.fromkeys((*views[0].stores, *views[1].stores)))
+    this, that = (
+        graph.stateful(
             TableJoinSpec(kind, is_left, other, joiner, node.versioned, related),
             port,
-            f"{base}-{'this' if is_left else 'other'}-join",
-            stores=tuple(dict.fromkeys((*views[0].stores, *views[1].stores))),
+            f"{base}-{side}-join",
+            stores=stores,
             key_serde=key_serde,
         )
-
-    this, that = side(left, views[1], is_left=True), side(right, views[0], is_left=False)
+        for (port, node), other, is_left, side in ((left, views[1], True, "this"), (right, views[0], False, "other"))
+    )
     if is_materialized(how):
         return _stored(graph, (this, that), (left_node, right_node), base, how)
 
@@ -79,11 +74,19 @@ def join_tables(
         # Both sides may lose their rows with one update, and then neither tells of it.
         passed_on = remember_passed_on(graph, merged.node, how, serdes[0])
         graph.change_spec(merged.node, TableJoinMergeSpec(passed_on=passed_on, caching=False))
-
     make_store = partial(_remember_rows, graph, merged.node, table_store(f"{base}-store", how), *serdes)
     nodes, parents = (this.node, that.node, merged.node), (left_node, right_node)
-    merged = replace(merged, value_serde=how.value_serde)
-    return merged, TableNode(graph, nodes, None, make_store, parents, computed, joined=True, related=related)
+    node = TableNode(graph, nodes, None, make_store, parents, computed, joined=True, related=related)
+    return replace(merged, value_serde=how.value_serde), node
+
+
+def _views(left: TableNode, right: TableNode, kind: JoinKind) -> tuple[ValueGetter, ValueGetter]:
+    """How each side is looked up. A table whose rows may be without a match sends its old values, as in Kafka Streams."""
+    if kind != "inner":
+        left.send_old_values(True)
+    if kind == "outer":
+        right.send_old_values(True)
+    return left.view(), right.view()
 
 
 def _stored(

@@ -84,10 +84,8 @@ class AggregationSpec(CachingTableSpec):
         """With a cache. An aggregation in windows may have results when they close."""
         return self.caching and self.windows is None
 
-    @property
-    def takes_encoded(self) -> bool:
-        """True: values are read while the functions run."""
-        return True
+    # Values are read while the functions run.
+    takes_encoded = True
 
     @property
     def whole_records(self) -> str:

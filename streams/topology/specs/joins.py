@@ -83,9 +83,7 @@ class StreamJoinSpec(_StreamJoinSpec):
     def kind(self) -> NodeKind:
         return NodeKind.KSTREAM_JOINTHIS if self.is_left else NodeKind.KSTREAM_JOINOTHER
 
-    @property
-    def joint(self) -> bool:
-        return True
+    joint = True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the stores of both sides; the third one is missing in an inner join."""
@@ -125,9 +123,7 @@ class JoinAllSpec(NodeSpec):
     def parameters(self) -> Parameters:
         return self.join.parameters
 
-    @property
-    def joint(self) -> bool:
-        return True
+    joint = True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the stores of all streams."""
@@ -160,9 +156,7 @@ class AsOfJoinSpec(NodeSpec):
     def parameters(self) -> Parameters:
         return self.join.parameters
 
-    @property
-    def joint(self) -> bool:
-        return True
+    joint = True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         right, waiting = stores
@@ -231,9 +225,7 @@ class GraceTableJoinSpec(StreamTableJoinSpec):
     def parameters(self) -> Parameters:
         return (("grace_ms", self.grace_ms),)
 
-    @property
-    def single(self) -> str:
-        return "records that wait for late updates of the table are joined as stream time moves"
+    single = "records that wait for late updates of the table are joined as stream time moves"
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
         """True: it keeps each record until it is due."""
@@ -255,13 +247,9 @@ class GlobalTableJoinSpec(StreamTableJoinSpec):
 
     selector: Callable[[Any, Any], Any]
 
-    @property
-    def takes_encoded(self) -> bool:
-        return False
+    takes_encoded = False
 
-    @property
-    def remark(self) -> str:
-        return "the selector and the joiner take values"
+    remark = "the selector and the joiner take values"
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator that opens the global table itself."""
@@ -381,9 +369,7 @@ class ForeignKeySubscribeSpec(NodeSpec):
     is_left_join: bool
     versioned: bool
 
-    @property
-    def drops(self) -> bool:
-        return True
+    drops = True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         return ForeignKeySubscribe(self.extractor, self.value_serde, self.is_left_join, self.versioned)

@@ -147,9 +147,7 @@ class UserProcessorSpec(NodeSpec):
     kind: NodeKind = field()
     supplier: Callable[[], AnyProcessor]
 
-    @property
-    def single(self) -> str:
-        return ONE_BY_ONE
+    single = ONE_BY_ONE
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """The user's processor, which opens the stores itself, by name."""
@@ -159,10 +157,8 @@ class UserProcessorSpec(NodeSpec):
         """If it has stores: what it writes there is not known."""
         return bool(stores)
 
-    @property
-    def sees_stream_time(self) -> bool:
-        """True, because the processor's context has the stream time and schedules calls by it."""
-        return True
+    # The processor's context has the stream time, and schedules calls by it.
+    sees_stream_time = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +195,7 @@ class EnrichSpec(NodeSpec):
     rules: CallRules
     on_error: OnError
 
-    @property
-    def single(self) -> str:
-        return ONE_BY_ONE
+    single = ONE_BY_ONE
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         return Enrich(self.client, self.rules, self.on_error)
@@ -210,10 +204,8 @@ class EnrichSpec(NodeSpec):
     def drops(self) -> bool:
         return self.on_error == "drop"
 
-    @property
-    def repeatable(self) -> bool:
-        """False, because another system may answer differently in another attempt."""
-        return False
+    # Another system may answer differently in another attempt.
+    repeatable = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,10 +229,8 @@ class DeduplicateSpec(NodeSpec):
         """The times, and whether there is an id."""
         return (("within_ms", self.within_ms), ("grace_ms", self.grace_ms), ("by", self.by is not None))
 
-    @property
-    def takes_encoded(self) -> bool:
-        """True: records are forwarded as they came."""
-        return True
+    # Records are forwarded as they came.
+    takes_encoded = True
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
         """True: it drops a record that comes a second time."""

@@ -65,10 +65,8 @@ class TableSourceSpec(CachingTableSpec):
         """With a cache, which a versioned table does not have."""
         return self.caching and bool(stores) and not self.versioned
 
-    @property
-    def takes_encoded(self) -> bool:
-        """True: rows are stored as they came."""
-        return True
+    # Rows are stored as they came.
+    takes_encoded = True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the store, or one that only passes updates on."""
@@ -93,9 +91,7 @@ class ExpiringTableSpec(CachingTableSpec):
     def parameters(self) -> Parameters:
         return (("ttl_ms", self.ttl_ms),)
 
-    @property
-    def single(self) -> str:
-        return ONE_BY_ONE
+    single = ONE_BY_ONE
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         rows, deadlines = stores
@@ -165,14 +161,10 @@ class TransformValuesSpec(CachingTableSpec):
     supplier: Callable[[], ValueTransformer]
     user_stores: tuple[str, ...]
 
-    @property
-    def sees_stream_time(self) -> bool:
-        """True, because the transformer's context has the stream time."""
-        return True
+    # The transformer's context has the stream time.
+    sees_stream_time = True
 
-    @property
-    def single(self) -> str:
-        return ONE_BY_ONE
+    single = ONE_BY_ONE
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
         """If the transformer has stores: what it writes there is not known."""
@@ -273,9 +265,7 @@ class TableTopSpec(CachingTableSpec):
         more: Parameters = (("ties", True),) if self.ties else ()
         return (("n", self.n), ("largest", self.largest), *more, *(self.groups.parameters if self.groups else ()))
 
-    @property
-    def single(self) -> str:
-        return ONE_BY_ONE
+    single = ONE_BY_ONE
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         others = (
