@@ -170,9 +170,16 @@ def failover(
 def reads(
     rows: Annotated[int, typer.Option(min=1000, help="Rows of the store.")] = 1_000_000,
     requests: Annotated[int, typer.Option(min=1000, help="Keys to read.")] = 100_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Measure reads of a served store: single keys, batches and ranges, from Python and over HTTP."""
     from benchmarks.reads import reads as measured
+
+    if as_json:
+        with MachineProbe() as machine:
+            found = [asdict(one) for one in measured(rows, requests)]
+        typer.echo(json.dumps({"rows": rows, "requests": requests, "probe_us": machine.mean_us, "reads": found}))
+        return
 
     table = Table(
         "way", "rows/s", "rows per CPU s", "p50 ms", "p99 ms", title=f"reads of {rows:,} rows", title_justify="left"

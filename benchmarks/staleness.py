@@ -1,22 +1,26 @@
 """How far a served store is behind: the time from a commit, as a reader of the results sees it, until a read shows its rows.
 
-    python -m benchmarks.staleness [--execution live] [--rate 1000] [--seconds 30]
+    python -m benchmarks.staleness [--execution live] [--rate 1000] [--seconds 30] [--json]
 
-An application counts records by key, `streams serve` serves its counts, and both are processes of their own on the embedded broker.
+An application counts records by key, `streams serve` serves its counts, and both are processes of their own on the embedded broker,
+as is what writes the records: a read that is timed is not to wait for another thread of this process.
 Some keys are read over HTTP again and again by `StoreClient`, one read after the other; how long each takes is printed, too.
 Every count that is read must be one that was committed, and none may go back.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from multiprocessing import get_context
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Annotated
 
@@ -92,6 +96,34 @@ def process(*command: str) -> Iterator[subprocess.Popen[bytes]]:
         running.wait()
 
 
+def write(servers: str, rate: int, ended: Event) -> None:
+    """Writes records until the event is set."""
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 1, "partitioner": "murmur2_random"})
+    began, sent = time.monotonic(), 0
+    while not ended.wait(0.005):
+        for number in range(sent, int((time.monotonic() - began) * rate)):
+            producer.produce(INPUT, b"{}", f"key-{number % KEYS}")
+            sent = number + 1
+        producer.poll(0)
+    producer.flush()
+
+
+@contextmanager
+def writing(servers: str, rate: int) -> Iterator[None]:
+    """A process that writes records within the block."""
+    context = get_context("spawn")
+    ended = context.Event()
+    running = context.Process(target=write, args=(servers, rate, ended))
+    running.start()
+    try:
+        yield
+        if not running.is_alive():
+            raise RuntimeError("the process that writes records has ended")
+    finally:
+        ended.set()
+        running.join()
+
+
 def measure(
     servers: str, application_id: str, folder: Path, rate: int, seconds: float
 ) -> tuple[list[float], list[float]]:
@@ -114,18 +146,8 @@ def measure(
         (port,) = free_ports(1)
         where = (PROGRAM, "-a", application_id, "-b", servers, "--base-dir", str(folder))
 
-        def load() -> None:
-            producer = Producer({"bootstrap.servers": servers, "linger.ms": 1, "partitioner": "murmur2_random"})
-            began, sent = time.monotonic(), 0
-            while not ended.wait(0.005):
-                for number in range(sent, int((time.monotonic() - began) * rate)):
-                    producer.produce(INPUT, b"{}", f"key-{number % KEYS}")
-                    sent = number + 1
-                producer.poll(0)
-            producer.flush()
-
         def consume() -> None:
-            where = {"bootstrap.servers": servers, "group.id": "staleness", "auto.offset.reset": "earliest"}
+            where = {"bootstrap.servers": servers, "group.id": "staleness-reader", "auto.offset.reset": "earliest"}
             consumer = Consumer({**where, "isolation.level": "read_committed", "fetch.wait.max.ms": 20})
             consumer.subscribe([RESULTS])
             while not ended.is_set():
@@ -134,11 +156,10 @@ def measure(
                     committed.add(key, int.from_bytes(record.value() or b"", "big"))
             consumer.close()
 
-        threads = [threading.Thread(target=one) for one in (load, consume)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            stack.callback(thread.join)
+        stack.enter_context(writing(servers, rate))
+        thread = threading.Thread(target=consume)
+        thread.start()
+        stack.callback(thread.join)
         stack.callback(ended.set)
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
             server = None
@@ -176,6 +197,7 @@ def main(
     execution: Annotated[Execution, typer.Option(help="How the application runs.")] = Execution.LIVE,
     rate: Annotated[int, typer.Option(help="Records a second.")] = 1_000,
     seconds: Annotated[float, typer.Option(help="How long keys are read.")] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Print how far reads are behind commits."""
     with tempfile.TemporaryDirectory(prefix="staleness-") as scratch, own_cluster(Path(scratch) / "kafka") as kafka:
@@ -184,14 +206,24 @@ def main(
         where = (PROGRAM, "-a", APPLICATION, "-b", servers, "--base-dir", str(folder))
         with process("run", *where, "--set", f"execution={execution.value}"), MachineProbe() as machine:
             behind, took_ms = measure(servers, APPLICATION, folder, rate, seconds)
-    p50, p99, most = np.percentile(behind, [50, 99, 100])
-    typer.echo(
-        f"{len(behind)} commits: p50 {p50:.0f} ms, p99 {p99:.0f} ms, at most {most:.0f} ms behind; probe {machine.mean_us:.0f} µs"
-    )
-    p50, p99, most = np.percentile(took_ms, [50, 99, 100])
-    typer.echo(
-        f"{len(took_ms)} reads of a key: p50 {p50:.2f} ms, p99 {p99:.2f} ms, at most {most:.2f} ms; each was checked"
-    )
+    stale, gets = of(behind), of(took_ms)
+    if as_json:
+        about = {"execution": execution.value, "rate": rate, "seconds": seconds, "probe_us": round(machine.mean_us, 1)}
+        typer.echo(json.dumps({**about, "staleness_ms": stale, "get_ms": gets}))
+        return
+    typer.echo(f"{stale['count']} commits: {in_words(stale)} behind; probe {machine.mean_us:.0f} µs")
+    typer.echo(f"{gets['count']} reads of a key: {in_words(gets)}; each was checked")
+
+
+def of(times_ms: Sequence[float]) -> dict[str, float]:
+    """What is said of some times."""
+    p50, p99, most = (round(float(one), 3) for one in np.percentile(times_ms, [50, 99, 100]))
+    return {"count": len(times_ms), "p50": p50, "p99": p99, "max": most}
+
+
+def in_words(of: dict[str, float]) -> str:
+    """The same for people."""
+    return f"p50 {of['p50']:.2f} ms, p99 {of['p99']:.2f} ms, at most {of['max']:.2f} ms"
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from streams.topology.topology import Topology
 
 _POLL_S = 0.2
+_TURN_S = 0.0005
+"""How long a thread of a process that serves has Python to itself."""
 _MOST_WAIT_MS = 3_600_000
 
 
@@ -260,6 +263,8 @@ def _answer(
     from streams.serve.routing import Router
     from streams.serve.server import StoreServer
 
+    # Else a read waits for 5 ms whenever a thread that follows commits is at work.
+    sys.setswitchinterval(_TURN_S)
     folder = process.folder(copies.directory or config.base_dir / "serve")
     group = process.group(copies.group or f"{config.application_id}-serve")
     with ExitStack() as open_here:

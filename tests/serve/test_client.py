@@ -89,7 +89,7 @@ def test_a_client_goes_on_after_the_application_was_reset(client, served):
     of_before = Commit(7, "0123abcd")
     counts._see(commits_text({(store.sub, task): of_before}))
     # Some time after the question, the copy has looked for commits once more: what it has is what there is.
-    with looking_again(served, after_s=0.3):
+    with looking(served):
         assert counts.get("k007") == 1
     assert counts._commits[store.sub, task] == Commit(1, store.points([task])[0].life)
     assert counts.get("k007") == 1
@@ -100,11 +100,21 @@ def test_a_client_goes_on_after_the_application_was_reset(client, served):
 
 
 @contextmanager
-def looking_again(served, after_s):
-    timer = threading.Timer(after_s, served.copies)
-    timer.start()
-    yield
-    timer.join()
+def looking(served):
+    """Looks for commits again and again, as a process that serves does."""
+    ended = threading.Event()
+
+    def look():
+        while not ended.wait(0.1):
+            served.copies()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def test_own_writes_are_read_by_position(client, driver):

@@ -6,6 +6,7 @@ changes has exactly the rows of the store after it has caught up, whatever happe
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -19,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from streams import BytesSerde, Consumed, JsonSerde, Materialized, Serde, StreamsBuilder, StringSerde
+from streams import BytesSerde, Consumed, Float64Serde, JsonSerde, Materialized, Serde, StreamsBuilder, StringSerde
 from streams.serdes.json_text import loads
 from streams.serve.app import Api
 from streams.serve.client import StoreClient
@@ -61,6 +62,9 @@ KINDS = {
         BytesSerde(),
         bytes,
         lambda turn: b"\xff%d" % turn,
+    ),
+    "numbers": Kind(
+        Float64Serde(), float, [0.0, -7.5, 7.0, 1e300, math.inf, -math.inf], JsonSerde(), Any, lambda turn: {"n": 2**70 + turn}
     ),
     "typed": Kind(
         JsonSerde(Id), Id, [Id("a", 7), Id("..", 2**70), Id('"', -1)], JsonSerde(Account), Account, Account
