@@ -322,6 +322,12 @@ def test_rows_of_another_format_are_refused(tmp_path: Path) -> None:
     refused(unmatched_world(tmp_path, side=0), "not a list of values of the side", ForeignRowError)
 
 
+def test_keys_that_are_too_short_are_refused(tmp_path: Path) -> None:
+    world = World(tmp_path, closing)
+    world.java_writes()
+    refused(world, "its key has less than 12 bytes", ForeignRowError)
+
+
 def refused(world: World, said: str, error: type[StreamsError] = ConfigError, **more: Any) -> None:
     """Refused, with nothing written."""
     before = world.contents
