@@ -34,7 +34,7 @@ INPUTS = (
     "in-rep", "in-tg", "in-emp", "in-dept", "in-one", "in-two",
 )  # fmt: skip
 KINDS = (
-    "kv", "red", "agg", "win", "sld", "sess", "ver", "tab", "ij", "rep", "tg", "fk", "lj", "oj", "sup", "lim", "eow", "eos",
+    "kv", "red", "agg", "win", "sld", "sess", "ver", "tab", "ij", "rep", "tg", "fk", "lj", "oj", "sup", "lim", "eow",
 )  # fmt: skip
 
 
