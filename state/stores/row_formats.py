@@ -37,13 +37,22 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 def check_format(spec: StoreSpec, records: ChangelogBatch, offsets: Int64s, topic: str, partition: int) -> None:
     """Refuses records that are not in the format of their store. Raises `ForeignRowError`."""
-    found = _short_key(spec, records)
-    if found is None and spec.rows is not None:
-        found = misfit(spec.rows, records)
+    found = None if spec.rows is None else misfit(spec.rows, records)
     if found is not None:
-        at, why = found
-        form = f"{spec.kind.value} rows" if spec.rows is None else spec.rows.value
-        raise ForeignRowError(spec.name, topic, partition, int(offsets[at]), form, why)
+        raise _foreign(spec, found, offsets, topic, partition)
+
+
+def check_keys(spec: StoreSpec, records: ChangelogBatch, offsets: Int64s, topic: str, partition: int) -> None:
+    """Refuses records whose keys are not those of the kind of their store. Raises `ForeignRowError`."""
+    found = _short_key(spec, records)
+    if found is not None:
+        raise _foreign(spec, found, offsets, topic, partition)
+
+
+def _foreign(spec: StoreSpec, found: tuple[int, str], offsets: Int64s, topic: str, partition: int) -> ForeignRowError:
+    at, why = found
+    form = f"{spec.kind.value} rows" if spec.rows is None else spec.rows.value
+    return ForeignRowError(spec.name, topic, partition, int(offsets[at]), form, why)
 
 
 def _short_key(spec: StoreSpec, records: ChangelogBatch) -> tuple[int, str] | None:

@@ -114,8 +114,8 @@ class World:
         importer = self.importer(**more)
         importer.run(importer.survey())
 
-    def hand_over(self) -> None:
-        exporter = Exporter(self.preflight, self.kafka, members=lambda _: self.members)
+    def hand_over(self, leave: bool = False) -> None:
+        exporter = Exporter(self.preflight, self.kafka, leave, members=lambda _: self.members)
         exporter.run(exporter.survey())
 
     @property
@@ -219,7 +219,9 @@ def test_windows_that_java_has_not_closed_are_open(tmp_path: Path) -> None:
             marker.changelog_ends["counts-open"]
             == world.kafka.end_offsets([(f"{APP}-counts-open-changelog", task)])[f"{APP}-counts-open-changelog", task]
         )
-    world.hand_over()
+    with pytest.raises(ConfigError, match="closed windows again"):
+        world.hand_over()
+    world.hand_over(leave=True)
     # Stream time is that of the last row, and no window was closed since.
     note = OffsetNote.decode(world.kafka.notes[APP]["in", 1])
     assert note is not None
@@ -320,6 +322,12 @@ def test_unmatched_records_are_known(tmp_path: Path) -> None:
 
 def test_rows_of_another_format_are_refused(tmp_path: Path) -> None:
     refused(unmatched_world(tmp_path, side=0), "not a list of values of the side", ForeignRowError)
+
+
+def test_keys_that_are_too_short_are_refused(tmp_path: Path) -> None:
+    world = World(tmp_path, closing)
+    world.java_writes()
+    refused(world, "its key has less than 12 bytes", ForeignRowError)
 
 
 def refused(world: World, said: str, error: type[StreamsError] = ConfigError, **more: Any) -> None:

@@ -121,12 +121,6 @@ public final class Interop {
             .emitStrategy(EmitStrategy.onWindowClose())
             .count(Materialized.<String, Long, WindowStore<Bytes, byte[]>>as("eow-count").withValueSerde(LONG))
             .toStream().to(out + "eow", Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, 60_000L), LONG));
-        builder.stream("in-sess", texts).groupByKey(byKey)
-            .windowedBy(SessionWindows.ofInactivityGapAndGrace(Duration.ofSeconds(30), GRACE))
-            .emitStrategy(EmitStrategy.onWindowClose())
-            .count(Materialized.<String, Long, SessionStore<Bytes, byte[]>>as("eos-count").withValueSerde(LONG)
-                .withRetention(Duration.ofHours(1)))
-            .toStream().to(out + "eos", Produced.with(WindowedSerdes.sessionWindowedSerdeFrom(String.class), LONG));
         builder.stream("in-rep", texts).groupBy((key, value) -> value, Grouped.with("by-val", TEXT, TEXT))
             .count(table("rep-count", TEXT, LONG)).toStream().to(out + "rep", Produced.with(TEXT, LONG));
         builder.table("in-tg", texts, table("tg-table", TEXT, TEXT))

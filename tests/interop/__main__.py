@@ -243,7 +243,7 @@ def play(cluster: Cluster, classes: str, folder: Path, phases: int) -> None:
             command(servers, folder, "import-app", "--dry-run")
             command(servers, folder, "import-app", "--yes")
             command(servers, folder, "run", "--available-now")
-            command(servers, folder, "export-app", "--yes")
+            command(servers, folder, "export-app", "--leave", "--yes")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ INPUTS = (
     "in-rep", "in-tg", "in-emp", "in-dept", "in-one", "in-two",
 )  # fmt: skip
 KINDS = (
-    "kv", "red", "agg", "win", "sld", "sess", "ver", "tab", "ij", "rep", "tg", "fk", "lj", "oj", "sup", "lim", "eow", "eos",
+    "kv", "red", "agg", "win", "sld", "sess", "ver", "tab", "ij", "rep", "tg", "fk", "lj", "oj", "sup", "lim", "eow",
 )  # fmt: skip
 
 
@@ -100,11 +100,6 @@ def build(app: str = APP) -> Topology:
     grouped("in-win").windowed_by(TimeWindows.of_size_and_grace(minute, grace)).emit_strategy(
         EmitStrategy.on_window_close()
     ).count(table("eow-count")).to_stream().to(f"{out}eow", Produced(TimeWindowedSerde(TEXT, minute), LONG))
-    grouped("in-sess").windowed_by(
-        SessionWindows.of_inactivity_gap_and_grace(timedelta(seconds=30), grace)
-    ).emit_strategy(EmitStrategy.on_window_close()).count(
-        table("eos-count", retention=timedelta(hours=1))
-    ).to_stream().to(f"{out}eos", Produced(SessionWindowedSerde(TEXT), LONG))
     builder.stream("in-rep", texts).group_by(lambda key, value: value, Grouped(TEXT, TEXT, name="by-val")).count(
         table("rep-count")
     ).to_stream().to(f"{out}rep", Produced(TEXT, LONG))

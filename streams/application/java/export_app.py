@@ -18,7 +18,7 @@ from state.kafka.topics import TopicPartition
 from streams.application.adopt import settled_position
 from streams.application.instances import check_group_is_free
 from streams.application.java.derived import closes_of, derivations, first_end_in
-from streams.application.java.limits import OffsetNote, last_rows, one_sided, settings_for_java
+from streams.application.java.limits import OffsetNote, closed_again, last_rows, one_sided, settings_for_java
 from streams.application.markers import still_running
 from streams.application.prepare import Application, PreparedSub
 from streams.application.start import Preflight
@@ -80,7 +80,7 @@ class Exporter:
         application = self._application
         app = application.config.application_id
         check_group_is_free(application.config, self.members)
-        wrong = one_sided(application)
+        wrong = [*one_sided(application), *closed_again(application)]
         if wrong and not self.leave:
             raise ConfigError(
                 f"no Java program can continue all of {app}: {'; '.join(wrong)}. Nothing was written. With --leave, this stays "

@@ -31,7 +31,7 @@ from state.kafka.placement import FUNCTIONS, Placement
 from state.kafka.topics import TopicPartition, partitions_of
 from state.stores.changelog_records import ChangelogBatch
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX, split_session_key
-from state.stores.row_formats import check_format
+from state.stores.row_formats import check_format, check_keys
 from state.stores.spec import RowFormat, StoreKind, StoreSpec
 from streams.application.adopt import Adopter, GivenPositions, reading_positions
 from streams.application.instances import check_group_is_free
@@ -272,6 +272,7 @@ class Importer:
             log.records += len(columns)
             log.last = columns.last_offset
             records = ChangelogBatch(columns.keys, columns.values, columns.timestamps, columns.headers)
+            check_keys(spec, records, columns.offsets, topic, task)
             check_format(spec, records, columns.offsets, topic, task)
             log.newest = max(log.newest, int(_times(spec, columns).max(initial=NO_TIME)))
             if derived is not None:

@@ -117,6 +117,16 @@ def state_of_one_side(sub: SubTopology) -> Iterator[str]:
         yield f"topic {topic}: Kafka Streams has no retry topics"
 
 
+def closed_again(application: Application) -> list[str]:
+    """The aggregations with results on close: Java was seen to give results of closed sessions again after a hand-over."""
+    return [
+        f"'{node.name}': Java may give the results of closed windows again"
+        for prepared in application.subs
+        for node in prepared.sub.processors
+        if isinstance(node.spec, AggregationSpec) and len(node.stores) > 1
+    ]
+
+
 def _shared(sub: SubTopology, store: str) -> bool:
     return sum(store in node.stores for node in sub.processors) > 1
 
