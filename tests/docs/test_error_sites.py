@@ -57,6 +57,7 @@ RAISED_IN = {
     ),
     "ClusterUnreachableError": ("streams/cluster/admin",),
     "CursorExpiredError": (
+        "streams/serve/client",
         "streams/serve/copies",
         "streams/serve/feed/changes",
         "streams/serve/reading",
@@ -72,7 +73,7 @@ RAISED_IN = {
     "FencedError": ("state/kafka/error_mapping",),
     "ForbiddenTopicError": ("streams/engine/graph/outputs",),
     "ForeignFolderError": ("state/tables/files",),
-    "ForeignRowError": ("state/restore/restorer",),
+    "ForeignRowError": ("state/stores/row_formats",),
     "FutureTimestampError": ("streams/engine/graph/event_time",),
     "HangingTransactionError": ("state/kafka/admin",),
     "JarFetchError": ("streams/broker/jars",),
@@ -124,6 +125,8 @@ RAISED_IN = {
         "state/kafka/range_reader",
     ),
     "RecordError": (
+        "streams/dsl/nodes/tables",
+        "streams/operators/table/table_aggregate",
         "streams/model/aggregates",
         "streams/model/expressions",
         "streams/model/scores",
@@ -161,6 +164,7 @@ RAISED_IN = {
         "streams/serdes/base",
         "streams/serdes/by_type",
         "streams/serdes/json_shown",
+        "streams/serdes/registry",
         "streams/serve/client",
     ),
     "SnapshotError": (
