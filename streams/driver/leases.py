@@ -185,7 +185,8 @@ class UnreadPartitions:
         shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
         message = (
             f"nobody reads {shown}: {slots} slots of live execution have not begun in {UNREAD_AFTER_S:.0f} s. Spark has no core "
-            f"for them, or no process starts there: look at its executors"
+            f"for them, or their processes are still starting (the first ones on a machine compile kernels for a minute or more), "
+            f"or cannot start: look at its executors"
         )
         self._metrics.obstacle(OBSTACLE, message)
         self._events.emit(PARTITIONS_UNREAD, message, partitions=names)

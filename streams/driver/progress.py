@@ -33,6 +33,8 @@ from streams.wording import counted
 log = logging.getLogger("streams.progress")
 
 LINE_INTERVAL_S = 2.0
+STILL_STARTING_S = 10.0
+"""Seconds between two lines of a start that takes long: it may compile, or the machine is slow, and nobody should guess."""
 RATE_OVER_S = 10.0
 """The period that records per second are averaged over: long enough for a micro-batch, short enough to show a change."""
 SILENT_S = 5.0
@@ -118,6 +120,7 @@ class Progress:
         self._lock = threading.Lock()
         self._live: Live | None = None
         self._last_line = 0.0
+        self._begun = threading.Event()
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal:
@@ -128,12 +131,28 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.has_begun()
         if self._live is not None:
             self._live.stop()
             self._live = None
         else:
             self._line(force=True)
         self._say_what_is_missing()
+
+    def starting(self, text: str, every_s: float = STILL_STARTING_S) -> None:
+        """Says what a start does, and again from time to time for how long, until `has_begun`."""
+        since = self._clock()
+
+        def repeat() -> None:
+            while not self._begun.wait(every_s):
+                self.say(f"still starting, for {self._clock() - since:.0f} s …")
+
+        self.say(f"{text} …")
+        threading.Thread(target=repeat, name="start", daemon=True).start()
+
+    def has_begun(self) -> None:
+        """Ends the lines of `starting`."""
+        self._begun.set()
 
     def say(self, text: str) -> None:
         """Prints a line of its own, without markup: errors may contain brackets. Secrets are masked."""
@@ -312,6 +331,10 @@ class NotebookProgress(Progress):
 
     def __init__(self, title: str) -> None:
         super().__init__(title, Console(file=sys.stderr, force_jupyter=False, force_terminal=False))
+
+    def starting(self, text: str, every_s: float = STILL_STARTING_S) -> None:
+        """Says it once: a cell shows all lines for ever."""
+        self.say(f"{text} …")
 
     def _show(self) -> None:
         pass

@@ -233,7 +233,7 @@ class StreamsApplication:
     def _run_on_spark(self, session: SparkSession | None) -> None:
         if session is None:
             first = "" if kernels_compiled() else ", and compiling kernels: a minute or two, once on this machine"
-            self.progress.say(f"starting Spark{first} …")
+            self.progress.starting(f"starting Spark{first}")
         self._session_of_user = session is not None
         # Where Spark knows nothing that is needed for it, it is done while Spark starts.
         self._local_files = session is None and self._starts_plainly()
@@ -255,6 +255,7 @@ class StreamsApplication:
                         spark.stop()
 
     def _started(self) -> None:
+        self.progress.has_begun()
         names = list(self.progress.subs)
         self.events.emit(RUNNING, f"running: {', '.join(names)}", sub_topologies=names)
         self.progress.metrics.obstacle(START, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 
 import pytest
 from rich.console import Console
@@ -34,6 +35,25 @@ def test_a_step_in_numbers() -> None:
     """The lag stays away until Spark has told where the topics end."""
     numbers = "app/sub: batch 0, in 5, out 3, changelog 2, 2 in/s, event time 9 s behind, slowest task 250 ms\n"
     assert numbers in shown(report({}))
+
+
+def test_a_long_start_says_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    repeated = threading.Event()
+
+    def say(_: Progress, text: str) -> None:
+        said.append(text)
+        if len(said) == 2:
+            repeated.set()
+
+    monkeypatch.setattr(Progress, "say", say)
+    now = [100.0]
+    with Progress("app", Console(file=io.StringIO()), lambda: now[0]) as progress:
+        now[0] = 130.0
+        progress.starting("starting Spark", every_s=0.001)
+        assert repeated.wait(60)
+        progress.has_begun()
+    assert said[:2] == ["starting Spark …", "still starting, for 0 s …"]
 
 
 def test_event_times_of_old_input_are_left_out() -> None:

@@ -58,6 +58,7 @@ def of_sizes() -> dict[str, list[float]]:
             figure(one_core, "peak_pss_mb"),
             figure(one_core, "records_per_second"),
         ],
+        r"live, windows of built-in aggregates take ([\d.]+) µs a record": [figure("windows-small-streams-live")],
         r"(five) cores at 60 % use compute windows of\s+built-in aggregates, (\d+) an inner join": [
             sizing.cores(1_000_000, cpu("windows")),
             sizing.cores(1_000_000, cpu("join-inner")),
@@ -99,6 +100,37 @@ def test_a_number_in_a_sentence_is_the_measured_one(name: str, sentence: str, ex
     assert stated is not None, "the sentence has changed: change it here, too"
     for text, number in zip(stated.groups(), exact, strict=True):
         assert is_rounded(text, number), f"{stated[0]}: {text} is {number:.4g}"
+
+
+ESTIMATES = {"5 to 10 ms", "100 ms", "10 ms"}
+"""Numbers of docs/live.md that are no results: a rule of thumb, a goal and an example."""
+
+
+def test_no_figure_of_live_execution_is_without_a_result() -> None:
+    page = re.sub(r"^```.*?^```$", "", (DOCS / "live.md").read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    page = " ".join(page.split())
+    compared = [found.span() for sentence in of_live() for found in re.finditer(sentence, page)]
+    free = [
+        number[0]
+        for number in re.finditer(r"\d[\d,.]*(?: to \d+)? (?:ms|µs|MiB)\b", page)
+        if not any(begin <= number.start() < end for begin, end in compared)
+    ]
+    assert set(free) - ESTIMATES == set()
+
+
+@pytest.mark.parametrize(
+    ("page", "rows", "report"),
+    [
+        ("serve.md", r"^\| (.*?), (?:from Python|over HTTP) \| ([\d,]+) \|$", "reads.md"),
+        ("ui.md", r"that took ([\d.]+ % of a core)", "page-cost.md"),
+    ],
+)
+def test_a_figure_is_in_the_report_of_its_measurement(page: str, rows: str, report: str) -> None:
+    text = (DOCS.parent / "benchmarks" / report).read_text(encoding="utf-8")
+    stated = re.findall(rows, (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE)
+    assert stated
+    for one in stated:
+        assert (one if isinstance(one, str) else one[-1]) in text
 
 
 @pytest.mark.parametrize(
