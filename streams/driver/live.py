@@ -28,6 +28,8 @@ from streams.engine.live.alignment import Alignment
 from streams.engine.live.link import BEGUN, BOUNDS, CLOCKS, LEASES, PAUSED, REACHED, STOP
 from streams.engine.live.slot import LiveJob
 from streams.engine.source.log import now_ms
+from streams.logs.recent import LINE, take_sent
+from streams.metrics.memory import host_name
 from streams.metrics.reports import MOST_BYTES, DriverAddress, cut, notice_silence
 
 log = logging.getLogger(__name__)
@@ -259,6 +261,8 @@ class LiveDriver:
             if BEGUN in message:
                 with self._lock:
                     self._connections[connection] = message[BEGUN]
+            elif LINE in message:
+                take_sent(message, host_name())
             else:
                 self._reports += "report" in message
                 self._take(message)

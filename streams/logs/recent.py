@@ -1,12 +1,15 @@
-"""The last log lines of this process, for the dashboard: records, and with JSON also what others write to standard error."""
+"""The last log lines of an application, for the dashboard: records of this process, and those that live workers send to the driver.
+
+With JSON, they include what others write to standard error. Local workers write there, too, so a line may come both ways.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -14,28 +17,22 @@ from streams.logs.json_lines import LONGEST, line_of, record_fields
 from streams.logs.output import foreign_lines
 
 _MOST = 500
+LINE: Final = "line"
+"""A worker's log line, as JSON."""
 
 
-class RecentLines(logging.Handler):
-    """Keeps the last lines as JSON, each of at most `LONGEST` bytes."""
-
-    def __init__(self, most: int = _MOST) -> None:
-        super().__init__()
-        self._lines: deque[bytes] = deque(maxlen=most)
+class _Lines(logging.Handler):
+    """Takes records as JSON lines of at most `LONGEST` bytes, and leaves what people read as it is without it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.take(line_of(record_fields(record), LONGEST))
+        self.take(line_of(record_fields(record), LONGEST).rstrip())
         # Python's last resort writes warnings where there is no handler, and this one is none for people.
         last = logging.lastResort
         if last is not None and record.levelno >= last.level and not self._others(record.name):
             last.handle(record)
 
     def take(self, line: bytes) -> None:
-        self._lines.append(line)
-
-    def newest(self) -> list[dict[str, Any]]:
-        """The lines, newest first."""
-        return [orjson.loads(line) for line in list(self._lines)[::-1]]
+        raise NotImplementedError
 
     def _others(self, name: str) -> bool:
         logger: logging.Logger | None = logging.getLogger(name)
@@ -46,14 +43,72 @@ class RecentLines(logging.Handler):
         return False
 
 
+class RecentLines(_Lines):
+    """Keeps the last lines."""
+
+    def __init__(self, most: int = _MOST) -> None:
+        super().__init__()
+        self._lines: deque[bytes] = deque(maxlen=most)
+
+    def take(self, line: bytes) -> None:
+        """Keeps a line, unless it has come already."""
+        line = line.rstrip()
+        if line not in self._lines:
+            self._lines.append(line)
+
+    def newest(self) -> list[dict[str, Any]]:
+        """The lines, newest first."""
+        return [orjson.loads(line) for line in list(self._lines)[::-1]]
+
+
+class SentLines(_Lines):
+    """Sends the log lines of a worker to its driver.
+
+    Args:
+        tell: Says a message to the driver, without waiting.
+        host: The worker's host.
+    """
+
+    def __init__(self, tell: Callable[[Mapping[str, Any]], object], host: str) -> None:
+        super().__init__()
+        self._tell = tell
+        self._host = host
+
+    def take(self, line: bytes) -> None:
+        """Sends a line."""
+        self._tell({LINE: line.decode(), "host": self._host})
+
+
+@contextmanager
+def handling(handler: logging.Handler) -> Iterator[None]:
+    """Gives all records of this process to a handler within a `with` block."""
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
+def take_sent(message: Mapping[str, Any], own_host: str) -> None:
+    """Takes in a worker's line on the driver.
+
+    Args:
+        message: What `SentLines` has sent.
+        own_host: The driver's host; lines from others name theirs.
+    """
+    line, host = message[LINE].encode(), message["host"]
+    for take in foreign_lines:
+        take(line if host == own_host else orjson.dumps({**orjson.loads(line), "host": host}))
+
+
 @contextmanager
 def keeping_lines() -> Iterator[RecentLines]:
     """Keeps the last lines within a `with` block."""
-    lines, root = RecentLines(), logging.getLogger()
-    root.addHandler(lines)
+    lines = RecentLines()
     foreign_lines.append(lines.take)
     try:
-        yield lines
+        with handling(lines):
+            yield lines
     finally:
         foreign_lines.remove(lines.take)
-        root.removeHandler(lines)

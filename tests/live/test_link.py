@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import socket
@@ -22,6 +23,8 @@ from streams.driver.live import RENEW_AFTER_S, LiveDriver, LiveGate
 from streams.engine.live import slot as slots
 from streams.engine.live.link import Link
 from streams.engine.source.log import STEP
+from streams.logs.recent import SentLines, handling, keeping_lines
+from streams.metrics.memory import host_name
 from streams.metrics.reports import MOST_BYTES, MOST_WAITING, SILENT_S, DriverAddress, Reports, connect
 
 HOST = "127.0.0.1"
@@ -53,6 +56,25 @@ def test_reports_arrive_in_their_order(driver: LiveDriver, heard: queue.Queue[An
     for number in range(3):
         link.tell({"number": number})
     assert [heard.get(timeout=WAIT_S)["number"] for _ in range(3)] == [0, 1, 2]
+    link.close()
+
+
+def test_the_dashboard_has_the_log_lines_of_workers_once_and_names_other_hosts(driver: LiveDriver) -> None:
+    link, log = Link.to(driver.address), logging.getLogger("own")
+    with keeping_lines() as lines:
+        for host, message in (("far", "from another host"), (host_name(), "from this host")):
+            with handling(SentLines(link.tell, host)):
+                # The process is the driver's, too, which keeps the line by itself.
+                log.warning(message)
+        link.tell({"line": "{}", "host": host_name()})
+        until(link, lambda: {} in lines.newest())
+        found = [(one["message"], one.get("host")) for one in lines.newest() if one]
+    assert sorted(found, key=str) == [
+        ("from another host", "far"),
+        ("from another host", None),
+        ("from this host", None),
+    ]
+    log.warning("nobody hears this")
     link.close()
 
 

@@ -29,6 +29,7 @@ from streams.engine.source.offsets import SourceOffsets
 from streams.engine.step.job import QueryJob
 from streams.engine.step.step import figures_of, log_failed_attempt, restored, step_events, task_step
 from streams.logs.json_lines import set_context
+from streams.logs.recent import SentLines, handling
 from streams.metrics.application import StepFigures
 from streams.metrics.memory import host_name
 from streams.metrics.reports import DriverAddress
@@ -458,7 +459,8 @@ def run_slot(job: LiveJob, slot: int, attempt: int, lease: int) -> None:
     try:
         # What is paused, and the time, before the first step. The lease may have ended while the slot waited for a core.
         if link.listen(FIRST_WORD_S) and not link.stopped:
-            Slot(job, slot, attempt, link).run()
+            with handling(SentLines(link.tell, host_name())):
+                Slot(job, slot, attempt, link).run()
     finally:
         link.close()
 
