@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -320,10 +321,7 @@ class Api:
 
     async def _batch(self, request: Request) -> Response:
         store, given = self._asked(request.scope, **request.path_params)
-        body = await self._body(request)
-        keys = body.get("keys") if isinstance(body, dict) else None
-        if not isinstance(keys, list) or not 0 < len(keys) <= self._limits.most_rows:
-            raise QueryError(f'the body is {{"keys": [...]}} with 1 to {self._limits.most_rows} keys')
+        keys = self._keys_of(body := await self._body(request))
         found = keys_bytes(store, keys)
         by_task = store.by_task(found)
 
@@ -369,15 +367,20 @@ class Api:
             answers = await self._router.gather(store, by_task, ask)
             points = tuple(point for _, points in answers for point in points)
             rows = [None] * len(found)
-            for some, _ in answers:
-                for place, row in some:
-                    rows[place] = row if row is not None else rows[place]
+            for place, row in chain.from_iterable(some for some, _ in answers):
+                rows[place] = row if row is not None else rows[place]
         summary = Answer((), points)
         if as_arrow:
             stored = store.stored(found, rows) if as_stored else [row for row in rows if row is not None]
             return await run_in_threadpool(_arrow, store, stored, summary)
         there = [row or b"null" for row in rows] if part is not None else [row for row in rows if row is not None]
         return rows_answer(there, summary)
+
+    def _keys_of(self, body: object) -> list[Any]:
+        keys = body.get("keys") if isinstance(body, dict) else None
+        if not isinstance(keys, list) or not 0 < len(keys) <= self._limits.most_rows:
+            raise QueryError(f'the body is {{"keys": [...]}} with 1 to {self._limits.most_rows} keys')
+        return keys
 
     async def _read(self, read: Callable[[], _T]) -> _T:
         """Reads many rows in a thread. Python runs one thread at a time anyway, and to change between many costs a lot."""
@@ -579,10 +582,7 @@ class Api:
 
     async def _changes(self, request: Request) -> Response:
         store, given = self._asked(request.scope, **request.path_params)
-        if self._source is None:
-            raise RefusedError(501, "changes are not served here")
-        if self._following >= self._limits.changes:
-            raise RefusedError(503, "too many clients follow changes here", {"Retry-After": "5"})
+        source = self._changes_source()
         part = parse_part(given.text(PART), store)
         tasks = range(store.tasks) if part is None else part
         after = request.headers.get("last-event-id") or given.text("after")
@@ -595,7 +595,6 @@ class Api:
         if initial is not None:
             store.check(initial)
         follow = given.text("follow") is None or given.flag("follow")
-        source = self._source
 
         def begun(tasks: Collection[int], after: str | None) -> AsyncIterator[ServerSentEvent]:
             with ExitStack() as leave:
@@ -626,6 +625,13 @@ class Api:
             return refused(STATUS_OF.get(error["error"], 500), error["error"], error["message"])
         data = self._counted(encoded(_behind(event, found)))
         return StreamingResponse(data, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    def _changes_source(self) -> Callable[[], AbstractContextManager[ChangelogSource]]:
+        if self._source is None:
+            raise RefusedError(501, "changes are not served here")
+        if self._following >= self._limits.changes:
+            raise RefusedError(503, "too many clients follow changes here", {"Retry-After": "5"})
+        return self._source
 
     async def _counted(self, found: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """The events of one of the clients that follow changes."""

@@ -109,7 +109,7 @@ class Copy(FollowedCopy):
 
     def __init__(self, what: str, clock_s: Clock = time.monotonic) -> None:
         super().__init__(what, clock_s)
-        self.listeners: list[Callable[[], None]] = []
+        self.listeners: list[Callable[[], object]] = []
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._views: list[View] = []

@@ -238,6 +238,30 @@ class Pages:
         return self._look.replay(wanted["topic"], wanted.get("error"), chosen)
 
 
+class _Stores:
+    """Reads of stores, passed on to the server of stores."""
+
+    def __init__(self, pages: Pages) -> None:
+        self._pages = pages
+
+    async def read(self, request: Request) -> Response:
+        return await self._passed_on(store_address(request.path_params, request.url.path, request.query_params))
+
+    async def sql(self, request: Request) -> Response:
+        # A form of a page from elsewhere cannot send this type.
+        if request.headers.get("content-type") != "application/json":
+            return _json({"error": "a query is sent as application/json"}, 415)
+        body = await _body(request)
+        return _too_large() if body is None else await self._passed_on("/v1/sql", body)
+
+    async def _passed_on(self, address: str, body: bytes | None = None) -> Response:
+        try:
+            status, found = await self._pages.stores(address, body)
+        except ConfigError as error:
+            return _refused(error, 400)
+        return _raw(found, status)
+
+
 def web_application(pages: Pages, token: str, hosts: tuple[str, ...]) -> Starlette:
     """The ASGI application; without a token, whoever reaches it may read, and without hosts, it may be called by any name."""
     from starlette.applications import Starlette
@@ -247,6 +271,7 @@ def web_application(pages: Pages, token: str, hosts: tuple[str, ...]) -> Starlet
     from starlette.routing import Route
 
     register_any_text()
+    stores = _Stores(pages)
 
     def figure(name: str) -> Route:
         return Route(f"{API}/{name}", lambda request: _answer(pages.answers[name]))
@@ -264,23 +289,6 @@ def web_application(pages: Pages, token: str, hosts: tuple[str, ...]) -> Starlet
 
         return Route(f"{API}/{path}", answer, methods=["POST"])
 
-    async def passed_on(address: str, body: bytes | None = None) -> Response:
-        try:
-            status, found = await pages.stores(address, body)
-        except ConfigError as error:
-            return _refused(error, 400)
-        return _raw(found, status)
-
-    async def stores(request: Request) -> Response:
-        return await passed_on(store_address(request.path_params, request.url.path, request.query_params))
-
-    async def sql(request: Request) -> Response:
-        # A form of a page from elsewhere cannot send this type.
-        if request.headers.get("content-type") != "application/json":
-            return _json({"error": "a query is sent as application/json"}, 415)
-        body = await _body(request)
-        return _too_large() if body is None else await passed_on("/v1/sql", body)
-
     def peek(request: Request) -> Response:
         return _answer(lambda: pages.last_records(request.path_params["topic"]))
 
@@ -289,11 +297,11 @@ def web_application(pages: Pages, token: str, hosts: tuple[str, ...]) -> Starlet
         Route(API, lambda request: _json({"figures": [f"{API}/{name}" for name in (*pages.answers, "stores")]})),
         *map(figure, pages.answers),
         Route(f"{API}/topics/{{topic}}/last", peek),
-        Route(f"{API}/sql", sql, methods=["POST"]),
+        Route(f"{API}/sql", stores.sql, methods=["POST"]),
         change("dead-letters/replay", "a replay changes topics", pages.replay),
         change("pause", "a pause stops the application", partial(pages.pause, resume=False)),
         change("resume", "the end of a pause changes the application", partial(pages.pause, resume=True)),
-        *(Route(f"{API}/stores{path}", stores) for path in ("", *STORE_PATHS)),
+        *(Route(f"{API}/stores{path}", stores.read) for path in ("", *STORE_PATHS)),
     ]
     # Starlette calls a plain function in a thread of its pool, so a slow answer holds up no other one.
     guards = [Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts) or ["*"]), Middleware(_Guard, token=token)]

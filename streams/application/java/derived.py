@@ -39,7 +39,7 @@ class DerivedRows(ABC):
 
 
 @dataclass
-class Places(DerivedRows):
+class PlacesOfSuppress(DerivedRows):
     """Key -> place of each update that `suppress` holds back."""
 
     def add(self, columns: RecordColumns) -> None:
@@ -107,7 +107,7 @@ def derivations(sub: SubTopology) -> Iterator[Derivation]:
         if not sub.stores[derived[0]].spec.logged:
             continue
         if isinstance(node.spec, SuppressSpec):
-            yield Derivation(derived[0], source, lambda _: Places())
+            yield Derivation(derived[0], source, lambda _: PlacesOfSuppress())
         elif isinstance(node.spec, AggregationSpec) and node.spec.windows is not None:
             windows = node.spec.windows
             yield Derivation(derived[0], source, _opening(windows))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple
 
 import orjson
@@ -63,10 +64,7 @@ async def events(
         leave: Closed at the end.
     """
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
-
-    def wake() -> None:
-        loop.call_soon_threadsafe(woken.set)
-
+    wake = partial(loop.call_soon_threadsafe, woken.set)
     copies = changes.store.here()
     for copy in copies:
         copy.listeners.append(wake)

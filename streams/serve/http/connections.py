@@ -66,7 +66,7 @@ class ConnectionLimits:
     look_s: float = 1.0
 
 
-class Held(Protocol):
+class HeldConnection(Protocol):
     """What has a connection: while both sides agree on TLS, and then for requests."""
 
     loop: asyncio.AbstractEventLoop
@@ -92,14 +92,14 @@ class Connections:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self._all: set[Held] = set()
+        self._all: set[HeldConnection] = set()
         self._of: Counter[str] = Counter()
         self._looking = False
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def enter(self, one: Held) -> bool:
+    def enter(self, one: HeldConnection) -> bool:
         """Takes a new connection in, if need be in the place of one that has no request; False: there is no room."""
         if self._of[one.network] >= self.limits.of_an_address:
             fits = self._give_way({other for other in self._all if other.network == one.network})
@@ -113,7 +113,7 @@ class Connections:
                 self._look_later(one.loop)
         return fits
 
-    def leave(self, one: Held) -> None:
+    def leave(self, one: HeldConnection) -> None:
         """Forgets a connection."""
         if one in self._all:
             self._all.remove(one)
@@ -121,7 +121,7 @@ class Connections:
             if not self._of[one.network]:
                 del self._of[one.network]
 
-    def _give_way(self, some: set[Held]) -> bool:
+    def _give_way(self, some: set[HeldConnection]) -> bool:
         waiting = [(self._of[other.network], -since_s, other) for other in some if (since_s := other.waiting_since_s)]
         if not waiting:
             return False
