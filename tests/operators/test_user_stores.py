@@ -26,7 +26,7 @@ STORES = {
     "duplicates": Stores.window_store("duplicates", *SERDES, retention=1000, retain_duplicates=True),
     "windowed table": Stores.timestamped_window_store("windowed_table", *SERDES, retention=1000),
     "sessions": Stores.session_store("sessions", *SERDES, retention=1000),
-    "versions": Stores.versioned_key_value_store("versions", *SERDES, 1000),
+    "versions": Stores.versioned_key_value_store("versions", *SERDES, history_retention=1000),
 }
 
 
