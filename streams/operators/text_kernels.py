@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 
 from streams.serdes.json_text import dumps
 
-_QUOTE: Final = pa.scalar(b'"')
-
 
 def _inner(texts: pa.BinaryArray) -> pa.BinaryArray:
     """The texts without their quotes."""
@@ -24,7 +22,9 @@ def _inner(texts: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _quoted(inner: pa.BinaryArray) -> pa.BinaryArray:
-    return pc.binary_join_element_wise(_QUOTE, inner, _QUOTE, pa.scalar(b""))
+    # A scalar of a module would import pandas with it, which a driver does without.
+    quote = pa.scalar(b'"')
+    return pc.binary_join_element_wise(quote, inner, quote, pa.scalar(b""))
 
 
 def _plain(constant: Any) -> bytes | None:

@@ -349,7 +349,7 @@ def test_an_unfinished_rescale_is_finished_first(tmp_path: Path) -> None:
     kafka, config = cluster(), settings(tmp_path)
     run(counts, kafka, config)
     kafka.put("app-in-rescale")
-    with pytest.raises(RescaleUnfinishedError, match=r"a rescale of app was begun .*topic app-in-rescale"):
+    with pytest.raises(RescaleUnfinishedError, match=r"a rescale of app was started .*topic app-in-rescale"):
         start(counts, kafka, config)
 
 

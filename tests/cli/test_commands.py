@@ -152,7 +152,7 @@ def test_what_names_no_module(streams, target: str) -> None:
         (
             "told_argument",
             "from streams import StreamsBuilder\ndef build():\n    return StreamsBuilder().stream('in').filter()\n",
-            "missing 1 required positional argument",
+            "filter() needs 'predicate'",
             3,
         ),
     ],

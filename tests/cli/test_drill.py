@@ -30,7 +30,7 @@ def test_an_unknown_drill_is_refused(streams) -> None:
 def test_a_drill_whose_fault_lies_in_its_own_program_takes_no_other(streams) -> None:
     result = streams("drill", "run", "D25", "--topology", "docs/examples/word_count.py")
     assert result.exit_code == 1
-    assert "D25 cannot be held with a program of your own" in result.output
+    assert "D25 cannot run with your own program" in result.output
 
 
 @pytest.mark.parametrize(

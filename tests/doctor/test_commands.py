@@ -37,11 +37,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
         def __exit__(self, *_: object) -> None: ...
 
-    for command in (doctor, transactions):
-        monkeypatch.setattr(command, "KafkaAdmin", admin)
-        monkeypatch.setattr(command, "JavaRequests", Java)
+    monkeypatch.setattr("state.kafka.admin.KafkaAdmin", admin)
+    monkeypatch.setattr(transactions, "KafkaAdmin", admin)
+    monkeypatch.setattr(transactions, "JavaRequests", Java)
     monkeypatch.setattr("streams.cli.options.reachable", lambda config: config)
-    monkeypatch.setattr(doctor, "Survey", lambda _: world.kafka)
+    monkeypatch.setattr("streams.cluster.admin.Survey", lambda _: world.kafka)
     monkeypatch.setattr(doctor, "live", lambda config: world.kafka)
     monkeypatch.setattr(transactions, "_PAUSE_S", 0)
     monkeypatch.setattr(transactions.time, "time", lambda: NOW_MS / 1000)

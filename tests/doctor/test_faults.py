@@ -114,7 +114,7 @@ def test_a_micro_batch_that_is_half_committed(tmp_path: Path) -> None:
 def test_an_unfinished_reset(world: World) -> None:
     note_reset(world.config.checkpoint_dir, ["t"])
     found = only(world.findings(), "start")
-    assert "a reset of app was begun" in found.says
+    assert "a reset of app was started" in found.says
     assert found.command == "streams reset app"
 
 

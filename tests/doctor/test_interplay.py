@@ -108,7 +108,7 @@ def test_an_unfinished_rescale_is_the_only_finding_and_is_to_be_finished(plain: 
     if phase is Phase.REPLACING:
         plain.kafka.delete_topics(["app-in-commits", "app-counts-changelog"])
     found = only(plain.findings(), "start")
-    assert "a rescale of app was begun" in found.says
+    assert "a rescale of app was started" in found.says
     assert found.command == "streams rescale app.py -a app --tasks 3"
 
 

@@ -532,7 +532,10 @@ def test_global_stores_and_patterns():
 
 MISTAKES = {
     "a source with the name of another node": (lambda b: b.add_source("in", "other"), "Two nodes are called 'in'"),
-    "a topic with two sources": (lambda b: b.add_source("again", "in"), "read twice|has one source"),
+    "a topic with two sources": (
+        lambda b: b.add_source("again", "in"),
+        "only one source can read a topic|has one source",
+    ),
     "a processor without a parent": (lambda b: b.add_processor("q", Pass, []), "'q' needs a parent"),
     "an unknown parent": (
         lambda b: b.add_processor("q", Pass, ["nobody"]),

@@ -379,7 +379,7 @@ untyped: Any = col
         (lambda: col("a").regexp_extract("(", 1), "not a regular expression"),
         (lambda: col("a").regexp_extract("a"), "the pattern has 0 groups"),
         (lambda: col("a").substring(0, 3), "which is 1 for the first character"),
-        (lambda: col("a")[::2], "takes a whole number or two"),
+        (lambda: col("a")[::2], "takes one or two whole numbers"),
         (lambda: list(col("a")), "has no elements while the program is built"),
         (lambda: when(True, 1), "takes a condition"),
     ],

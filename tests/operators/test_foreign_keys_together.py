@@ -38,32 +38,38 @@ def spoilt(left: Any, right: Any) -> Any:
 
 
 PROGRAMS: dict[str, Program] = {
-    "left": lambda builder, left, right: left.left_join(right, seen, named).to_stream().to("out"),
-    "by key and value": lambda builder, left, right: left.left_join(right, seen, by_key).to_stream().to("out"),
-    "an extractor that fails": lambda builder, left, right: left.left_join(right, seen, refusing).to_stream().to("out"),
-    "a joiner that fails": lambda builder, left, right: left.left_join(right, spoilt, named).to_stream().to("out"),
+    "left": lambda builder, left, right: left.left_join(right, seen, foreign_key=named).to_stream().to("out"),
+    "by key and value": lambda builder, left, right: (
+        left.left_join(right, seen, foreign_key=by_key).to_stream().to("out")
+    ),
+    "an extractor that fails": lambda builder, left, right: (
+        left.left_join(right, seen, foreign_key=refusing).to_stream().to("out")
+    ),
+    "a joiner that fails": lambda builder, left, right: (
+        left.left_join(right, spoilt, foreign_key=named).to_stream().to("out")
+    ),
     "derived tables": lambda builder, left, right: (
         left.filter(lambda value: value != 3)
-        .left_join(right.map_values(lambda value: [value]), seen, named)
+        .left_join(right.map_values(lambda value: [value]), seen, foreign_key=named)
         .to_stream()
         .to("out")
     ),
     "a table joined with itself": lambda builder, left, right: [
-        left.left_join(left, seen, named).to_stream().to("out"),
+        left.left_join(left, seen, foreign_key=named).to_stream().to("out"),
         right.to_stream().to("rights"),
     ],
     "both ways": lambda builder, left, right: [
-        left.left_join(right, seen, named).to_stream().to("out"),
-        right.join(left, seen, named).to_stream().to("others"),
+        left.left_join(right, seen, foreign_key=named).to_stream().to("out"),
+        right.join(left, seen, foreign_key=named).to_stream().to("others"),
     ],
     "a chain": lambda builder, left, right: (
-        left.left_join(right, seen, named)
+        left.left_join(right, seen, foreign_key=named)
         .join(builder.table("third", materialized=Materialized(name="third")), seen)
         .to_stream()
         .to("out")
     ),
     "records that are dropped": lambda builder, left, right: (
-        (joined := left.join(right, seen, named)).to_stream().to("out"),
+        (joined := left.join(right, seen, foreign_key=named)).to_stream().to("out"),
         joined.dropped().to("dropped"),
     ),
 }
@@ -117,7 +123,7 @@ def test_records_at_fault(policy: str) -> None:
 def test_its_topics_and_sub_topologies() -> None:
     builder = StreamsBuilder()
     orders, users = builder.table("orders"), builder.table("users", materialized=Materialized(caching=True))
-    joined = orders.left_join(users, seen, named, named="fk")
+    joined = orders.left_join(users, seen, foreign_key=named, named="fk")
     joined.to_stream().to("out")
     text = builder.build().describe()
     assert text.count("Sub-topology") == 2

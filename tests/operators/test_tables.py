@@ -149,7 +149,7 @@ def test_names_do_not_move_when_operators_come_in_between():
         left, right = more(builder.table("l")), builder.table("r")
         left.join(right, lambda a, b: a, materialized=Materialized(name="joined"))
         left.left_join(right, lambda a, b: a)
-        left.join(right, lambda a, b: a, lambda v: v, materialized=Materialized(name="by-foreign-key"))
+        left.join(right, lambda a, b: a, foreign_key=lambda v: v, materialized=Materialized(name="by-foreign-key"))
         left.group_by(lambda k, v: (v, v)).reduce(lambda a, b: a, lambda a, b: a)
         topology = builder.build()
         topics = {str(topic) for source in topology.sources() for topic in source.topics}

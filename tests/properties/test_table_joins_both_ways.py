@@ -92,5 +92,5 @@ def test_joined_by_a_foreign_key(kind, stored, fed, restarts, policy, mode):
     builder = StreamsBuilder()
     left, right = sources(builder, (True, True))
     how = {} if stored is None else {"materialized": Materialized(name="joined", caching=stored)}
-    getattr(left, kind)(right, pair, foreign, **how).to_stream().to("out")
+    getattr(left, kind)(right, pair, foreign_key=foreign, **how).to_stream().to("out")
     check(builder, fed, restarts, policy, mode)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -108,7 +109,9 @@ def _plain_cell(column: FieldColumn, row: int) -> Any:
         return float(column.floats[row])
     if kind != TEXT or column.texts is None:
         return None
-    return loads(column.texts[row].as_py())
+    text = column.texts[row].as_py()
+    # An object that an expression has made may have a number that is not finite, as Python's `json` writes it.
+    return json.loads(text) if b"Infinity" in text or b"NaN" in text else loads(text)
 
 
 def cells(column: FieldColumn, rows: Int64s) -> list[Any]:
