@@ -193,7 +193,7 @@ def test_without_jars_the_doctor_still_looks_at_the_rest(
         def admin(self) -> Any:
             raise JarsMissingError("no jars")
 
-    monkeypatch.setattr(doctor, "JavaRequests", NoJars)
+    monkeypatch.setattr(transactions, "JavaRequests", NoJars)
     world.kafka.hang("in", 0)
     result = run(streams, "doctor")
     assert (result.exit_code, "streams broker fetch" in result.output) == (3, True), result.output
