@@ -1,4 +1,4 @@
-"""The last log lines of an application, for the dashboard: records of this process, and those that live workers send to the driver.
+"""The last log lines of an application, for the dashboard: records of this process, and the lines that live workers send.
 
 With JSON, they include what others write to standard error. Local workers write there, too, so a line may come both ways.
 """
