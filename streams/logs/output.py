@@ -155,7 +155,7 @@ class JsonOutput:
 
 
 foreign_lines: list[Callable[[bytes], object]] = []
-"""Who else gets the lines that others have written to standard error, as JSON."""
+"""Who else gets the lines of others, as JSON: what they have written to standard error here, and what live workers have sent."""
 _active: list[JsonOutput] = []
 """The output of this process, if it is JSON."""
 

@@ -1,9 +1,9 @@
 """What workers say to the driver while they work: messages of one form, by one sort of connection, which hold up nothing.
 
 A message is a JSON object: `sub`, the sub-topology that it is about, and `report` (of a step, see `StepFigures`), `events`,
-`positions`, `read`, `reached` or `restoring`. A slot of live tasks has a connection for as long as it runs
-(`streams.engine.live.link`). A task of a micro-batch has one only if it restores: its report comes to the driver as the
-result of Spark's task.
+`positions`, `read`, `reached` or `restoring`; or a log `line` with its `host` (`streams.logs.recent`). A slot of live tasks has
+a connection for as long as it runs (`streams.engine.live.link`). A task of a micro-batch has one only if it restores: its
+report comes to the driver as the result of Spark's task.
 """
 
 from __future__ import annotations
