@@ -230,9 +230,11 @@ class Router:
     def _client(self) -> httpx2.AsyncClient:
         import httpx2
 
+        from streams.serve.http.asking import ResetTransport
+
         if self._opened is None:
             verify = True if self._tls is None else self._tls
-            self._opened = httpx2.AsyncClient(verify=verify, transport=self._transport)
+            self._opened = httpx2.AsyncClient(transport=self._transport or ResetTransport(verify=verify))
         return self._opened
 
     async def close(self) -> None:

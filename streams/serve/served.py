@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -14,7 +15,7 @@ from state.kafka.topics import TopicPartition
 from state.restore.follower import Ends
 from state.restore.place import CopiedTask, TaskPlace
 from streams.application.store_rows import StoreReader, view_of, window_ends
-from streams.errors import NotUpToBoundError, QueryError
+from streams.errors import NotUpToBoundError, QueryError, StoreNotReadyError
 from streams.serdes.base import serde_identity
 from streams.serdes.json_shown import schema_of
 from streams.serve.copies import Copy, GlobalCopy, TaskCopy, View
@@ -230,13 +231,12 @@ class Served:
         copy = store.find(task)
         if copy is None:
             return None
-        found: dict[str, Any] = {"sub_topology": store.sub, "task": task, "tasks": store.tasks}
-        found |= {"ready": copy.ready, "fault": copy.fault}
-        if copy.ready:
+        found = {"sub_topology": store.sub, "task": task, "tasks": store.tasks, "ready": False, "fault": copy.fault}
+        # It may be hidden at any time: what says that it is ready also has the commit.
+        with suppress(StoreNotReadyError):
             (point,) = store.points([task])
-            found |= {"commit": point.version, "position": str(point.position), "age_ms": point.age_ms}
-            found["lag"] = copy.lag
-            found["step"] = step_text(newest(kept.step for kept in copy.kept()))
+            found |= {"ready": True, "commit": point.version, "position": str(point.position), "age_ms": point.age_ms}
+            found |= {"lag": copy.lag, "step": step_text(newest(kept.step for kept in copy.kept()))}
         return found
 
     def _is_too_old(self, copy: Copy, bound: Freshness) -> bool:

@@ -79,7 +79,9 @@ class PageStores:
         def connect() -> AsyncClient:
             from httpx2 import AsyncClient
 
-            return AsyncClient(base_url=url, headers=headers, timeout=_ANSWER_S)
+            from streams.serve.http.asking import ResetTransport
+
+            return AsyncClient(base_url=url, headers=headers, timeout=_ANSWER_S, transport=ResetTransport())
 
         return cls(url, connect)
 

@@ -79,6 +79,8 @@ class Servers:
     def close(self) -> None:
         for one in self.processes.values():
             one.close()
+        # pytest shows it where a test has failed.
+        print(self.log())
 
 
 TOKEN = "a-token-of-the-drills"

@@ -1,0 +1,26 @@
+"""How this process asks others over HTTP."""
+
+from __future__ import annotations
+
+import httpx2
+
+
+class ResetTransport(httpx2.AsyncHTTPTransport):
+    """A transport for which a connection that is reset as soon as it is made was refused, since nothing was sent on it.
+
+    anyio (4.16) asks each new socket for its peer's address, and uvloop has none any more once the connection is reset: the caller
+    would get an `AttributeError` instead of an error of the connection. A process that is killed resets what waits to be accepted.
+    """
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Sends a request.
+
+        Raises:
+            httpx2.TransportError: There is no answer.
+        """
+        try:
+            return await super().handle_async_request(request)
+        except AttributeError as error:
+            if error.name != "getpeername":
+                raise
+            raise httpx2.ConnectError("the connection was reset", request=request) from error
