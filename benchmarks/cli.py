@@ -13,7 +13,7 @@ from rich.table import Table
 
 from benchmarks.failover import failovers
 from benchmarks.growth import SERIES, label_of, points
-from benchmarks.harness import front, peers, result, sizing
+from benchmarks.harness import front, peers, result, sizing, targets
 from benchmarks.harness import suite as of_nexmark
 from benchmarks.harness.probe import MachineProbe
 from benchmarks.harness.report import write
@@ -194,8 +194,8 @@ def reads(
 
 @app.command()
 def report() -> None:
-    """Write docs/performance.md, its plots and the comparison in README.md from the result files."""
-    for path in [*write(), *front.write(), *sizing.write()]:
+    """Write docs/performance.md, its plots, the comparison in README.md and the table in targets.md from the result files."""
+    for path in [*write(), *front.write(), *targets.write(), *sizing.write()]:
         _notes.print(f"written: {path}")
 
 

@@ -68,7 +68,7 @@ def test_every_page_that_is_linked_exists() -> None:
 def test_the_figures_are_those_of_the_result_files() -> None:
     """`python -m benchmarks report` writes them."""
     answers = front.answers([read(path) for path in sorted(RESULTS.glob("*.json"))])
-    assert front.with_table(README, answers) == README
+    assert front.between_marks(README, front.BEGIN, front.END, front.table(answers)) == README
     assert {one.times_better >= 1 for one in answers} == {True, False}, "losses stand next to wins"
 
 

@@ -94,17 +94,17 @@ def _table(place: str, found: Sequence[Answer]) -> str:
     return "\n".join(rows)
 
 
-def with_table(text: str, found: Sequence[Answer]) -> str:
-    """A page with the table between its marks.
+def between_marks(text: str, begin: str, end: str, made: str) -> str:
+    """A page with what was made between its two marks.
 
     Raises:
         ValueError: The page has no marks.
     """
-    before, mark, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not mark or not end:
-        raise ValueError(f"the page needs the lines {BEGIN} and {END}")
-    return f"{before}{mark}\n\n{table(found)}\n\n{end}{after}"
+    before, mark, rest = text.partition(begin)
+    _, closing, after = rest.partition(end)
+    if not mark or not closing:
+        raise ValueError(f"the page needs the lines {begin} and {end}")
+    return f"{before}{mark}\n\n{made}\n\n{closing}{after}"
 
 
 def draw(found: Sequence[Answer], path: Path) -> list[Path]:
@@ -143,5 +143,5 @@ def _label(question: Question) -> str:
 def write(folder: Path = RESULTS, readme: Path = README, picture: Path = PICTURE) -> list[Path]:
     """Writes the table into the README, and the chart; the files that were written."""
     found = answers([read(path) for path in sorted(folder.glob("*.json"))])
-    readme.write_text(with_table(readme.read_text(encoding="utf-8"), found), encoding="utf-8")
+    readme.write_text(between_marks(readme.read_text(encoding="utf-8"), BEGIN, END, table(found)), encoding="utf-8")
     return [readme, *draw(found, picture)]

@@ -133,7 +133,8 @@ def _table(rows: Sequence[Row], peers: Sequence[str], figure: str, title: str) -
         ours = row[OURS]
         query, events = _QUERY_OF[ours.workload], f"{ours.parameters['records']:,}"
         cells = [_shown(row.get(peer), figure) for peer in peers]
-        more = [_times(row), _flink(query)] if of_cpu else []
+        times = _times(row)
+        more = ["-" if times is None else f"{times:.1f}", _flink(query)] if of_cpu else []
         lines.append(f"| {' | '.join([query, events, *cells, *more])} |")
     return "\n".join(lines)
 
@@ -145,13 +146,18 @@ def _shown(one: Result | None, figure: str) -> str:
     return cell(one.spread(figure)) if one.spread("records") else one.outcome
 
 
-def _times(row: Row) -> str:
-    """How many times our CPU Kafka Streams needs."""
+def times_ahead(results: Sequence[Result]) -> Mapping[str, float]:
+    """Query -> how many times our CPU Kafka Streams needs; of several numbers of events, the largest that both have run."""
+    found = [(_QUERY_OF[row[OURS].workload], _times(row)) for row in _rows(results).values() if OURS in row]
+    return {query: times for query, times in found if times is not None}
+
+
+def _times(row: Row) -> float | None:
     theirs = row.get(_THEIRS)
     spreads = row[OURS].spread(_CPU), theirs.spread(_CPU) if theirs else None
     if spreads[0] is None or spreads[1] is None or not spreads[0][0]:
-        return "-"
-    return f"{spreads[1][0] / spreads[0][0]:.1f}"
+        return None
+    return spreads[1][0] / spreads[0][0]
 
 
 def _flink(query: str) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.harness import report, result, sizing
+from benchmarks.harness import report, result, sizing, targets
 from benchmarks.harness.figures import steady
+from benchmarks.harness.front import between_marks
 from benchmarks.harness.latency import _percentiles
 from benchmarks.harness.monitor import Sample
 from benchmarks.harness.result import Result, Run
@@ -116,6 +117,47 @@ def test_the_suite_compares_the_same_number_of_events(tmp_path: Path) -> None:
 
 def test_the_suite_has_no_section_without_a_result_of_ours(tmp_path: Path) -> None:
     assert "all queries" not in page(tmp_path, of_query("q4", "kafka-streams", 10.0))
+
+
+def target_rows(*results: Result) -> list[str]:
+    return [line for line in targets.table(results)[2:] if " CPU " in line]
+
+
+@pytest.mark.parametrize(
+    ("ours_us", "theirs_us", "row"),
+    [
+        # Below 2.0 µs and 45 %; only one of the two; and against another commit, which says nothing of a share.
+        (1.5, 5.0, "| windows | CPU µs a record | 2 and 45% of Kafka Streams' | **1.50** | 5 | 30% |  `one` |"),
+        (1.5, 2.0, "| windows | CPU µs a record | 2 and 45% of Kafka Streams' | 1.50 | 2 | 75% |  `one` |"),
+        (2.5, 9.0, "| windows | CPU µs a record | 2 and 45% of Kafka Streams' | 2.50 | 9 | 28% |  `one` |"),
+        (1.5, None, "| windows | CPU µs a record | 2 and 45% of Kafka Streams' | 1.50 | - | - |  `one` |"),
+    ],
+)
+def test_a_target_is_reached_by_the_figure_and_its_share(ours_us: float, theirs_us: float | None, row: str) -> None:
+    def of(peer: str, cpu_us: float, commit: str) -> Result:
+        return replace(a_result(peer, replace(a_run(100_000), cpu_us_per_record=cpu_us)), commit=commit)
+
+    theirs = of("kafka-streams", theirs_us or 9.0, "another" if theirs_us is None else "one")
+    assert target_rows(of("streams", ours_us, "one"), theirs) == [row]
+
+
+def test_the_target_of_nexmark_counts_the_queries_in_which_we_are_ahead() -> None:
+    queries = [f"q{number}" for number in range(23)]
+    ours = [of_query(query, "streams", 10.0) for query in queries]
+    theirs = [of_query(query, "kafka-streams", 30.0 if number < 12 else 11.0) for number, query in enumerate(queries)]
+    (row,) = target_rows(*ours, *theirs)
+    assert "**ahead in 23, by twice in 12 of 23**" in row
+    theirs[0] = of_query("q0", "kafka-streams", 19.0)
+    (row,) = target_rows(*ours, *theirs)
+    assert "| ahead in 23, by twice in 11 of 23 |" in row
+
+
+def test_the_table_of_targets_is_that_of_the_result_files() -> None:
+    """`python -m benchmarks report` writes it."""
+    text = targets.PAGE.read_text()
+    made = targets.table([result.read(path) for path in sorted(result.RESULTS.glob("*.json"))])
+    assert len(made) > 10
+    assert between_marks(text, targets.BEGIN, targets.END, "\n".join(made)) == text
 
 
 def test_a_series_has_a_table_with_a_row_for_each_value(tmp_path: Path) -> None:
