@@ -1,4 +1,4 @@
-"""The table of `benchmarks/targets.md`: what the engine is to reach beside Kafka Streams, and what the result files say it reaches."""
+"""The table of `benchmarks/targets.md`: what the engine is to reach beside Kafka Streams, and what the result files say."""
 
 from __future__ import annotations
 
