@@ -116,11 +116,12 @@ def suite(
     if unknown:
         raise typer.BadParameter(f"there is no query {', '.join(unknown)}; there are: {', '.join(QUERIES)}")
     chosen = [peers.find(name) for name in peer or of_nexmark.PEERS]
-    results: list[Result] = []
+    done: dict[str, Result] = {}
     with session() as (cluster, folder):
         for found in of_nexmark.run(cluster, folder, events, queries or [], chosen, times, _notes.print):
             _kept(found, save=found[0].size != "smoke" if save is None else save, shown=False)
-            results += found
+            done |= {one.name: one for one in found}
+    results = list(done.values())
     typer.echo("\n\n".join(of_nexmark.section(results)))
     if not all_of(results):
         raise typer.Exit(1)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 import duckdb
@@ -256,23 +259,35 @@ def differences(query: str, events: int, output: Rows) -> tuple[list[str], int]:
         output: The output's keys and values, in parts; those of one key in order.
     """
     expected = EXPECTED[query]
-    with duckdb.connect() as database:
-        _load(database, events)
-        database.execute(f"CREATE TABLE wanted AS {expected.sql}")
+    with duckdb.connect(_loaded(events), read_only=True) as database:
+        database.execute(f"CREATE TEMP TABLE wanted AS {expected.sql}")
         count = _take_in(database, expected, output)
         return _compared(database, expected), count
 
 
-def _load(database: duckdb.DuckDBPyConnection, events: int) -> None:
-    for first in range(0, events, BLOCK):
-        for kind, made in block(first, min(BLOCK, events - first)).items():
-            database.register("made", made)
-            verb = f"INSERT INTO {kind}" if first else f"CREATE TABLE {kind} AS"
-            database.execute(f'{verb} SELECT *, epoch_ms("dateTime"::TIMESTAMP) AS ms FROM made')
+@cache
+def _loaded(events: int) -> Path:
+    """A database with so many events, for all runs of this process."""
+    path = Path(_folder().name) / f"{events}.duckdb"
+    with duckdb.connect(path) as database:
+        for first in range(0, events, BLOCK):
+            for kind, made in block(first, min(BLOCK, events - first)).items():
+                database.register("made", made)
+                verb = f"INSERT INTO {kind}" if first else f"CREATE TABLE {kind} AS"
+                database.execute(f'{verb} SELECT *, epoch_ms("dateTime"::TIMESTAMP) AS ms FROM made')
+    return path
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """What is deleted with this process."""
+    return tempfile.TemporaryDirectory(prefix="nexmark-")
 
 
 def _take_in(database: duckdb.DuckDBPyConnection, expected: Expected, output: Rows) -> int:
-    database.execute('CREATE TABLE sent (n BIGINT, bytes BLOB, key VARCHAR, start BIGINT, "end" BIGINT, value JSON)')
+    database.execute(
+        'CREATE TEMP TABLE sent (n BIGINT, bytes BLOB, key VARCHAR, start BIGINT, "end" BIGINT, value JSON)'
+    )
     count, ends = 0, expected.windowed
     for part in output:
         keys = [key or b"" for key, _ in part]
@@ -293,8 +308,8 @@ def _take_in(database: duckdb.DuckDBPyConnection, expected: Expected, output: Ro
     last = "QUALIFY n = max(n) OVER (PARTITION BY bytes)" if expected.is_table else ""
     columns = ", ".join(f'{text} AS "{name}"' for name, text in expected.found.items())
     grouped = "GROUP BY ALL" if "sum(" in columns else ""
-    database.execute(f"CREATE TABLE kept AS SELECT * FROM sent {last}")
-    database.execute(f"CREATE TABLE found AS SELECT {columns} FROM kept WHERE value IS NOT NULL {grouped}")
+    database.execute(f"CREATE TEMP TABLE kept AS SELECT * FROM sent {last}")
+    database.execute(f"CREATE TEMP TABLE found AS SELECT {columns} FROM kept WHERE value IS NOT NULL {grouped}")
     return count
 
 
