@@ -29,7 +29,9 @@ _MOST_ROUNDS = 5
 _ROUND_S = 2.0
 """Between two verdicts. More than a second: Kafka Streams looks for unmatched rows of joins once a second."""
 _PATIENCE_S = 10.0
-"""How long a further result may take: nothing shows how far a sub-topology behind a repartition topic is."""
+"""How long a further result may take."""
+_AT_REST_S = 3.0
+"""A sub-topology behind a repartition topic is at rest if it has written nothing for so long: nothing shows how far it has read."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,22 @@ class Bench:
         return Monitor(self.config, usage, tuple(self.workload.inputs), tuple(self.workload.outputs))
 
     def wait(self, monitor: Monitor, more: int = 0, outputs: int = 1) -> None:
-        """Waits until the input, and `more` records of it, are consumed."""
+        """Waits until the input, and `more` records of it, are consumed, and what is behind repartition topics is at rest."""
         total = None if self.by_output else sum(self.loaded.values()) + more
         monitor.wait(self.system, total, QUIET_S[self.peer.progress], self.timeout_s, outputs)
+        before, deadline = None, time.perf_counter() + self.timeout_s
+        while (written := self._written_behind()) != before and time.perf_counter() < deadline:
+            self.system.check()
+            before = written
+            time.sleep(_AT_REST_S)
+
+    def _written_behind(self) -> int | None:
+        """Where the topics end that sub-topologies behind repartition topics write; None: there are none of these."""
+        internal = self.cluster.internal_topics(self.config.application_id)
+        if not any(name.endswith("-repartition") for name in internal):
+            return None
+        # Markers of commits come also while there is nothing to do.
+        return self.cluster.end_offsets(name for name in internal if name.endswith(("-repartition", "-changelog")))
 
     def verified(self, monitor: Monitor) -> Verdict:
         """The verifier's verdict, with closing records sent first where results wait for time to pass.
