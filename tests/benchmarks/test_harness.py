@@ -6,6 +6,7 @@ import itertools
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
@@ -66,6 +67,7 @@ def verdict_with(outputs: list[int], verdicts: list[Verdict], monkeypatch: pytes
     monkeypatch.setattr(bench, "_PATIENCE_S", 0.3)
     ends = itertools.chain(outputs, itertools.repeat(outputs[-1]))
     monitor, workload, given = mock.Mock(), mock.Mock(closes=False), mock.Mock()
+    given.internal_topics.return_value = []
     type(monitor.last).outputs = mock.PropertyMock(side_effect=ends)
     workload.verify.side_effect = verdicts
     return Bench(workload, "smoke", counting_peer(), given, given, given, {}, 0).verified(monitor)
@@ -79,6 +81,30 @@ def test_a_refusal_is_not_the_last_word_while_results_are_under_way(monkeypatch:
 
 def test_a_refusal_is_the_last_word_if_no_more_results_come(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not verdict_with([5], [Verdict(["missing: 1 in all"])], monkeypatch).accepted
+
+
+@pytest.mark.parametrize(
+    ("internal", "looks"),
+    [(["a-n-changelog"], 0), (["a-k-repartition", "a-n-changelog", "a-0-commits"], 4)],
+    ids=["one sub-topology", "two"],
+)
+def test_a_system_is_waited_for_until_sub_topologies_behind_others_are_at_rest(
+    internal: list[str], looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "_AT_REST_S", 0.0)
+    cluster = mock.Mock()
+    cluster.internal_topics.return_value = internal
+    written: list[list[str]] = []
+
+    def ends(topics: Iterable[str]) -> int:
+        written.append(list(topics))
+        return min(len(written), 3)
+
+    cluster.end_offsets.side_effect = ends
+    system = mock.Mock()
+    Bench(mock.Mock(), "smoke", counting_peer(), mock.Mock(), cluster, system, {}, 0).wait(mock.Mock())
+    # Until it is the same twice; markers of commits do not count, because they also come without anything to do.
+    assert written == [["a-k-repartition", "a-n-changelog"]] * looks
 
 
 def test_a_borrowed_input_is_neither_loaded_nor_deleted(tmp_path: Path) -> None:
