@@ -96,6 +96,8 @@ public final class Interop {
             Stores.persistentVersionedKeyValueStore("prices", Duration.ofMinutes(30))).withKeySerde(TEXT).withValueSerde(TEXT));
         builder.stream("in-order", texts).join(prices, (order, price) -> order + "@" + price, Joined.with(TEXT, TEXT, TEXT, "priced"))
             .to(out + "ver", Produced.with(TEXT, TEXT));
+        builder.stream("in-order", texts).join(prices, (order, price) -> order + "@" + price,
+            Joined.with(TEXT, TEXT, TEXT, "later", Duration.ofSeconds(20))).to(out + "grace", Produced.with(TEXT, TEXT));
         KTable<String, String> names = builder.table("in-tab", texts, table("names", TEXT, TEXT));
         builder.stream("in-ev", texts).leftJoin(names, (event, name) -> event + "/" + name, Joined.with(TEXT, TEXT, TEXT, "named"))
             .to(out + "tab", Produced.with(TEXT, TEXT));

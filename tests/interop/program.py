@@ -34,7 +34,7 @@ INPUTS = (
     "in-rep", "in-tg", "in-emp", "in-dept", "in-one", "in-two",
 )  # fmt: skip
 KINDS = (
-    "kv", "red", "agg", "win", "sld", "sess", "ver", "tab", "ij", "rep", "tg", "fk", "lj", "oj", "sup", "lim", "eow",
+    "kv", "red", "agg", "win", "sld", "sess", "ver", "grace", "tab", "ij", "rep", "tg", "fk", "lj", "oj", "sup", "lim", "eow",
 )  # fmt: skip
 
 
@@ -72,6 +72,9 @@ def build(app: str = APP) -> Topology:
     builder.stream("in-order", texts).join(
         prices, lambda order, price: f"{order}@{price}", Joined(TEXT, TEXT, name="priced")
     ).to(f"{out}ver", Produced(TEXT, TEXT))
+    builder.stream("in-order", texts).join(
+        prices, lambda order, price: f"{order}@{price}", Joined(TEXT, TEXT, name="later", grace=short)
+    ).to(f"{out}grace", Produced(TEXT, TEXT))
     names = builder.table("in-tab", texts, table("names", values=TEXT))
     builder.stream("in-ev", texts).left_join(
         names, lambda event, name: f"{event}/{'null' if name is None else name}", Joined(TEXT, TEXT, name="named")
