@@ -163,6 +163,18 @@ class ValueAndTimestamp(NamedTuple, Generic[V]):
     timestamp: int
 
 
+class ValueAndHeaders(NamedTuple, Generic[V]):
+    """The value of a row in a store with headers.
+
+    Attributes:
+        value: The deserialised value; never None.
+        headers: Its headers, in their order.
+    """
+
+    value: V
+    headers: Headers = ()
+
+
 class Change(NamedTuple, Generic[V]):
     """An update of a table (Kafka Streams: `Change`).
 

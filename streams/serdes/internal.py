@@ -10,7 +10,7 @@ from typing import Any
 from state.headers import decode_headers, encode_headers
 from state.stores.buffer_values import BUFFERED_KEY, BUFFERED_KEY_BYTES, LENGTH, buffered_record, buffered_value
 from state.stores.spec import HASH_BYTES, NO_HASH, PARTITION_BYTES, SUBSCRIPTION_VERSIONS
-from state.stores.unmatched_lists import TIME_SIDE, ListedRecord, local_value, records_in
+from state.stores.unmatched_lists import TIME_SIDE, ListedRecord, local_value, records_in, split_row
 from streams.model.record import (
     LEFT,
     Change,
@@ -18,6 +18,7 @@ from streams.model.record import (
     Response,
     Subscription,
     UnmatchedKey,
+    ValueAndHeaders,
     WaitingKey,
     WaitingRecord,
 )
@@ -339,6 +340,40 @@ class WaitingSerde(Serde[WaitingRecord]):
         own, cell = tuple(decode_headers(data[_HEAD_BYTES:end])), data[end:]
         value = (self.left if data[0] else self.right).deserialize(topic, cell, own)
         return WaitingRecord(data[0], value, own, cell)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadersSerde(Serde[ValueAndHeaders[Any]]):
+    """`length of headers(4) ∥ headers ∥ value`: the values of a store with headers (`state.stores.header_rows`).
+
+    Attributes:
+        inner: Serde of the value.
+    """
+
+    inner: Serde
+
+    def kept(self) -> HeadersSerde:
+        """The same over serdes that are kept."""
+        return kept_parts(self)
+
+    def serialize(self, topic: str, value: ValueAndHeaders[Any] | None, headers: Headers = None) -> bytes | None:
+        """Bytes of a `ValueAndHeaders`. Raises `SerdeError` for anything else."""
+        if value is None:
+            return None
+        if not isinstance(value, ValueAndHeaders):
+            raise cannot_serialize(self, topic, value, "a store with headers takes ValueAndHeaders(value, headers)")
+        own, data = encode_headers(value.headers), self.inner.serialize(topic, value.value, value.headers)
+        return None if data is None else LENGTH.pack(len(own)) + own + data
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> ValueAndHeaders[Any] | None:
+        """The `ValueAndHeaders`. Raises `SerdeError` if the bytes are too few."""
+        if data is None:
+            return None
+        if len(data) < LENGTH.size:
+            raise cannot_deserialize(self, topic, data, "cut off")
+        cell, value = split_row(data)
+        own = tuple(decode_headers(cell))
+        return ValueAndHeaders(self.inner.deserialize(topic, value, own), own)
 
 
 @dataclass(frozen=True, slots=True)

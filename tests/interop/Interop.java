@@ -3,9 +3,11 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
+import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
@@ -30,9 +32,13 @@ import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TableJoined;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
+import org.apache.kafka.streams.processor.api.ContextualProcessor;
+import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.TimestampedKeyValueStoreWithHeaders;
+import org.apache.kafka.streams.state.ValueTimestampHeaders;
 import org.apache.kafka.streams.state.WindowStore;
 
 /** The same topology as tests/interop/program.py; runs until SIGTERM. Arguments: bootstrap servers, application id, state folder. */
@@ -67,6 +73,20 @@ public final class Interop {
         return Materialized.<K, V, KeyValueStore<Bytes, byte[]>>as(name).withKeySerde(keys).withValueSerde(values);
     }
 
+    /** Keeps the last value of each key with a header, and says the header that it had. */
+    private static final class Keeping extends ContextualProcessor<String, String, String, String> {
+        @Override
+        public void process(Record<String, String> record) {
+            TimestampedKeyValueStoreWithHeaders<String, String> kept = context().getStateStore("kept");
+            ValueTimestampHeaders<String> before = kept.get(record.key());
+            String said = before == null ? "null" : new String(before.headers().lastHeader("last").value(), StandardCharsets.UTF_8);
+            RecordHeaders headers = new RecordHeaders();
+            headers.add("last", record.value().getBytes(StandardCharsets.UTF_8)).add("none", null);
+            kept.put(record.key(), ValueTimestampHeaders.make(record.value(), record.timestamp(), headers));
+            context().forward(record.withValue(record.value() + "/" + said));
+        }
+    }
+
     private static StreamsBuilder topology(String app) {
         StreamsBuilder builder = new StreamsBuilder();
         String out = app + "-out-";
@@ -74,6 +94,9 @@ public final class Interop {
         Grouped<String, String> byKey = Grouped.with(TEXT, TEXT);
         builder.stream("in-kv", texts).groupByKey(byKey).count(table("kv-count", TEXT, LONG))
             .toStream().to(out + "kv", Produced.with(TEXT, LONG));
+        builder.addStateStore(Stores.timestampedKeyValueStoreWithHeadersBuilder(
+            Stores.persistentTimestampedKeyValueStoreWithHeaders("kept"), TEXT, TEXT));
+        builder.stream("in-kv", texts).process(Keeping::new, "kept").to(out + "kept", Produced.with(TEXT, TEXT));
         builder.stream("in-red", Consumed.with(LONG, LONG)).groupByKey(Grouped.with(LONG, LONG))
             .reduce(Long::sum, table("red-sum", LONG, LONG)).toStream().to(out + "red", Produced.with(LONG, LONG));
         builder.stream("in-agg", texts).groupByKey(byKey)

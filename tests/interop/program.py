@@ -14,16 +14,20 @@ from streams import (
     JoinWindows,
     JsonSerde,
     Materialized,
+    Processor,
     Produced,
+    Record,
     SessionWindowedSerde,
     SessionWindows,
     SlidingWindows,
+    Stores,
     StreamJoined,
     StreamsBuilder,
     StringSerde,
     Suppressed,
     TimeWindowedSerde,
     TimeWindows,
+    ValueAndHeaders,
 )
 from streams.topology.topology import Topology
 
@@ -34,8 +38,21 @@ INPUTS = (
     "in-rep", "in-tg", "in-emp", "in-dept", "in-one", "in-two",
 )  # fmt: skip
 KINDS = (
-    "kv", "red", "agg", "win", "sld", "sess", "ver", "grace", "tab", "ij", "rep", "tg", "fk", "lj", "oj", "sup", "lim", "eow",
+    "kv", "kept", "red", "agg", "win", "sld", "sess", "ver", "grace", "tab", "ij", "rep", "tg", "fk", "lj", "oj", "sup", "lim",
+    "eow",
 )  # fmt: skip
+
+
+class Keeping(Processor[str, str, str, str]):
+    """Keeps the last value of each key with a header, and says the header that it had."""
+
+    def process(self, record: Record[str, str]) -> None:
+        kept = self.ctx.store("kept")
+        before = kept.get(record.key)
+        said = "null" if before is None else dict(before.value.headers)["last"].decode()
+        row = ValueAndHeaders(record.value, (("last", record.value.encode()), ("none", None)))
+        kept.put(record.key, row, record.timestamp)
+        self.ctx.forward(record.with_value(f"{record.value}/{said}"))
 
 
 def table(name: str, keys: Any = TEXT, values: Any = LONG, **more: Any) -> Any:
@@ -58,6 +75,8 @@ def build(app: str = APP) -> Topology:
     grouped("in-agg").aggregate(
         lambda: {"n": 0}, lambda value, found: {"n": found["n"] + len(value)}, table("agg-json", values=JsonSerde())
     ).to_stream().to(f"{out}agg", Produced(TEXT, JsonSerde()))
+    builder.add_state_store(Stores.timestamped_key_value_store_with_headers("kept", TEXT, TEXT))
+    builder.stream("in-kv", texts).process(Keeping, stores=["kept"]).to(f"{out}kept", Produced(TEXT, TEXT))
     grouped("in-win").windowed_by(TimeWindows.of_size_and_grace(minute, grace)).count(
         table("win-count")
     ).to_stream().to(f"{out}win", Produced(TimeWindowedSerde(TEXT, minute), LONG))

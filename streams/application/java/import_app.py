@@ -60,8 +60,12 @@ IMPORTED = "kafka-streams"
 _INTERNAL = ("-repartition", "-subscription-registration-topic", "-subscription-response-topic")
 """How the topics end through which the tasks of a Kafka Streams application send records to each other."""
 _LOW_HALF = 2**32 - 1
-_MAY_KEEP_HEADERS = (StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION)
-"""The kinds of stores that Kafka Streams has with headers, too."""
+_STORES = {
+    StoreKind.TIMESTAMPED_KEY_VALUE: "timestamped_key_value_store",
+    StoreKind.TIMESTAMPED_WINDOW: "timestamped_window_store",
+    StoreKind.SESSION: "session_store",
+}
+"""The kinds of stores that Kafka Streams has with headers, too, and what makes them in `Stores`."""
 _SUFFIXES = {
     StoreKind.WINDOW: WINDOW_SUFFIX,
     StoreKind.TIMESTAMPED_WINDOW: WINDOW_SUFFIX,
@@ -271,7 +275,7 @@ class Importer:
         """Reads one partition of a changelog.
 
         Raises:
-            ConfigError: A row has headers, which stores here do not keep.
+            ConfigError: A row has headers, and the store here keeps none.
             ForeignRowError: A row is not in the format of the store.
         """
         log, spec = JavaLog(end), node.spec
@@ -547,20 +551,20 @@ def _times(spec: StoreSpec, columns: RecordColumns) -> npt.NDArray[np.int64]:
 
 
 def _check_headers(spec: StoreSpec, columns: RecordColumns, topic: str, task: int) -> None:
-    """Refuses a store of Java that keeps headers with its rows (KIP-1271): rows that change here would lose them.
+    """Refuses a store with headers of Java (KIP-1271) whose like here has none: rows would lose their headers.
 
     Kafka Streams 4.3.1 logs headers of such rows only: its own tables, windows and sessions have none, `dsl.store.format` or not.
     Those of a deleted row, and those in the stores of stream joins, are not read by anybody.
     """
-    if spec.kind not in _MAY_KEEP_HEADERS or columns.headers is None:
+    if spec.rows is RowFormat.WITH_HEADERS or spec.kind not in _STORES or columns.headers is None:
         return
     kept = pc.and_(columns.values.is_valid(), pc.fill_null(pc.greater(pc.binary_length(columns.headers), 0), False))
     at = np.flatnonzero(kept.to_numpy(zero_copy_only=False))
     if len(at):
         raise ConfigError(
-            f"store '{spec.name}': the row at offset {int(columns.offsets[at[0]])} of {topic}-{task} has headers. Java keeps "
-            "them with the rows of this store (a store with headers, KIP-1271), and stores here do not. Nothing was written. Leave "
-            "the store with Java, or let the Java program write what it needs of the headers into the values of a store without"
+            f"store '{spec.name}': the row at offset {int(columns.offsets[at[0]])} of {topic}-{task} has headers, so Java has "
+            "a store with headers under this name (KIP-1271), and here it has none. Nothing was written. Make it with "
+            f"Stores.{_STORES[spec.kind]}_with_headers"
         )
 
 
@@ -580,7 +584,9 @@ def _retention(prepared: PreparedSub, store: str, state: dict[str, dict[str, int
 
 def _says_placement(node: StoreNode) -> bool:
     """Whether the partition of a row follows from the store's key: not where other keys are in front of it, or within it."""
-    return node.spec.rows is None and not isinstance(node.key_serde, TimeWindowedSerde | SessionWindowedSerde)
+    return node.spec.rows in (None, RowFormat.WITH_HEADERS) and not isinstance(
+        node.key_serde, TimeWindowedSerde | SessionWindowedSerde
+    )
 
 
 def _record_keys(keys: pa.BinaryArray, suffix: int) -> pa.BinaryArray:
