@@ -49,6 +49,7 @@ public final class Interop {
     private static final Serde<JsonNode> OBJECT = Serdes.serdeFrom(
         (topic, value) -> value == null ? null : written(value), (topic, data) -> data == null ? null : read(data));
     private static final Duration MINUTE = Duration.ofMinutes(1);
+    private static final Duration DAY = Duration.ofDays(1);
     private static final Duration GRACE = Duration.ofSeconds(10);
 
     private Interop() {}
@@ -146,6 +147,15 @@ public final class Interop {
             .emitStrategy(EmitStrategy.onWindowClose())
             .count(Materialized.<String, Long, WindowStore<Bytes, byte[]>>as("eow-count").withValueSerde(LONG))
             .toStream().to(out + "eow", Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, 60_000L), LONG));
+        builder.stream("in-win", texts).groupByKey(byKey).windowedBy(TimeWindows.ofSizeAndGrace(MINUTE, GRACE))
+            .emitStrategy(EmitStrategy.onWindowClose())
+            .count(Materialized.<String, Long, WindowStore<Bytes, byte[]>>as("long-count").withValueSerde(LONG).withRetention(DAY))
+            .toStream().to(out + "long", Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, 60_000L), LONG));
+        builder.stream("in-sess", texts).groupByKey(byKey)
+            .windowedBy(SessionWindows.ofInactivityGapAndGrace(Duration.ofSeconds(30), GRACE))
+            .emitStrategy(EmitStrategy.onWindowClose())
+            .count(Materialized.<String, Long, SessionStore<Bytes, byte[]>>as("eos-count").withValueSerde(LONG).withRetention(DAY))
+            .toStream().to(out + "eos", Produced.with(WindowedSerdes.sessionWindowedSerdeFrom(String.class), LONG));
         builder.stream("in-rep", texts).groupBy((key, value) -> value, Grouped.with("by-val", TEXT, TEXT))
             .count(table("rep-count", TEXT, LONG)).toStream().to(out + "rep", Produced.with(TEXT, LONG));
         builder.table("in-tg", texts, table("tg-table", TEXT, TEXT))

@@ -39,7 +39,7 @@ INPUTS = (
 )  # fmt: skip
 KINDS = (
     "kv", "kept", "red", "agg", "win", "sld", "sess", "ver", "grace", "tab", "ij", "rep", "tg", "fk", "lj", "oj", "sup", "lim",
-    "eow",
+    "eow", "long", "eos",
 )  # fmt: skip
 
 
@@ -64,6 +64,7 @@ def build(app: str = APP) -> Topology:
     builder = StreamsBuilder()
     texts, by_key, out = Consumed(TEXT, TEXT), Grouped(TEXT, TEXT), f"{app}-out-"
     minute, grace, short = timedelta(minutes=1), timedelta(seconds=10), timedelta(seconds=20)
+    day = timedelta(days=1)
 
     def grouped(topic: str) -> Any:
         return builder.stream(topic, texts).group_by_key(by_key)
@@ -122,6 +123,16 @@ def build(app: str = APP) -> Topology:
     grouped("in-win").windowed_by(TimeWindows.of_size_and_grace(minute, grace)).emit_strategy(
         EmitStrategy.on_window_close()
     ).count(table("eow-count")).to_stream().to(f"{out}eow", Produced(TimeWindowedSerde(TEXT, minute), LONG))
+    grouped("in-win").windowed_by(TimeWindows.of_size_and_grace(minute, grace)).emit_strategy(
+        EmitStrategy.on_window_close()
+    ).count(table("long-count", retention=day)).to_stream().to(
+        f"{out}long", Produced(TimeWindowedSerde(TEXT, minute), LONG)
+    )
+    grouped("in-sess").windowed_by(
+        SessionWindows.of_inactivity_gap_and_grace(timedelta(seconds=30), grace)
+    ).emit_strategy(EmitStrategy.on_window_close()).count(table("eos-count", retention=day)).to_stream().to(
+        f"{out}eos", Produced(SessionWindowedSerde(TEXT), LONG)
+    )
     builder.stream("in-rep", texts).group_by(lambda key, value: value, Grouped(TEXT, TEXT, name="by-val")).count(
         table("rep-count")
     ).to_stream().to(f"{out}rep", Produced(TEXT, LONG))
