@@ -44,7 +44,16 @@ from streams.errors import (
 )
 from streams.model.aggregates import Aggregate, AggregateFunctions, NumericAggregate, agg
 from streams.model.expressions import Expression, col, fields, lit, when
-from streams.model.record import Change, Record, RecordContext, RecordMetadata, ValueAndTimestamp, Window, Windowed
+from streams.model.record import (
+    Change,
+    Record,
+    RecordContext,
+    RecordMetadata,
+    ValueAndHeaders,
+    ValueAndTimestamp,
+    Window,
+    Windowed,
+)
 from streams.model.timestamps import (
     ConsumedRecord,
     FailOnInvalidTimestamp,
@@ -194,6 +203,7 @@ __all__ = [
     "UnlimitedWindows",
     "UsePartitionTimeOnInvalidTimestamp",
     "UuidSerde",
+    "ValueAndHeaders",
     "ValueAndTimestamp",
     "ValueNotPicklableError",
     "ValueTransformer",

@@ -9,6 +9,7 @@
 | versioned | key | bare value | the version's timestamp |
 | key-value of suppressed updates | key | value (`suppressed_rows`) | passed to the put |
 | key-value of unmatched records | key | list of values (`unmatched_lists`) | passed to the put |
+| those of rows with headers | the same | value, whose headers are the record's (`header_rows`) | the same |
 
 (Kafka Streams' own formats.) Marks of a version (`byte_stores.BOUNDED`, `FORGOTTEN`) are a header of its record.
 
@@ -32,6 +33,7 @@ from state.headers import encode_headers
 from state.sorting import last_of_each
 from state.stores.byte_stores import BOUNDED, FORGOTTEN, TOMBSTONE, VALUE
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
+from state.stores.header_rows import headers_in_front, without_headers
 from state.stores.segments import Segments
 from state.stores.spec import RowFormat, StoreKind, StoreSpec
 from state.stores.suppressed_rows import changelog_columns, local_columns
@@ -103,8 +105,11 @@ def changelog_batches(spec: StoreSpec, writes: Iterable[WriteColumns]) -> Iterat
             logged, headers = logged_columns(values)
             batch = ChangelogBatch(sliced(keys, skip), logged, timestamps, headers)
         else:
-            bare = sliced(values, 8) if spec.kind.timestamped else values
-            batch = ChangelogBatch(sliced(keys, skip), bare, timestamps)
+            bare, headers = sliced(values, 8) if spec.kind.timestamped else values, None
+            if spec.rows is RowFormat.WITH_HEADERS:
+                bare, cells = without_headers(bare)
+                headers = None if cells is None else pa.array(cells, pa.binary())
+            batch = ChangelogBatch(sliced(keys, skip), bare, timestamps, headers)
         if len(batch):
             yield batch
 
@@ -157,6 +162,8 @@ def local_rows(
         keys, values = local_columns(keys, values, records.headers, places)
     if spec.rows is RowFormat.UNMATCHED:
         values = local_values(values, records.headers)
+    if spec.rows is RowFormat.WITH_HEADERS:
+        values = headers_in_front(values, None if records.headers is None else records.headers.to_pylist())
     if spec.kind is StoreKind.VERSIONED:
         values = _local_versions(values, records.headers)
         keys = joined(pa.scalar(prefix, pa.binary()), keys, packed(stamps))

@@ -14,8 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from state.columns import numbers_at
 from state.errors import ForeignRowError
 from state.headers import decode_headers
+from state.stores.buffer_values import BUFFERED_KEY_BYTES, NULL
 from state.stores.changelog_records import ChangelogBatch
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.spec import (
@@ -37,7 +39,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 def check_format(spec: StoreSpec, records: ChangelogBatch, offsets: Int64s, topic: str, partition: int) -> None:
     """Refuses records that are not in the format of their store. Raises `ForeignRowError`."""
-    found = None if spec.rows is None else misfit(spec.rows, records)
+    found = misfit(spec.rows, records) if spec.rows in _CHECKS else None
     if found is not None:
         raise _foreign(spec, found, offsets, topic, partition)
 
@@ -82,6 +84,21 @@ def _waiting(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
     yield _mask(at, valid, _bytes_at(keys, 8) != _bytes_at(values, 0)), "its key and its value name different sides"
     heads = _numbers(values, 1)
     yield _mask(at, valid, (heads < 0) | (heads > _sizes(values) - 5)), "its headers are longer than the row"
+
+
+def _buffered(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
+    short = _sizes(records.keys) < BUFFERED_KEY_BYTES
+    yield short, f"its key has less than {BUFFERED_KEY_BYTES} bytes"
+    valid = _valid(records.values)
+    at = np.flatnonzero(valid & ~short)
+    if len(at):
+        keys, values = records.keys.take(pa.array(at)), records.values.take(pa.array(at))
+        parts = update_parts(values)
+        wrong = parts.wrong | (parts.new[2] == NULL)
+        yield _mask(at, valid, wrong), "the lengths inside its value are not those of its parts"
+        sure = pa.array(np.flatnonzero(~wrong))
+        times = numbers_at(values.take(sure), 0) != numbers_at(keys.take(sure), 1)
+        yield _mask(at[~wrong], valid, times), "its key and its value have different times"
 
 
 def _unmatched(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
@@ -149,6 +166,7 @@ def _subscription(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
 
 _CHECKS: Mapping[RowFormat, Callable[[ChangelogBatch], Iterator[tuple[Mask, str]]]] = {
     RowFormat.WAITING: _waiting,
+    RowFormat.BUFFERED: _buffered,
     RowFormat.UNMATCHED: _unmatched,
     RowFormat.SUPPRESSED: _suppressed,
     RowFormat.SUBSCRIPTION: _subscription,

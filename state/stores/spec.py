@@ -38,8 +38,13 @@ class StoreKind(str, Enum):
 class RowFormat(str, Enum):
     """The format of the rows of an internal store."""
 
-    WAITING = "records that wait for a row of a table or a deadline"
+    WITH_HEADERS = "rows with headers"
+    """In the changelog, headers and value are those of the record (KIP-1271). Local value: `length of headers(4) ∥ headers ∥
+    value`, in a timestamped store behind the timestamp."""
+    WAITING = "rows that wait for their deadline"
     """Key `time(8) ∥ side(1) ∥ key ∥ number(8)`, value `side(1) ∥ length of headers(4) ∥ headers ∥ value`."""
+    BUFFERED = "records that wait for late updates of a table"
+    """As in Kafka Streams: key `0 ∥ time(8) ∥ key ∥ number(4)`, value as in `buffer_values`."""
     UNMATCHED = "records of a join of streams that have no partner yet"
     """As in Kafka Streams (`unmatched_lists`)."""
     SUPPRESSED = "updates that are held back by suppress"

@@ -1,8 +1,7 @@
 """The rows of `suppress` as Kafka Streams has them in its changelog: key, `BufferValue` of version 3 and the place in the buffer.
 
-Source: `BufferValue`, `ProcessorRecordContext` and `InMemoryTimeOrderedKeyValueChangeBuffer` of Kafka Streams 4.3.1. The value, big
-endian: `timestamp(8) ∥ offset(8) ∥ topic ∥ partition(4) ∥ count of headers(4) ∥ headers ∥ prior ∥ old ∥ new ∥ place(8)`. Each part
-of any size follows its length(4); -1: null, and for old -2: equal to prior. Each record has the header `v` = 3.
+Source: `InMemoryTimeOrderedKeyValueChangeBuffer` of Kafka Streams 4.3.1. The value is that of `buffer_values`; the length of old is
+-2 if old is equal to prior. Each record has the header `v` = 3.
 
 A local row has the place in front of its key too, with the highest bit set (`PLACES_FROM`): so updates are in their order, and
 apart from the rows that releases before 1.0 wrote under `place ∥ key`, in the changelog too (`SUPPRESSED` in `spec`).
@@ -10,7 +9,6 @@ apart from the rows that releases before 1.0 wrote under `place ∥ key`, in the
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 import numpy as np
@@ -19,18 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.columns import BinaryColumn, cell_bounds, sliced
-from state.headers import decode_headers, encode_headers
+from state.headers import encode_headers
 from state.sorting import last_of_each
+from state.stores.buffer_values import LENGTH, NULL, PLACE
 
 Int64s = npt.NDArray[np.int64]
 
-PLACE = struct.Struct(">q")
 PLACES_FROM = -(2**63)
 """Added to a place in front of a local key."""
 VERSION = encode_headers([("v", b"\x03")])
 """The headers of a record of the changelog."""
-SAME_AS_PRIOR, NULL = -2, -1
-_LENGTH = struct.Struct(">i")
+SAME_AS_PRIOR = -2
 
 
 class UpdateParts(NamedTuple):
@@ -83,11 +80,11 @@ def update_parts(rows: BinaryColumn) -> UpdateParts:
 
 
 def _numbers_at(data: npt.NDArray[np.uint8], at: Int64s) -> Int64s:
-    if len(data) < _LENGTH.size:
+    if len(data) < LENGTH.size:
         return np.zeros(len(at), np.int64)
-    at = np.minimum(at, len(data) - _LENGTH.size)
+    at = np.minimum(at, len(data) - LENGTH.size)
     numbers = np.zeros(len(at), np.uint32)
-    for byte in range(_LENGTH.size):
+    for byte in range(LENGTH.size):
         numbers = numbers << np.uint32(8) | data[at + byte]
     return numbers.view(np.int32).astype(np.int64)
 
@@ -95,35 +92,14 @@ def _numbers_at(data: npt.NDArray[np.uint8], at: Int64s) -> Int64s:
 def _behind_headers(data: npt.NDArray[np.uint8], at: int, end: int, count: int) -> int:
     """Where the headers end; -1: they do not fit."""
     for field in range(2 * count):
-        if at + _LENGTH.size > end:
+        if at + LENGTH.size > end:
             return -1
-        size = int.from_bytes(data[at : at + _LENGTH.size].tobytes(), "big", signed=True)
+        size = int.from_bytes(data[at : at + LENGTH.size].tobytes(), "big", signed=True)
         is_name = field % 2 == 0
         if size < (0 if is_name else NULL):
             return -1
-        at += _LENGTH.size + max(size, 0)
+        at += LENGTH.size + max(size, 0)
     return at if at <= end else -1
-
-
-def headers_in(part: bytes) -> bytes | None:
-    """The headers of a row, as `encode_headers` writes them: lengths in the other order of bytes."""
-    return _other_lengths(part, ">i", "<i") if part else None
-
-
-def headers_part(cell: bytes | None) -> bytes:
-    """Encoded headers as in a row, with their count."""
-    count = len(decode_headers(cell)) if cell else 0
-    return _LENGTH.pack(count) + (_other_lengths(cell, "<i", ">i") if cell else b"")
-
-
-def _other_lengths(cell: bytes, before: str, after: str) -> bytes:
-    parts, at = list[bytes](), 0
-    while at < len(cell):
-        (size,) = struct.unpack_from(before, cell, at)
-        end = at + _LENGTH.size + max(size, 0)
-        parts += (struct.pack(after, size), cell[at + _LENGTH.size : end])
-        at = end
-    return b"".join(parts)
 
 
 # --- Between local rows and records of the changelog.

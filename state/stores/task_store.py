@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.errors import StateError
+from state.stores.buffer_values import PLACE
 from state.stores.byte_stores import KeyValueBytesStore, SessionBytesStore, VersionedBytesStore, WindowBytesStore
 from state.stores.changelog_records import ChangelogBatch, Int64s, LocalRows, changelog_batches, local_rows
 from state.stores.codec import pack_long, pack_store_prefix
@@ -36,7 +37,6 @@ from state.stores.position import (
 )
 from state.stores.segments import UNLOGGED, Segments
 from state.stores.spec import RowFormat, StoreKind, StoreSpec
-from state.stores.suppressed_rows import PLACE
 from state.tables.buffer import DEFAULT_SPILL_BYTES, BufferMemory, WriteBuffer, delete_left_scratch
 from state.tables.open_tables import OpenTables, open_table
 from state.tables.rocks_common import DEFAULT_SETTINGS, RocksSettings

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from state.columns import BinaryColumn, binary_column, cell_sizes, joined, sliced
 from state.headers import decode_headers, encode_headers
+from state.stores.header_rows import headers_in_front, without_headers
 from state.stores.unmatched_lists import (
     HEADERS,
     LENGTH,
@@ -21,7 +22,6 @@ from state.stores.unmatched_lists import (
     are_headers_of,
     is_list_of,
     records_in,
-    split_row,
     with_headers,
 )
 
@@ -97,23 +97,15 @@ def wrong_lists(sides: Int64s, values: BinaryColumn, headers: Sequence[bytes | N
 
 def logged_columns(values: BinaryColumn) -> tuple[BinaryColumn, pa.BinaryArray | None]:
     """The values of records of the changelog for local values, and their headers; null for a row that was deleted."""
-    begins = pc.binary_slice(values, 0, LENGTH.size)
-    if pc.all(pc.equal(begins, pa.scalar(NO_HEADERS, begins.type))).as_py() is not False:
-        return sliced(values, LENGTH.size), None
-    split = [(b"", None) if row is None else split_row(row) for row in values.to_pylist()]
-    headers = [encode_headers([(HEADERS, own)]) if own else None for own, _ in split]
-    return binary_column([logged for _, logged in split]), pa.array(headers, pa.binary())
+    logged, headers = without_headers(values)
+    if headers is None:
+        return logged, None
+    return logged, pa.array([encode_headers([(HEADERS, own)]) if own else None for own in headers], pa.binary())
 
 
 def local_values(values: BinaryColumn, headers: pa.BinaryArray | None) -> BinaryColumn:
     """The local values for records of the changelog."""
-    cells = header_cells(headers)
-    if cells is None:
-        return joined(pa.scalar(NO_HEADERS, pa.binary()), values)
-    rows = zip(cells, values.to_pylist(), strict=True)
-    return binary_column(
-        [None if value is None else LENGTH.pack(len(own or b"")) + (own or b"") + value for own, value in rows]
-    )
+    return headers_in_front(values, header_cells(headers))
 
 
 def header_cells(headers: pa.BinaryArray | None) -> list[bytes | None] | None:

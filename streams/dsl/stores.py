@@ -9,11 +9,12 @@ from typing import Any
 
 from typing_extensions import Never, ParamSpec
 
-from state.stores.spec import StoreKind, StoreSpec
+from state.stores.spec import RowFormat, StoreKind, StoreSpec
 from streams.errors import TopologyError
 from streams.migration_hints import AnswersUnknownNames
 from streams.model.windows import Duration, to_ms
 from streams.serdes.base import Serde, check_serde
+from streams.serdes.internal import HeadersSerde
 from streams.serdes.keys import as_key
 from streams.topology.graph import StoreNode
 from streams.topology.naming import check_name
@@ -31,6 +32,18 @@ def _in_memory(make: Callable[P, StoreNode]) -> Callable[P, StoreNode]:
     return made
 
 
+def _with_headers(make: Callable[P, StoreNode]) -> Callable[P, StoreNode]:
+    """The same method for a store that keeps headers with its values."""
+
+    @wraps(make)
+    def made(*arguments: P.args, **named: P.kwargs) -> StoreNode:
+        store = make(*arguments, **named)
+        spec = replace(store.spec, rows=RowFormat.WITH_HEADERS)
+        return replace(store, spec=spec, value_serde=HeadersSerde(store.value_serde))
+
+    return made
+
+
 class Stores(AnswersUnknownNames):
     """Makes state stores of every kind (Kafka Streams' `Stores`).
 
@@ -43,7 +56,7 @@ class Stores(AnswersUnknownNames):
     Without a keyword go the name, `key_serde` and `value_serde`; the rest are keywords. `retention` is how long rows are stored
     (`timedelta` or ms), and `window_size`, at most that, may be left out, since a row only has the start of its window. Stores are
     on disk, except those of `in_memory_...` methods; both sorts have a changelog. `persistent_...` methods are other names of the
-    methods without a prefix.
+    methods without a prefix. Values of the `..._with_headers` methods are `ValueAndHeaders` (KIP-1271).
     """
 
     @staticmethod
@@ -64,6 +77,8 @@ class Stores(AnswersUnknownNames):
         return _store("timestamped_key_value_store", StoreKind.TIMESTAMPED_KEY_VALUE, name, (key_serde, value_serde))
 
     persistent_timestamped_key_value_store = timestamped_key_value_store
+    timestamped_key_value_store_with_headers = staticmethod(_with_headers(timestamped_key_value_store))
+    persistent_timestamped_key_value_store_with_headers = timestamped_key_value_store_with_headers
 
     @staticmethod
     def versioned_key_value_store(
@@ -111,6 +126,8 @@ class Stores(AnswersUnknownNames):
         return _store("timestamped_window_store", StoreKind.TIMESTAMPED_WINDOW, name, serdes, times)
 
     persistent_timestamped_window_store = timestamped_window_store
+    timestamped_window_store_with_headers = staticmethod(_with_headers(timestamped_window_store))
+    persistent_timestamped_window_store_with_headers = timestamped_window_store_with_headers
 
     @staticmethod
     def session_store(
@@ -126,6 +143,8 @@ class Stores(AnswersUnknownNames):
 
     persistent_session_store = session_store
     in_memory_session_store = staticmethod(_in_memory(session_store))
+    session_store_with_headers = staticmethod(_with_headers(session_store))
+    persistent_session_store_with_headers = session_store_with_headers
 
     @staticmethod
     def kept(

@@ -163,6 +163,18 @@ class ValueAndTimestamp(NamedTuple, Generic[V]):
     timestamp: int
 
 
+class ValueAndHeaders(NamedTuple, Generic[V]):
+    """The value of a row in a store with headers.
+
+    Attributes:
+        value: The deserialised value; never None.
+        headers: Its headers, in their order.
+    """
+
+    value: V
+    headers: Headers = ()
+
+
 class Change(NamedTuple, Generic[V]):
     """An update of a table (Kafka Streams: `Change`).
 
@@ -356,9 +368,6 @@ RIGHT: Final = 0
 LEFT: Final = 1
 """Sides of a join. At one time the right records lie ahead of the left ones."""
 
-LAST: Final = 255
-"""Behind both sides."""
-
 
 class WaitingKey(NamedTuple):
     """The key of a waiting record in its store.
@@ -391,9 +400,18 @@ class UnmatchedKey(NamedTuple):
 
 
 class WaitingRecord(NamedTuple):
-    """The rest of a waiting record."""
+    """The rest of a waiting record.
+
+    Attributes:
+        side: `RIGHT` or `LEFT`.
+        value: Its value.
+        headers: Its headers.
+        data: The bytes of the value, where it was read from a store.
+        time: The time of its key, ms, for stores in which the value has it too.
+    """
 
     side: int
     value: Any
     headers: Headers
     data: bytes = b""
+    time: int = NO_TIME

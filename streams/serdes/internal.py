@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from state.headers import decode_headers, encode_headers
+from state.stores.buffer_values import BUFFERED_KEY, BUFFERED_KEY_BYTES, LENGTH, buffered_record, buffered_value
 from state.stores.spec import HASH_BYTES, NO_HASH, PARTITION_BYTES, SUBSCRIPTION_VERSIONS
-from state.stores.unmatched_lists import TIME_SIDE, ListedRecord, local_value, records_in
+from state.stores.unmatched_lists import TIME_SIDE, ListedRecord, local_value, records_in, split_row
 from streams.model.record import (
     LEFT,
     Change,
@@ -17,6 +18,7 @@ from streams.model.record import (
     Response,
     Subscription,
     UnmatchedKey,
+    ValueAndHeaders,
     WaitingKey,
     WaitingRecord,
 )
@@ -269,6 +271,8 @@ _HEADERS_LENGTH = struct.Struct(">I")
 NUMBER_BYTES = _NUMBER.size
 """Of what is behind the record's key in the key of a waiting record."""
 
+_LARGEST = 2**31 - 1
+
 _HEAD_BYTES = 1 + _HEADERS_LENGTH.size
 """Of what is in front of the headers in the value of a waiting record."""
 
@@ -336,6 +340,102 @@ class WaitingSerde(Serde[WaitingRecord]):
         own, cell = tuple(decode_headers(data[_HEAD_BYTES:end])), data[end:]
         value = (self.left if data[0] else self.right).deserialize(topic, cell, own)
         return WaitingRecord(data[0], value, own, cell)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadersSerde(Serde[ValueAndHeaders[Any]]):
+    """`length of headers(4) ∥ headers ∥ value`: the values of a store with headers (`state.stores.header_rows`).
+
+    Attributes:
+        inner: Serde of the value.
+    """
+
+    inner: Serde
+
+    def kept(self) -> HeadersSerde:
+        """The same over serdes that are kept."""
+        return kept_parts(self)
+
+    def serialize(self, topic: str, value: ValueAndHeaders[Any] | None, headers: Headers = None) -> bytes | None:
+        """Bytes of a `ValueAndHeaders`. Raises `SerdeError` for anything else."""
+        if value is None:
+            return None
+        if not isinstance(value, ValueAndHeaders):
+            raise cannot_serialize(self, topic, value, "a store with headers takes ValueAndHeaders(value, headers)")
+        own, data = encode_headers(value.headers), self.inner.serialize(topic, value.value, value.headers)
+        return None if data is None else LENGTH.pack(len(own)) + own + data
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> ValueAndHeaders[Any] | None:
+        """The `ValueAndHeaders`. Raises `SerdeError` if the bytes are too few."""
+        if data is None:
+            return None
+        if len(data) < LENGTH.size:
+            raise cannot_deserialize(self, topic, data, "cut off")
+        cell, value = split_row(data)
+        own = tuple(decode_headers(cell))
+        return ValueAndHeaders(self.inner.deserialize(topic, value, own), own)
+
+
+@dataclass(frozen=True, slots=True)
+class BufferedKeySerde(Serde[WaitingKey]):
+    """`0 ∥ time(8) ∥ key ∥ number(4)`, as Kafka Streams' `TimeFirstWindowKeySchema`; the number begins again at 2^31."""
+
+    def kept(self) -> BufferedKeySerde:
+        """The same over serdes that are kept."""
+        return kept_parts(self)
+
+    def serialize(self, topic: str, value: WaitingKey | None, headers: Headers = None) -> bytes | None:
+        """Bytes of a `WaitingKey`, which is of the left side. Raises `SerdeError` for anything else."""
+        if value is None:
+            return None
+        if not isinstance(value, WaitingKey):
+            raise cannot_serialize(self, topic, value)
+        return BUFFERED_KEY.pack(0, value.time) + value.key + LENGTH.pack(value.number & _LARGEST)
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingKey | None:
+        """The `WaitingKey`. Raises `SerdeError` if the bytes are too few."""
+        if data is None:
+            return None
+        if len(data) < BUFFERED_KEY_BYTES:
+            raise cannot_deserialize(self, topic, data, "cut off")
+        _, time = BUFFERED_KEY.unpack_from(data)
+        (number,) = LENGTH.unpack_from(data, len(data) - LENGTH.size)
+        return WaitingKey(time, LEFT, data[BUFFERED_KEY.size : -LENGTH.size], number)
+
+
+@dataclass(frozen=True, slots=True)
+class BufferedSerde(Serde[WaitingRecord]):
+    """A record in the buffer of a stream-table join with a grace period (`state.stores.buffer_values`).
+
+    Attributes:
+        inner: Serde of the value, which is never None.
+    """
+
+    inner: Serde
+
+    def kept(self) -> BufferedSerde:
+        """The same over serdes that are kept."""
+        return kept_parts(self)
+
+    def serialize(self, topic: str, value: WaitingRecord | None, headers: Headers = None) -> bytes | None:
+        """Bytes of a `WaitingRecord`. Raises `SerdeError` for anything else."""
+        if value is None:
+            return None
+        if not isinstance(value, WaitingRecord):
+            raise cannot_serialize(self, topic, value)
+        data = self.inner.serialize(topic, value.value, value.headers) or b""
+        return buffered_value(value.time, encode_headers(value.headers), data)
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingRecord | None:
+        """The `WaitingRecord`. Raises `SerdeError` for other bytes."""
+        if data is None:
+            return None
+        try:
+            time, cell, value = buffered_record(data)
+        except ValueError as error:
+            raise cannot_deserialize(self, topic, data, str(error)) from error
+        own = tuple(decode_headers(cell))
+        return WaitingRecord(LEFT, self.inner.deserialize(topic, value, own), own, value, time)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def stateful_name(kind: NodeKind | str, lineage: Lineage, parameters: Parameters
     return f"{kind}-{lineage}-{digest}"
 
 
-_GENERATED = re.compile(r"[A-Z]+(-[A-Z]+)+-.+-[0-9a-f]{8}(-[a-z-]+|-.+-join-store)?|.+-STATE-STORE")
+_GENERATED = re.compile(r"[A-Z]+(-[A-Z]+)+-.+-[0-9a-f]{8}(-[A-Za-z-]+|-.+-join-store)?|.+-STATE-STORE")
 
 
 def is_generated(name: str) -> bool:

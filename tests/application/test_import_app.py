@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,20 @@ import pytest
 from state.errors import CheckpointMismatchError, ForeignRowError, StreamsError
 from state.headers import encode_headers
 from state.kafka.key_hash import partition_for_key
+from state.stores.buffer_values import buffered_value
 from streams import (
     EmitStrategy,
     Int64Serde,
     Joined,
     JoinWindows,
     Materialized,
+    Processor,
+    Record,
     SessionWindows,
+    Stores,
     StreamJoined,
     StreamsBuilder,
+    StringSerde,
     Suppressed,
     TimeWindows,
 )
@@ -320,6 +326,91 @@ def test_unmatched_records_are_known(tmp_path: Path) -> None:
     world.hand_over()
 
 
+def joined_later(builder: StreamsBuilder) -> None:
+    table = builder.table("more", materialized=Materialized("rows", history_retention=60_000))
+    builder.stream("in").join(table, lambda value, row: [value, row], Joined(name="j", grace=1_000)).to("out")
+
+
+def test_records_that_wait_for_a_table_are_known(tmp_path: Path) -> None:
+    """The table may be ahead of the stream."""
+    world = World(tmp_path, joined_later)
+    buffer, rows = (f"{APP}-{store}-changelog" for store in ("j-Buffer", "rows"))
+    for name in ("more", buffer, rows):
+        world.kafka.create_topic(name, TASKS)
+    world.java_writes(rows)
+    for task in range(TASKS):
+        world.offset("more", task, 0)
+        producer = world.kafka.producer(f"java-{task}")
+        producer.init_transactions()
+        producer.begin()
+        for at, place in ((3_000, 8), (2_000, 9)):
+            key = next(key for key in KEYS if partition_for_key(key, TASKS) == task)
+            row = b"\0" + number(at) + key + place.to_bytes(4, "big")
+            producer.send(buffer, task, row, buffered_value(at, b"", b'"w"'), 70_000)
+        producer.commit()
+    world.take_over()
+    for marker in world.markers.values():
+        assert marker.operator_state["nodes"]["j"] == {STREAM_TIME: 3_000, "earliest": 2_000, "number": 9}
+    world.hand_over()
+
+
+HEADER_ROWS = [
+    one
+    for line in (Path(__file__).parents[1] / "golden" / "kafka-streams-headers.jsonl").read_text().splitlines()
+    if "topic" in (one := json.loads(line)) and one["topic"].endswith("-changelog")
+]
+"""What Kafka Streams 4.3.1 wrote with dsl.store.format=HEADERS: its own stores, and a processor's with and without headers."""
+STORES = {
+    "own": "timestamped_key_value_store",
+    "own-windows": "timestamped_window_store",
+    "own-sessions": "session_store",
+    "times": "timestamped_key_value_store",
+    "time-windows": "timestamped_window_store",
+}
+
+
+def test_kafka_streams_keeps_headers_in_stores_of_processors_only() -> None:
+    live = {one["topic"] for one in HEADER_ROWS if one["v"] is not None and one["h"]}
+    kept = {f"x-{store}-changelog" for store in ("own", "own-windows", "own-sessions")}
+    # The store of a join has the headers of the record that wrote a row, in either format, and no store there reads them.
+    assert live == {*kept, "x-ij-this-join-store-changelog"}
+    assert {"x-table-changelog", "x-made-changelog", "x-windows-changelog"} <= {one["topic"] for one in HEADER_ROWS}
+
+
+@pytest.mark.parametrize("with_headers", [False, True])
+@pytest.mark.parametrize("name", STORES)
+def test_a_store_with_headers_is_taken_over_by_one_only(tmp_path: Path, name: str, with_headers: bool) -> None:
+    make = STORES[name] + ("_with_headers" if with_headers else "")
+
+    def storing(builder: StreamsBuilder) -> None:
+        more = {"retention": 60_000} if name.endswith(("windows", "sessions")) else {}
+        builder.add_state_store(getattr(Stores, make)(name, StringSerde(), StringSerde(), **more))
+        builder.stream("in").process(Idle, stores=[name])
+
+    world = World(tmp_path, storing)
+    topic = f"{APP}-{name}-changelog"
+    world.kafka.create_topic(topic, TASKS)
+    for task in range(TASKS):
+        producer = world.kafka.producer(f"java-{task}")
+        producer.init_transactions()
+        producer.begin()
+        for one in HEADER_ROWS:
+            key = bytes.fromhex(one["k"])
+            if one["topic"] == f"x-{name}-changelog" and partition_for_key(key[:1], TASKS) == task:
+                headers = [(header, value and bytes.fromhex(value)) for header, value in one["h"]]
+                producer.send(topic, task, key, bytes.fromhex(one["v"]), one["t"], headers)
+        producer.commit()
+    if name.startswith("own") and not with_headers:
+        refused(world, rf"store '{name}': the row at offset 0 of .* has headers.*Stores\.{make}_with_headers")
+    else:
+        world.take_over()
+        world.hand_over()
+
+
+class Idle(Processor):
+    def process(self, record: Record) -> None: ...
+
+
 def test_rows_of_another_format_are_refused(tmp_path: Path) -> None:
     refused(unmatched_world(tmp_path, side=0), "not a list of values of the side", ForeignRowError)
 
@@ -407,11 +498,8 @@ def test_an_application_that_has_committed_is_not_overwritten(world: World) -> N
     ("program", "said"),
     [
         (
-            lambda b: b.stream("in").join(
-                b.table("more", materialized=Materialized("more", history_retention=60_000)), lambda value, row: value,
-                Joined(name="j", grace=1000),
-            ),
-            "another format here",
+            lambda b: b.table("in", materialized=Materialized("kept", ttl=60_000)),
+            "no ttl of rows",
         ),
         (lambda b: b.stream("in").deduplicate(within=60_000), "deduplicate"),
     ],

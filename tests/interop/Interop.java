@@ -3,9 +3,11 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
+import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
@@ -30,9 +32,13 @@ import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TableJoined;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
+import org.apache.kafka.streams.processor.api.ContextualProcessor;
+import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.TimestampedKeyValueStoreWithHeaders;
+import org.apache.kafka.streams.state.ValueTimestampHeaders;
 import org.apache.kafka.streams.state.WindowStore;
 
 /** The same topology as tests/interop/program.py; runs until SIGTERM. Arguments: bootstrap servers, application id, state folder. */
@@ -43,6 +49,7 @@ public final class Interop {
     private static final Serde<JsonNode> OBJECT = Serdes.serdeFrom(
         (topic, value) -> value == null ? null : written(value), (topic, data) -> data == null ? null : read(data));
     private static final Duration MINUTE = Duration.ofMinutes(1);
+    private static final Duration DAY = Duration.ofDays(1);
     private static final Duration GRACE = Duration.ofSeconds(10);
 
     private Interop() {}
@@ -67,6 +74,20 @@ public final class Interop {
         return Materialized.<K, V, KeyValueStore<Bytes, byte[]>>as(name).withKeySerde(keys).withValueSerde(values);
     }
 
+    /** Keeps the last value of each key with a header, and says the header that it had. */
+    private static final class Keeping extends ContextualProcessor<String, String, String, String> {
+        @Override
+        public void process(Record<String, String> record) {
+            TimestampedKeyValueStoreWithHeaders<String, String> kept = context().getStateStore("kept");
+            ValueTimestampHeaders<String> before = kept.get(record.key());
+            String said = before == null ? "null" : new String(before.headers().lastHeader("last").value(), StandardCharsets.UTF_8);
+            RecordHeaders headers = new RecordHeaders();
+            headers.add("last", record.value().getBytes(StandardCharsets.UTF_8)).add("none", null);
+            kept.put(record.key(), ValueTimestampHeaders.make(record.value(), record.timestamp(), headers));
+            context().forward(record.withValue(record.value() + "/" + said));
+        }
+    }
+
     private static StreamsBuilder topology(String app) {
         StreamsBuilder builder = new StreamsBuilder();
         String out = app + "-out-";
@@ -74,6 +95,9 @@ public final class Interop {
         Grouped<String, String> byKey = Grouped.with(TEXT, TEXT);
         builder.stream("in-kv", texts).groupByKey(byKey).count(table("kv-count", TEXT, LONG))
             .toStream().to(out + "kv", Produced.with(TEXT, LONG));
+        builder.addStateStore(Stores.timestampedKeyValueStoreWithHeadersBuilder(
+            Stores.persistentTimestampedKeyValueStoreWithHeaders("kept"), TEXT, TEXT));
+        builder.stream("in-kv", texts).process(Keeping::new, "kept").to(out + "kept", Produced.with(TEXT, TEXT));
         builder.stream("in-red", Consumed.with(LONG, LONG)).groupByKey(Grouped.with(LONG, LONG))
             .reduce(Long::sum, table("red-sum", LONG, LONG)).toStream().to(out + "red", Produced.with(LONG, LONG));
         builder.stream("in-agg", texts).groupByKey(byKey)
@@ -96,6 +120,8 @@ public final class Interop {
             Stores.persistentVersionedKeyValueStore("prices", Duration.ofMinutes(30))).withKeySerde(TEXT).withValueSerde(TEXT));
         builder.stream("in-order", texts).join(prices, (order, price) -> order + "@" + price, Joined.with(TEXT, TEXT, TEXT, "priced"))
             .to(out + "ver", Produced.with(TEXT, TEXT));
+        builder.stream("in-order", texts).join(prices, (order, price) -> order + "@" + price,
+            Joined.with(TEXT, TEXT, TEXT, "later", Duration.ofSeconds(20))).to(out + "grace", Produced.with(TEXT, TEXT));
         KTable<String, String> names = builder.table("in-tab", texts, table("names", TEXT, TEXT));
         builder.stream("in-ev", texts).leftJoin(names, (event, name) -> event + "/" + name, Joined.with(TEXT, TEXT, TEXT, "named"))
             .to(out + "tab", Produced.with(TEXT, TEXT));
@@ -121,6 +147,15 @@ public final class Interop {
             .emitStrategy(EmitStrategy.onWindowClose())
             .count(Materialized.<String, Long, WindowStore<Bytes, byte[]>>as("eow-count").withValueSerde(LONG))
             .toStream().to(out + "eow", Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, 60_000L), LONG));
+        builder.stream("in-win", texts).groupByKey(byKey).windowedBy(TimeWindows.ofSizeAndGrace(MINUTE, GRACE))
+            .emitStrategy(EmitStrategy.onWindowClose())
+            .count(Materialized.<String, Long, WindowStore<Bytes, byte[]>>as("long-count").withValueSerde(LONG).withRetention(DAY))
+            .toStream().to(out + "long", Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, 60_000L), LONG));
+        builder.stream("in-sess", texts).groupByKey(byKey)
+            .windowedBy(SessionWindows.ofInactivityGapAndGrace(Duration.ofSeconds(30), GRACE))
+            .emitStrategy(EmitStrategy.onWindowClose())
+            .count(Materialized.<String, Long, SessionStore<Bytes, byte[]>>as("eos-count").withValueSerde(LONG).withRetention(DAY))
+            .toStream().to(out + "eos", Produced.with(WindowedSerdes.sessionWindowedSerdeFrom(String.class), LONG));
         builder.stream("in-rep", texts).groupBy((key, value) -> value, Grouped.with("by-val", TEXT, TEXT))
             .count(table("rep-count", TEXT, LONG)).toStream().to(out + "rep", Produced.with(TEXT, LONG));
         builder.table("in-tg", texts, table("tg-table", TEXT, TEXT))

@@ -38,7 +38,7 @@ BY_KEY = frozenset({"rep", "tg", "fk"})
 """Kinds whose records come through repartition topics, where several tasks write: only each key's last result is certain."""
 JOINS = frozenset({"ij", "lj", "oj"})
 """Kinds whose results may come in another order."""
-WITHOUT_SEQUENCE = ("-this-join-store", "-other-join-store")
+WITHOUT_SEQUENCE = ("-this-join-store", "-other-join-store", "-Buffer")
 """Ends of stores whose keys end with a number that Java counts up, and this engine does not need."""
 INTERNAL = (
     "by-val-repartition",

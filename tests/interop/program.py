@@ -14,16 +14,20 @@ from streams import (
     JoinWindows,
     JsonSerde,
     Materialized,
+    Processor,
     Produced,
+    Record,
     SessionWindowedSerde,
     SessionWindows,
     SlidingWindows,
+    Stores,
     StreamJoined,
     StreamsBuilder,
     StringSerde,
     Suppressed,
     TimeWindowedSerde,
     TimeWindows,
+    ValueAndHeaders,
 )
 from streams.topology.topology import Topology
 
@@ -34,8 +38,21 @@ INPUTS = (
     "in-rep", "in-tg", "in-emp", "in-dept", "in-one", "in-two",
 )  # fmt: skip
 KINDS = (
-    "kv", "red", "agg", "win", "sld", "sess", "ver", "tab", "ij", "rep", "tg", "fk", "lj", "oj", "sup", "lim", "eow",
+    "kv", "kept", "red", "agg", "win", "sld", "sess", "ver", "grace", "tab", "ij", "rep", "tg", "fk", "lj", "oj", "sup", "lim",
+    "eow", "long", "eos",
 )  # fmt: skip
+
+
+class Keeping(Processor[str, str, str, str]):
+    """Keeps the last value of each key with a header, and says the header that it had."""
+
+    def process(self, record: Record[str, str]) -> None:
+        kept = self.ctx.store("kept")
+        before = kept.get(record.key)
+        said = "null" if before is None else dict(before.value.headers)["last"].decode()
+        row = ValueAndHeaders(record.value, (("last", record.value.encode()), ("none", None)))
+        kept.put(record.key, row, record.timestamp)
+        self.ctx.forward(record.with_value(f"{record.value}/{said}"))
 
 
 def table(name: str, keys: Any = TEXT, values: Any = LONG, **more: Any) -> Any:
@@ -47,6 +64,7 @@ def build(app: str = APP) -> Topology:
     builder = StreamsBuilder()
     texts, by_key, out = Consumed(TEXT, TEXT), Grouped(TEXT, TEXT), f"{app}-out-"
     minute, grace, short = timedelta(minutes=1), timedelta(seconds=10), timedelta(seconds=20)
+    day = timedelta(days=1)
 
     def grouped(topic: str) -> Any:
         return builder.stream(topic, texts).group_by_key(by_key)
@@ -58,6 +76,8 @@ def build(app: str = APP) -> Topology:
     grouped("in-agg").aggregate(
         lambda: {"n": 0}, lambda value, found: {"n": found["n"] + len(value)}, table("agg-json", values=JsonSerde())
     ).to_stream().to(f"{out}agg", Produced(TEXT, JsonSerde()))
+    builder.add_state_store(Stores.timestamped_key_value_store_with_headers("kept", TEXT, TEXT))
+    builder.stream("in-kv", texts).process(Keeping, stores=["kept"]).to(f"{out}kept", Produced(TEXT, TEXT))
     grouped("in-win").windowed_by(TimeWindows.of_size_and_grace(minute, grace)).count(
         table("win-count")
     ).to_stream().to(f"{out}win", Produced(TimeWindowedSerde(TEXT, minute), LONG))
@@ -72,6 +92,9 @@ def build(app: str = APP) -> Topology:
     builder.stream("in-order", texts).join(
         prices, lambda order, price: f"{order}@{price}", Joined(TEXT, TEXT, name="priced")
     ).to(f"{out}ver", Produced(TEXT, TEXT))
+    builder.stream("in-order", texts).join(
+        prices, lambda order, price: f"{order}@{price}", Joined(TEXT, TEXT, name="later", grace=short)
+    ).to(f"{out}grace", Produced(TEXT, TEXT))
     names = builder.table("in-tab", texts, table("names", values=TEXT))
     builder.stream("in-ev", texts).left_join(
         names, lambda event, name: f"{event}/{'null' if name is None else name}", Joined(TEXT, TEXT, name="named")
@@ -100,6 +123,16 @@ def build(app: str = APP) -> Topology:
     grouped("in-win").windowed_by(TimeWindows.of_size_and_grace(minute, grace)).emit_strategy(
         EmitStrategy.on_window_close()
     ).count(table("eow-count")).to_stream().to(f"{out}eow", Produced(TimeWindowedSerde(TEXT, minute), LONG))
+    grouped("in-win").windowed_by(TimeWindows.of_size_and_grace(minute, grace)).emit_strategy(
+        EmitStrategy.on_window_close()
+    ).count(table("long-count", retention=day)).to_stream().to(
+        f"{out}long", Produced(TimeWindowedSerde(TEXT, minute), LONG)
+    )
+    grouped("in-sess").windowed_by(
+        SessionWindows.of_inactivity_gap_and_grace(timedelta(seconds=30), grace)
+    ).emit_strategy(EmitStrategy.on_window_close()).count(table("eos-count", retention=day)).to_stream().to(
+        f"{out}eos", Produced(SessionWindowedSerde(TEXT), LONG)
+    )
     builder.stream("in-rep", texts).group_by(lambda key, value: value, Grouped(TEXT, TEXT, name="by-val")).count(
         table("rep-count")
     ).to_stream().to(f"{out}rep", Produced(TEXT, LONG))

@@ -17,10 +17,11 @@ import pyarrow as pa
 import pytest
 
 from state.headers import decode_headers, encode_headers
+from state.stores.buffer_values import headers_in, headers_part
 from state.stores.changelog_records import ChangelogBatch
 from state.stores.row_formats import misfit
 from state.stores.spec import RowFormat, StoreKind, StoreSpec
-from state.stores.suppressed_rows import VERSION, headers_in, headers_part
+from state.stores.suppressed_rows import VERSION
 from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
 from streams import (

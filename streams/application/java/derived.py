@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from state.columns import RecordColumns, numbers_at
+from state.stores.buffer_values import PLACE
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
-from state.stores.suppressed_rows import PLACE, local_place
+from state.stores.suppressed_rows import local_place
 from streams.model.record import NO_TIME
 from streams.model.windows import GroupingWindows, SessionWindows, SlidingWindows, Windows
 from streams.operators.aggregate.open_windows import PRESENT, open_row

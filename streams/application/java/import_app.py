@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from state.changelog import changelog_config, changelog_topic, ensure_changelogs, repartition_config
 from state.columns import RecordColumns, numbers_at
@@ -46,17 +47,25 @@ from streams.errors import ConfigError
 from streams.model.record import NO_TIME
 from streams.model.windows import SessionWindows
 from streams.operators.aggregate.session_aggregate import SessionRetention
+from streams.operators.stores import time_ordered_buffer as buffered
 from streams.operators.stores.unmatched_buffer import EARLIEST, EARLIEST_SOONER
 from streams.operators.stream_time import STREAM_TIME
 from streams.serdes.wrappers import SessionWindowedSerde, TimeWindowedSerde
 from streams.topology.graph import StoreNode
 from streams.topology.specs.aggregations import AggregationSpec
-from streams.topology.specs.joins import StreamJoinSpec
+from streams.topology.specs.joins import GraceTableJoinSpec, StreamJoinSpec
 
 IMPORTED = "kafka-streams"
 """The query id in the markers of an import, until `adopt` has made the checkpoint."""
 _INTERNAL = ("-repartition", "-subscription-registration-topic", "-subscription-response-topic")
 """How the topics end through which the tasks of a Kafka Streams application send records to each other."""
+_LOW_HALF = 2**32 - 1
+_STORES = {
+    StoreKind.TIMESTAMPED_KEY_VALUE: "timestamped_key_value_store",
+    StoreKind.TIMESTAMPED_WINDOW: "timestamped_window_store",
+    StoreKind.SESSION: "session_store",
+}
+"""The kinds of stores that Kafka Streams has with headers, too, and what makes them in `Stores`."""
 _SUFFIXES = {
     StoreKind.WINDOW: WINDOW_SUFFIX,
     StoreKind.TIMESTAMPED_WINDOW: WINDOW_SUFFIX,
@@ -74,7 +83,8 @@ class JavaLog:
         newest: The largest timestamp, ms; `NO_TIME`: it has none.
         functions: The functions that put all of its keys there.
         last: The offset of the last record.
-        earliest: Of unmatched records, the smallest timestamp, ms; None: it has none.
+        earliest: Of records that wait for others, the smallest timestamp, ms; None: it has none.
+        number: Of records in a buffer, the largest number.
         sessions: The state of a session aggregation that its rows give.
     """
 
@@ -84,6 +94,7 @@ class JavaLog:
     functions: Sequence[Placement] = FUNCTIONS
     last: int = NO_TIME
     earliest: int | None = None
+    number: int = 0
     sessions: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
@@ -264,6 +275,7 @@ class Importer:
         """Reads one partition of a changelog.
 
         Raises:
+            ConfigError: A row has headers, and the store here keeps none.
             ForeignRowError: A row is not in the format of the store.
         """
         log, spec = JavaLog(end), node.spec
@@ -274,12 +286,15 @@ class Importer:
             records = ChangelogBatch(columns.keys, columns.values, columns.timestamps, columns.headers)
             check_keys(spec, records, columns.offsets, topic, task)
             check_format(spec, records, columns.offsets, topic, task)
+            _check_headers(spec, columns, topic, task)
             log.newest = max(log.newest, int(_times(spec, columns).max(initial=NO_TIME)))
             if derived is not None:
                 derived.add(columns)
-            if spec.rows is RowFormat.UNMATCHED:
-                first = int(numbers_at(columns.keys, 0).min())
+            if spec.rows in (RowFormat.UNMATCHED, RowFormat.BUFFERED):
+                first = int(_waiting_since(spec, columns).min())
                 log.earliest = first if log.earliest is None else min(log.earliest, first)
+            if spec.rows is RowFormat.BUFFERED:
+                log.number = max(log.number, int((numbers_at(columns.keys, -8) & _LOW_HALF).max()))
             if _says_placement(node):
                 keys = _record_keys(columns.keys, _SUFFIXES.get(spec.kind, 0))
                 log.functions = functions_of(keys, task, prepared.tasks, log.functions)
@@ -489,8 +504,8 @@ def derived_state(
     """What operators keep besides their stores, from the rows of one task.
 
     An operator's stream time is the newest time in its changelogs: the record that moved it was not late, and so was stored. For
-    joins, the newest row of each store counts, too, and the first record that waits; for sessions, the oldest start of the open
-    ones.
+    joins, the newest row of each store counts, too, and the first record that waits; for a buffer, its last number; for sessions,
+    the oldest start of the open ones.
 
     Args:
         prepared: The sub-topology.
@@ -502,6 +517,12 @@ def derived_state(
     for node in prepared.sub.processors:
         of = {name: logs[name].newest for name in node.stores if name in logs and logs[name].newest != NO_TIME}
         if not of:
+            continue
+        if isinstance(node.spec, GraceTableJoinSpec):
+            # Its stream time is that of the stream, not of the table.
+            if (buffer := logs[node.stores[-1]]).earliest is not None:
+                own = {STREAM_TIME: buffer.newest, buffered.EARLIEST: buffer.earliest, buffered.NUMBER: buffer.number}
+                nodes[node.name] = own
             continue
         if isinstance(node.spec, StreamJoinSpec):
             earliest = [first for name in of if (first := logs[name].earliest) is not None]
@@ -523,8 +544,33 @@ def _closed(
 
 
 def _times(spec: StoreSpec, columns: RecordColumns) -> npt.NDArray[np.int64]:
-    """The times of the records that wrote these. For `suppress`, Java writes the time of its clock; the values have the other."""
+    """The times of the records that wrote these. For buffers, Java writes the time of its clock; the rows have the other."""
+    if spec.rows is RowFormat.BUFFERED:
+        return _waiting_since(spec, columns)
     return numbers_at(columns.values.drop_null(), 0) if spec.rows is RowFormat.SUPPRESSED else columns.timestamps
+
+
+def _check_headers(spec: StoreSpec, columns: RecordColumns, topic: str, task: int) -> None:
+    """Refuses a store with headers of Java (KIP-1271) whose like here has none: rows would lose their headers.
+
+    Kafka Streams 4.3.1 logs headers of such rows only: its own tables, windows and sessions have none, `dsl.store.format` or not.
+    Those of a deleted row, and those in the stores of stream joins, are not read by anybody.
+    """
+    if spec.rows is RowFormat.WITH_HEADERS or spec.kind not in _STORES or columns.headers is None:
+        return
+    kept = pc.and_(columns.values.is_valid(), pc.fill_null(pc.greater(pc.binary_length(columns.headers), 0), False))
+    at = np.flatnonzero(kept.to_numpy(zero_copy_only=False))
+    if len(at):
+        raise ConfigError(
+            f"store '{spec.name}': the row at offset {int(columns.offsets[at[0]])} of {topic}-{task} has headers, so Java has "
+            "a store with headers under this name (KIP-1271), and here it has none. Nothing was written. Make it with "
+            f"Stores.{_STORES[spec.kind]}_with_headers"
+        )
+
+
+def _waiting_since(spec: StoreSpec, columns: RecordColumns) -> npt.NDArray[np.int64]:
+    """The timestamps of records that wait for others, from their keys."""
+    return numbers_at(columns.keys, 0 if spec.rows is RowFormat.UNMATCHED else 1)
 
 
 def _retention(prepared: PreparedSub, store: str, state: dict[str, dict[str, int]]) -> SessionRetention | None:
@@ -538,7 +584,9 @@ def _retention(prepared: PreparedSub, store: str, state: dict[str, dict[str, int
 
 def _says_placement(node: StoreNode) -> bool:
     """Whether the partition of a row follows from the store's key: not where other keys are in front of it, or within it."""
-    return node.spec.rows is None and not isinstance(node.key_serde, TimeWindowedSerde | SessionWindowedSerde)
+    return node.spec.rows in (None, RowFormat.WITH_HEADERS) and not isinstance(
+        node.key_serde, TimeWindowedSerde | SessionWindowedSerde
+    )
 
 
 def _record_keys(keys: pa.BinaryArray, suffix: int) -> pa.BinaryArray:

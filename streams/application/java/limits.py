@@ -99,7 +99,7 @@ _OURS_ALONE = {
 _SEVERAL_CLOSE = (
     "the streams of a cogroup close windows, each by its own stream time, and Kafka Streams notes one of these"
 )
-_OTHER_ROWS = "records that wait for a row of a table or a deadline have another format here"
+_OTHER_ROWS = "Kafka Streams has no ttl of rows"
 
 
 def state_of_one_side(sub: SubTopology) -> Iterator[str]:

@@ -23,12 +23,13 @@ from state.kafka.partitioner import partition_for_keys
 from state.kafka.placement import Placement
 from state.kafka.topics import TopicPartition
 from state.restore.restorer import RestoreListener
+from state.stores.buffer_values import LENGTH
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.spec import RowFormat, StoreKind, StoreSpec
 from streams.errors import RescaleError
 from streams.serdes.base import Serde, serde_identity
 from streams.serdes.exactness import always_canonical
-from streams.serdes.internal import NUMBER_BYTES, CombinedKeySerde, UnmatchedKeySerde, WaitingKeySerde
+from streams.serdes.internal import NUMBER_BYTES, BufferedKeySerde, CombinedKeySerde, UnmatchedKeySerde, WaitingKeySerde
 from streams.serdes.primitives import BytesSerde
 from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
 from streams.topology.graph import ProcessorNode, StoreNode
@@ -163,8 +164,10 @@ _LENGTH = 4
 _OPEN_WINDOW = 2 * _LONG
 """End and start, in front of a key in the index of open windows (`operators/aggregate/open_windows.py`)."""
 _WAITING = _LONG + 1
-"""Time and side, in front of a waiting record's key (`serdes/internal.py`)."""
-_IN_ORDER_OF_TIME = WaitingKeySerde | UnmatchedKeySerde
+"""Time and side, or 0 and time, in front of a waiting record's key (`serdes/internal.py`)."""
+_NUMBERS: Mapping[type[Serde], int] = {WaitingKeySerde: NUMBER_BYTES, BufferedKeySerde: LENGTH.size}
+"""Bytes of the number behind a waiting record's key."""
+_IN_ORDER_OF_TIME = WaitingKeySerde | UnmatchedKeySerde | BufferedKeySerde
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +248,7 @@ def _row_key(sub: SubTopology, store: StoreNode, by_key: bool) -> RowKey:
             f"{store.name}. If not, the rows cannot be moved to the tasks of their keys: keep the number of tasks"
         )
     front, counted, serde = _form(sub, own or owners, store)
-    back = 0 if counted else _suffix(store.spec) + (NUMBER_BYTES if isinstance(store.key_serde, WaitingKeySerde) else 0)
+    back = 0 if counted else _suffix(store.spec) + _NUMBERS.get(type(store.key_serde), 0)
     routed = _routed_by(sub, own or owners)
     for layer, outside in _layers(serde):
         if routed == {serde_identity(layer)}:

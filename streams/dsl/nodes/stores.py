@@ -108,8 +108,13 @@ def join_store(name: str, how: StreamJoined, windows: JoinWindows) -> StoreSpec:
 
 
 def waiting_store(name: str, how: StreamJoined) -> StoreSpec:
-    """The store of waiting records in the order of time, for a stream-table join with grace, or for deadlines."""
+    """The store of deadlines in the order of time."""
     return store_spec(name, StoreKind.KEY_VALUE, how, rows=RowFormat.WAITING)
+
+
+def buffer_store(name: str, how: StreamJoined) -> StoreSpec:
+    """The store of records that a join of a stream with a table holds back, in the order of time."""
+    return store_spec(name, StoreKind.KEY_VALUE, how, rows=RowFormat.BUFFERED)
 
 
 def unmatched_store(graph: GraphBuilder, name: str, how: StreamJoined, right: Serde, left: Serde) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from state.stores.spec import StoreKind
 from streams.dsl import functions
 from streams.dsl.nodes.graph_builder import GraphBuilder, Port, lineage_of
-from streams.dsl.nodes.stores import join_store, store_spec, unmatched_store, waiting_store
+from streams.dsl.nodes.stores import buffer_store, join_store, store_spec, unmatched_store
 from streams.dsl.nodes.tables import TableNode
 from streams.dsl.options import Joined, StreamJoined
 from streams.errors import TopologyError
@@ -17,7 +17,7 @@ from streams.model.windows import Duration, JoinWindows, to_ms
 from streams.operators.join.joins import AsOf, JoinAll, StreamJoin
 from streams.operators.table.value_getter import JoinKind, StoreValueGetter
 from streams.serdes.base import Serde, serde_identity
-from streams.serdes.internal import WaitingKeySerde, WaitingSerde
+from streams.serdes.internal import BufferedKeySerde, BufferedSerde
 from streams.serdes.wrappers import SessionWindowedSerde, TimeWindowedSerde
 from streams.topology.naming import check_name, numbered, stateful_name
 from streams.topology.node_kind import NodeKind
@@ -183,8 +183,8 @@ def join_table(
         return graph.typed(made, joiner, *types)
     name = how.name or stateful_name(spec.kind, stream.lineage, parameters)
     waits = GraceTableJoinSpec(view, spec.joiner, spec.is_left_join, grace_ms, key_serde)
-    buffer = waiting_store(f"{name}-buffer", StreamJoined())
-    stores = (*view.stores, graph.store(buffer, WaitingKeySerde(), WaitingSerde(value_serde, value_serde)))
+    buffer = buffer_store(f"{name}-Buffer", StreamJoined())
+    stores = (*view.stores, graph.store(buffer, BufferedKeySerde(), BufferedSerde(value_serde)))
     made = graph.stateful(waits, stream, name, stores=stores, key_serde=key_serde)
     return graph.typed(made, joiner, *types)
 

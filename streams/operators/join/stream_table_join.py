@@ -137,7 +137,7 @@ class GraceTableJoin(RecordOperator, StreamTableJoin):
     Args:
         joiner: `(key, stream value, table value) -> value`.
         grace_ms: How long a record waits.
-        buffer: Key-value store of the waiting records (`serdes.waiting`).
+        buffer: Key-value store of the waiting records (`BufferedSerde`).
     """
 
     def __init__(

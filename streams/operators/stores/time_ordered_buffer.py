@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
-from streams.model.record import LAST, MAX_TIME, Headers, HeldRecord, WaitingKey, WaitingRecord
+from streams.model.record import MAX_TIME, Headers, HeldRecord, WaitingKey, WaitingRecord
 from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.serdes.base import Serde
 
@@ -88,7 +88,7 @@ class ExpiryIndex:
 
 NEVER = MAX_TIME
 _FARTHEST_MS = 1024
-_EARLIEST, _NUMBER = "earliest", "number"
+EARLIEST, NUMBER = "earliest", "number"
 
 
 class DueRecord(NamedTuple):
@@ -109,7 +109,7 @@ class TimeOrderedBuffer:
     """The waiting records of an operator, for one step.
 
     Args:
-        store: Key-value store with `WaitingKeySerde` and `WaitingSerde`.
+        store: Key-value store with `WaitingKeySerde` and `WaitingSerde`, or `BufferedKeySerde` and `BufferedSerde`.
         key_serde: Of the records' keys.
         name: Passed to the serde as the topic.
         state: A dict that survives restarts, shared by all users of the store.
@@ -125,7 +125,7 @@ class TimeOrderedBuffer:
     @property
     def earliest(self) -> int:
         """A lower bound of the rows' times; `NEVER` if there are none."""
-        found: int = self._state.get(_EARLIEST, NEVER)
+        found: int = self._state.get(EARLIEST, NEVER)
         return found
 
     @property
@@ -135,10 +135,10 @@ class TimeOrderedBuffer:
         return NEVER if first is None else int(first[0].time)
 
     def add(self, time: int, side: int, key: Any, value: Any, headers: Headers) -> None:
-        number = self._state[_NUMBER] = self._state.get(_NUMBER, -1) + 1
+        number = self._state[NUMBER] = self._state.get(NUMBER, 0) + 1
         place = WaitingKey(time, side, self._bytes(key), number)
-        self.store.put(place, WaitingRecord(side, value, headers), time)
-        self._state[_EARLIEST] = min(self.earliest, time)
+        self.store.put(place, WaitingRecord(side, value, headers, time=time), time)
+        self._state[EARLIEST] = min(self.earliest, time)
 
     def remove(self, place: WaitingKey) -> None:
         self.store.put(place, None, place.time)
@@ -161,13 +161,13 @@ class TimeOrderedBuffer:
         # Looking slightly further shows when the next check is worthwhile; looking far ahead would cost more than it saves.
         until = min(before + self._ahead, NEVER)
         following, self._ahead = until, min(2 * self._ahead, _FARTHEST_MS)
-        for place, waiting in self.store.range(WaitingKey(first, 0, b"", 0), WaitingKey(until - 1, LAST, b"", NEVER)):
+        for place, waiting in self.store.range(WaitingKey(first, 0, b"", 0), WaitingKey(until, 0, b"", 0)):
             if place.time >= before:
                 following, self._ahead = place.time, max(1, self._ahead // 4)
                 break
             key = self.key_serde.deserialize(self.name, place.key)
             due.append(DueRecord(place, key, waiting.value, waiting.headers, waiting.data))
-        self._state[_EARLIEST] = following
+        self._state[EARLIEST] = following
         for one in due:
             self.remove(one.place)
         return due

@@ -28,15 +28,8 @@ from state.columns import (
     sliced,
 )
 from state.headers import decode_headers
-from state.stores.suppressed_rows import (
-    NULL,
-    PLACE,
-    PLACES_FROM,
-    SAME_AS_PRIOR,
-    headers_in,
-    headers_part,
-    update_parts,
-)
+from state.stores.buffer_values import NULL, PLACE, UNKNOWN, headers_in, headers_part
+from state.stores.suppressed_rows import PLACES_FROM, SAME_AS_PRIOR, update_parts
 from streams.errors import SuppressBufferFullError
 from streams.model.record import ValueAndTimestamp, Windowed
 from streams.operators.columnar import (
@@ -58,8 +51,6 @@ from streams.operators.table.value_getter import Lookup
 from streams.serdes.base import Serde
 
 _HEAD_BEFORE_1_0 = struct.Struct(">qiiii")
-_UNKNOWN = -1
-"""Offset and partition of an update: it may be that of several records, and nobody asks. So a JVM takes them, too."""
 # The timestamp, offset and partition of a record, as Kafka Streams' buffer counts them.
 _RECORD_BYTES = 8 + 8 + 4
 _CURRENT = "format"
@@ -166,7 +157,7 @@ class UpdateColumns(NamedTuple):
         same = pc.fill_null(pc.equal(priors, olds), False)
         old_sizes = np.where(same.to_numpy(zero_copy_only=False), SAME_AS_PRIOR, cell_sizes(olds, NULL))
         parts = [
-            _numbers(">i8", self.timestamps[:count], ">i8", _UNKNOWN, ">i4", cell_sizes(topics)),
+            _numbers(">i8", self.timestamps[:count], ">i8", UNKNOWN, ">i4", cell_sizes(topics)),
             topics,
             *_headers_and_size(headers, cell_sizes(priors, NULL)),
             priors,
@@ -183,8 +174,8 @@ class UpdateColumns(NamedTuple):
 def _headers_and_size(headers: BinaryColumn, sizes: Int64s) -> list[BinaryColumn]:
     """The partition, the headers, and the size of the part behind them."""
     if headers.null_count == len(headers):
-        return [_numbers(">i4", np.full(len(sizes), _UNKNOWN), ">i4", 0, ">i4", sizes)]
-    partitions = _numbers(">i4", np.full(len(sizes), _UNKNOWN))
+        return [_numbers(">i4", np.full(len(sizes), UNKNOWN), ">i4", 0, ">i4", sizes)]
+    partitions = _numbers(">i4", np.full(len(sizes), UNKNOWN))
     return [partitions, binary_column(list(map(headers_part, headers.to_pylist()))), _numbers(">i4", sizes)]
 
 
