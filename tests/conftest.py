@@ -4,6 +4,7 @@ Nothing here starts before a test asks for it. Tests that use the broker or Spar
 fixtures, so that `pytest -m "not kafka"` needs no Java.
 """
 
+import gc
 import itertools
 import re
 import sys
@@ -57,6 +58,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (chosen if wanted else left_out).append(item)
     config.hook.pytest_deselected(items=left_out)
     items[:] = chosen
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now lives as long as the process: it is not searched for garbage again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
