@@ -1,4 +1,4 @@
-"""How much the tests search: a quarter of the examples and of the seeds in `make test`, all of them in `make test-long`."""
+"""How much the tests search: an eighth of the examples and of the seeds in `make test`, all of them in `make test-long`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-PART = 4
+PART = 8
 LEAST = 5
 
 # A wider search, and another one each time: STREAMS_PROPERTY_EXAMPLES=2000.
@@ -46,7 +46,7 @@ def up_to(number: int, **others: Any) -> settings:
 
 
 def seeds(numbers: Iterable[int], least: int = 1) -> list[Any]:
-    """Seeds for `parametrize`: all behind the first quarter, or behind the first `least`, are marked `long`."""
+    """Seeds for `parametrize`: all behind the first eighth, or behind the first `least`, are marked `long`."""
     all_of_them = list(numbers)
     first = max(len(all_of_them) // PART, least)
     return [*all_of_them[:first], *(pytest.param(seed, marks=pytest.mark.long) for seed in all_of_them[first:])]

@@ -4,10 +4,13 @@ Nothing here starts before a test asks for it. Tests that use the broker or Spar
 fixtures, so that `pytest -m "not kafka"` needs no Java.
 """
 
+import gc
 import itertools
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -23,6 +26,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MARKERS_OF_FIXTURES = {"broker": "kafka", "spark": "spark"}
+_ON_BROKERS = "kafka or spark"
+_NAMES_ONE = re.compile(
+    r"\bmark\.(?:kafka|spark)\b|\bdef \w+\([^)]*\b(?:broker|spark|harness)\b|\bdef test_\w+\([^)]*\btopic\b[,:)]"
+)
+"""A file with a test that has a broker or Spark marks it, or names a fixture that has them."""
 _START_TIMEOUT_S = 240.0
 
 
@@ -39,6 +47,18 @@ def pytest_configure(config: pytest.Config) -> None:
         budget.search_all()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only tests on brokers and Spark are asked for, other files are not imported: all of them take half a minute of CPU."""
+    if config.option.markexpr != _ON_BROKERS or not re.fullmatch(r"test_\w+\.py", collection_path.name):
+        return None
+    return None if _names_one(collection_path) else True
+
+
+@cache
+def _names_one(file: Path) -> bool:
+    return _NAMES_ONE.search(file.read_text(encoding="utf-8")) is not None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks each test by the fixtures it uses, directly or through others; leaves out the long ones, or all but these.
 
@@ -48,6 +68,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for fixture, marker in _MARKERS_OF_FIXTURES.items():
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(marker)
+        if any(map(item.get_closest_marker, _MARKERS_OF_FIXTURES.values())) and not _names_one(item.path):
+            raise pytest.UsageError(
+                f"{item.path} has a test on a broker or Spark, and names no fixture: see _NAMES_ONE"
+            )
     chosen: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
@@ -57,6 +81,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (chosen if wanted else left_out).append(item)
     config.hook.pytest_deselected(items=left_out)
     items[:] = chosen
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now lives as long as the process: it is not searched for garbage again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

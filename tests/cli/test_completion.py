@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from streams.broker import EmbeddedBroker
+from streams.cli.main import app
 from tests.conftest import TopicFactory
 
-ROOT = Path(__file__).parents[2]
+Complete = Callable[[str], list[str]]
 
 
-def completed(line: str) -> list[str]:
+@pytest.fixture
+def completed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Complete:
     """What bash is offered for the last word of a command line."""
-    words = f"streams {line}"
-    last = str(len(words.split(" ")) - 1)
-    environment = {**os.environ, "_STREAMS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": last}
-    command = [sys.executable, "-c", "from streams.cli.main import app; app(prog_name='streams')"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-    return done.stdout.split()
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # The command has its own.
+
+    def complete(line: str) -> list[str]:
+        words = f"streams {line}"
+        asked = {
+            "_STREAMS_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1),
+        }
+        for name, value in asked.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit):
+            app(prog_name="streams")
+        printed = capfd.readouterr()
+        assert printed.err == ""
+        return printed.out.split()
+
+    return complete
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
@@ -38,11 +48,13 @@ def completed(line: str) -> list[str]:
         ("topic read -b 127.0.0.1:1 x", []),
     ],
 )
-def test_a_word_is_completed(line: str, offered: list[str]) -> None:
+def test_a_word_is_completed(completed: Complete, line: str, offered: list[str]) -> None:
     assert completed(line) == offered
 
 
-def test_topics_are_those_of_the_cluster_of_the_line(broker: EmbeddedBroker, topic: TopicFactory) -> None:
+def test_topics_are_those_of_the_cluster_of_the_line(
+    completed: Complete, broker: EmbeddedBroker, topic: TopicFactory
+) -> None:
     name = topic()
     for line in ("topic read -b {}", "topic describe -b {}", "dlq list -b {} --topic", "transactions -b {} --topic"):
         assert completed(f"{line.format(broker.bootstrap_servers)} {name[:-1]}") == [name], line

@@ -6,9 +6,7 @@ import ast
 import json
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,46 +32,6 @@ PLANNING = {
     "streams.topology.graph",
 }
 OPERATORS = {f"streams.operators.{module}" for module in late.NAMES}
-IMPORT = """
-import importlib, json, os, sys
-importlib.import_module("streams.cli.main")
-for module in sys.argv[1:]:
-    if os.fork() == 0:
-        importlib.import_module(module)
-        print(json.dumps([module, list(sys.modules)]), flush=True)
-        os._exit(0)
-    if os.wait()[1]:
-        sys.exit(module)
-"""
-PLAN = """
-import json, sys
-from streams.cli.target import load_topology
-from streams.topology.lint import lint
-from streams.topology.plan import build_plan
-
-topology = load_topology("tests.cli.every_operator:build")
-plan = build_plan(topology, "app", [])
-assert topology.describe() and topology.explain()
-assert list(lint(topology)) is not None
-assert [sub.topology_hash for sub in plan.sub_topologies]
-print(json.dumps(list(sys.modules)))
-"""
-MAKE = """
-import json, pickle
-import cloudpickle
-from streams.operators import late
-from streams.topology.plan import build_plan
-from tests.cli.every_operator import build
-
-made = set()
-for sub in pickle.loads(cloudpickle.dumps(build_plan(build(), "app", []).sub_topologies)):
-    for node in sub.processors:
-        processor = node.processor()
-        made |= {kind.__name__ for kind in type(processor).__mro__}
-        made.add(type(getattr(processor, "inner", processor)).__name__)
-print(json.dumps([name for names in late.NAMES.values() for name in names.split() if name not in made]))
-"""
-
 COMMAND_MODULES = sorted({command.module for command in COMMANDS.values()})
 ASKING = ["streams.application.pausing", "streams.cluster.records", "streams.cluster.admin"]
 LIGHT = [
@@ -84,13 +42,6 @@ LIGHT = [
     "streams.application.stored_tasks",
     "streams.engine.source.log",
 ]
-ALL_MODULES = {
-    *(f"streams.cli.{module}" for module in ("main", *COMMAND_MODULES)),
-    *ASKING,
-    *LIGHT,
-    "streams.engine.spark.daemon",
-    "streams.driver.runner",
-}
 MAY_IMPORT = {
     # These read stores or many records; the libraries of columns are what they do it with.
     "state": {
@@ -106,66 +57,106 @@ MAY_IMPORT = {
 """What a command's module may import of all that."""
 WORKING = {"drill", "migration.java", "replica", "rescale", "reset", "restore"}
 """The modules of commands that do with the engine what they do: their work takes longer than its import."""
+EARLY = ["main", "run", "status", "topic", "broker", "config", "inspection.doctor", "inspection.errors"]
+"""The modules of commands that have no engine before they need one."""
+QUICK = [name for name in COMMAND_MODULES if name not in WORKING and name not in MAY_IMPORT]
+IN_TURN = [
+    *(f"streams.cli.{module}" for module in EARLY),
+    *ASKING,
+    "streams.engine.spark.daemon",
+    *(f"streams.cli.{module}" for module in QUICK if module not in EARLY),
+    *LIGHT,
+]
+"""None of these imports what those behind it may not import, so one process can import them all."""
+PROGRAM = """
+import json, os, pickle, sys
+from importlib import import_module
+
+def tell(name, found):
+    print(json.dumps([name, list(found)]), flush=True)
+
+def told(name, step):
+    before = set(sys.modules)
+    result = step()
+    tell(name, set(sys.modules) - before)
+    return result
+
+def plan():
+    from streams.cli.target import load_topology
+    from streams.topology.lint import lint
+    from streams.topology.plan import build_plan
+
+    topology = load_topology("tests.cli.every_operator:build")
+    planned = build_plan(topology, "app", [])
+    assert topology.describe() and topology.explain()
+    assert list(lint(topology)) is not None
+    assert [sub.topology_hash for sub in planned.sub_topologies]
+    return planned
+
+def make(planned):
+    import cloudpickle
+
+    for sub in pickle.loads(cloudpickle.dumps(planned.sub_topologies)):
+        for node in sub.processors:
+            processor = node.processor()
+            yield from (kind.__name__ for kind in type(processor).__mro__)
+            yield type(getattr(processor, "inner", processor)).__name__
+
+for module in sys.argv[1:]:
+    told(module, lambda: import_module(module))
+planned = told("a plan", plan)
+if os.fork() == 0:
+    told("a warm-up", lambda: import_module("streams.engine.spark.warm_up").warm_up())
+    tell("made", set(make(planned)))
+    os._exit(0)
+if os.wait()[1]:
+    sys.exit("warm_up")
+for module in ("streams.cli.state", "streams.driver.runner"):
+    told(module, lambda: import_module(module))
+"""
 
 
 pytestmark = pytest.mark.slow
 
 
-def printed(program: str, *arguments: str) -> list[Any]:
-    """The lines that a program prints in a new process, each as JSON."""
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, check=True, text=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+@pytest.fixture(scope="module")
+def told() -> dict[str, set[str]]:
+    """What each step of the program has imported that none before it had, all in one new process; and what operators it made."""
+    command = [sys.executable, "-c", PROGRAM, *IN_TURN]
+    done = subprocess.run(command, capture_output=True, check=True, text=True)
+    return {name: set(found) for name, found in map(json.loads, done.stdout.splitlines())}
 
 
-def output(program: str) -> set[str]:
-    """What a program prints in a new process, a JSON list."""
-    (line,) = printed(program)
-    return set(line)
+@pytest.mark.parametrize("module", EARLY)
+def test_a_command_imports_no_engine_before_it_needs_one(told: dict[str, set[str]], module: str) -> None:
+    assert told[f"streams.cli.{module}"] & (LIBRARIES | ENGINE | PLANNING) == set()
 
 
-@cache
-def imported_by_module() -> dict[str, set[str]]:
-    """What importing a module has imported, each in a process of its own that has nothing else than `streams.cli.main`.
-
-    That has none of what is looked for here, which a test shows; it is a large part of what they all import.
-    """
-    return {module: set(names) for module, names in printed(IMPORT, *sorted(ALL_MODULES))}
-
-
-def imported(module: str) -> set[str]:
-    """What importing a module has imported."""
-    return imported_by_module()[module]
-
-
-@pytest.mark.parametrize(
-    "module", ["main", "run", "status", "topic", "broker", "config", "inspection.doctor", "inspection.errors"]
-)
-def test_a_command_imports_no_engine_before_it_needs_one(module: str) -> None:
-    assert imported(f"streams.cli.{module}") & (LIBRARIES | ENGINE | PLANNING) == set()
-
-
-@pytest.mark.parametrize("module", [name for name in COMMAND_MODULES if name not in WORKING])
-def test_a_command_imports_no_library_of_columns(module: str) -> None:
-    assert imported(f"streams.cli.{module}") & (LIBRARIES | ENGINE | OPERATORS) <= MAY_IMPORT.get(module, set())
+@pytest.mark.parametrize("module", [*QUICK, *MAY_IMPORT])
+def test_a_command_imports_no_library_of_columns(told: dict[str, set[str]], module: str) -> None:
+    assert told[f"streams.cli.{module}"] & (LIBRARIES | ENGINE | OPERATORS) <= MAY_IMPORT.get(module, set())
 
 
 @pytest.mark.parametrize("module", ASKING)
-def test_what_asks_a_cluster_imports_no_engine(module: str) -> None:
-    assert imported(module) & (LIBRARIES | ENGINE | PLANNING) == set()
+def test_what_asks_a_cluster_imports_no_engine(told: dict[str, set[str]], module: str) -> None:
+    assert told[module] & (LIBRARIES | ENGINE | PLANNING) == set()
 
 
 @pytest.mark.parametrize("module", LIGHT)
-def test_what_plans_an_application_and_reads_its_commits_needs_no_columns(module: str) -> None:
-    assert imported(module) & (LIBRARIES | ENGINE | OPERATORS) == set()
+def test_what_plans_an_application_and_reads_its_commits_needs_no_columns(
+    told: dict[str, set[str]], module: str
+) -> None:
+    assert told[module] & (LIBRARIES | ENGINE | OPERATORS) == set()
 
 
-def test_a_topology_is_loaded_planned_and_described_without_its_operators() -> None:
-    assert output(PLAN) & (LIBRARIES | ENGINE | OPERATORS) == set()
+def test_a_topology_is_loaded_planned_and_described_without_its_operators(told: dict[str, set[str]]) -> None:
+    assert told["a plan"] & (LIBRARIES | ENGINE | OPERATORS) == set()
 
 
-def test_that_topology_has_every_operator() -> None:
+def test_that_topology_has_every_operator(told: dict[str, set[str]]) -> None:
     """`wrapped` needs a wrapper, and `rows_as_emitted` is called in a step."""
-    assert output(MAKE) == {"rows_as_emitted", "wrapped"}
+    names = {name for names in late.NAMES.values() for name in names.split()}
+    assert names - told["made"] == {"rows_as_emitted", "wrapped"}
 
 
 def test_a_type_checker_sees_the_names_that_there_are() -> None:
@@ -182,14 +173,13 @@ def test_a_type_checker_sees_the_names_that_there_are() -> None:
     assert shown == there
 
 
-def test_spark_s_daemon_can_be_started_by_what_imports_nothing_heavy() -> None:
-    assert imported("streams.engine.spark.daemon") & (LIBRARIES | ENGINE | PLANNING) == set()
+def test_spark_s_daemon_can_be_started_by_what_imports_nothing_heavy(told: dict[str, set[str]]) -> None:
+    assert told["streams.engine.spark.daemon"] & (LIBRARIES | ENGINE | PLANNING) == set()
 
 
-def test_the_driver_needs_neither_pandas_nor_compiled_kernels() -> None:
-    assert imported("streams.driver.runner") & {"numba", "pandas", "rocksdict"} == set()
+def test_the_driver_needs_neither_pandas_nor_compiled_kernels(told: dict[str, set[str]]) -> None:
+    assert told["streams.driver.runner"] & {"numba", "pandas", "rocksdict"} == set()
 
 
-def test_workers_have_all_operators_before_they_are_forked() -> None:
-    program = "import json, sys; from streams.engine.spark.warm_up import warm_up; warm_up(); print(json.dumps(list(sys.modules)))"
-    assert output(program) >= OPERATORS
+def test_workers_have_all_operators_before_they_are_forked(told: dict[str, set[str]]) -> None:
+    assert told["a warm-up"] >= OPERATORS

@@ -119,18 +119,6 @@ def test_bulk_is_available_with_the_installed_wheel_and_can_be_switched_off() ->
     assert told.stdout == "False\n"
 
 
-@pytest.mark.slow
-def test_warm_up_compiles_all_and_starts_no_client() -> None:
-    code = (
-        "import threading; from streams.engine.spark.warm_up import warm_up; warm_up(); warm_up();"
-        "from state.kafka import native_producer, native_reader, partitioner;"
-        "kernels = (native_reader.gather, native_producer.produce_rows, partitioner.hash_cells);"
-        "print([kernel.compiled.signatures for kernel in kernels].count([]))"
-    )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout == "0\n"
-
-
 def test_kernels_are_cached_elsewhere_when_the_package_is_read_only(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

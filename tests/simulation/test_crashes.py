@@ -51,7 +51,7 @@ def test_a_crash_at_every_event_of_slots_that_have_several_tasks(slots, monkeypa
 def test_two_crashes_in_a_row():
     """The second crash comes during the recovery from the first: a repeated step has no more events.
 
-    A quarter of the pairs, with another distance after each event: `crash_pairs.py` has all of them.
+    An eighth of the pairs, with another distance after each event: `crash_pairs.py` has all of them.
     """
     events = history(Quiet(), COUNT, tasks=1, records=1)
     for first in range(1, events + 1):
