@@ -156,6 +156,7 @@ RAISED_IN = {
         "state/restore/verify",
         "state/stores/changelog_records",
         "streams/application/restore",
+        "streams/model/sketch_forms",
     ),
     "RoutingMismatchError": ("state/commit/guards",),
     "RowError": ("streams/model/table_columns",),
