@@ -84,8 +84,9 @@ class AggregateFunctions(AnswersUnknownNames):
     ) -> Aggregate:
         """A quantile of a field's numbers, a float: of 0.5 the median; with a list of quantiles, the list of them, in its order.
 
-        It is off by at most `accuracy`, a share of the exact value, from 0.001 to 0.25. The exact value is the one at the index
-        `q * (n - 1)`, rounded down, of the n numbers in their order. Needs the extra `sketches`, as `approx_count_distinct`.
+        The exact one, SQL's `percentile_disc`, is the smallest number that at least this share of the numbers do not exceed. The
+        result is off by at most `accuracy`, a share of it, from 0.001 to 0.25. Needs the extra `sketches`, as
+        `approx_count_distinct`.
         """
         return Quantile(_read_where(field, where), q, accuracy)
 

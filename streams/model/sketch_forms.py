@@ -15,9 +15,12 @@ from __future__ import annotations
 import importlib
 import math
 from base64 import b64decode, b64encode
+from bisect import bisect_left
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import cache
-from itertools import islice
+from itertools import accumulate, chain
+from operator import sub
 from typing import Any, Final, TypeAlias
 
 from state.errors import RestoreError
@@ -80,17 +83,12 @@ class Buckets:
             return 0.0
         return math.copysign(self.mapping.value(abs(bucket) + self.below_first), bucket)
 
-    def quantiles(self, counts: BucketCounts, wanted: Sequence[float]) -> list[float]:
-        """The middle of the bucket with the value at each quantile: of n in order, that at the index q * (n - 1), rounded down."""
-        last = sum(counts.values()) - 1
-        ranked = sorted((int(q * last), at) for at, q in enumerate(wanted))
-        found, buckets, passed, bucket = [0.0] * len(ranked), iter(sorted(counts)), 0, 0
-        for rank, at in ranked:
-            while passed <= rank:
-                bucket = next(buckets)
-                passed += counts[bucket]
-            found[at] = self.middle(bucket)
-        return found
+    def quantiles(self, counts: BucketCounts, shares: Sequence[Fraction]) -> list[float]:
+        """For each share, the middle of the bucket with the smallest number that so many of the numbers do not exceed."""
+        rising = sorted(counts)
+        totals = list(accumulate(map(counts.__getitem__, rising)))
+        ranks = (max(1, math.ceil(share * totals[-1])) for share in shares)
+        return [self.middle(rising[bisect_left(totals, rank)]) for rank in ranks]
 
 
 buckets = cache(Buckets)
@@ -99,21 +97,15 @@ buckets = cache(Buckets)
 
 def written_counts(counts: BucketCounts) -> list[int]:
     """The form in which a store holds counts."""
-    found, before = [_VERSION], 0
-    for bucket in sorted(counts):
-        found += (bucket - before, counts[bucket])
-        before = bucket
-    return found
+    rising = sorted(counts)
+    gaps = map(sub, rising, chain((0,), rising))
+    return [_VERSION, *chain.from_iterable(zip(gaps, map(counts.__getitem__, rising), strict=True))]
 
 
 def read_counts(written: Sequence[int]) -> BucketCounts:
     """The counts of their form. Raises `RestoreError` for another version of it."""
     _check_version(written[0])
-    counts, bucket = {}, 0
-    for gap, count in zip(islice(written, 1, None, 2), islice(written, 2, None, 2), strict=True):
-        bucket += gap
-        counts[bucket] = count
-    return counts
+    return dict(zip(accumulate(written[1::2]), written[2::2], strict=True))
 
 
 # --- Distinct values.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
 from typing import Any, Final
 
 from streams.errors import RecordError, TopologyError
@@ -88,6 +90,11 @@ class Quantile(OfNumbers, Sketched):
         object.__setattr__(self, "accuracy", accuracy)
         buckets(accuracy)  # needs the library
 
+    @cached_property
+    def _shares(self) -> tuple[Fraction, ...]:
+        """The quantiles as they are written: 0.07 of 100 numbers are 7, and not a little more."""
+        return tuple(Fraction(str(one)) for one in (self.q if isinstance(self.q, Iterable) else (self.q,)))
+
     @property
     def buckets(self) -> Buckets:
         """Those of the accuracy."""
@@ -147,9 +154,8 @@ class Quantile(OfNumbers, Sketched):
         """The quantile, or the list of several; None of no numbers."""
         if not sketch:
             return None
-        if isinstance(self.q, Iterable):
-            return self.buckets.quantiles(sketch, tuple(self.q))
-        return self.buckets.quantiles(sketch, (self.q,))[0]
+        found = self.buckets.quantiles(sketch, self._shares)
+        return found if isinstance(self.q, Iterable) else found[0]
 
 
 _FINEST: Final = 0.001

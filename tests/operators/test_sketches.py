@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from contextlib import nullcontext
+from fractions import Fraction
 from unittest.mock import patch
 
 import numpy as np
@@ -51,7 +53,7 @@ def is_near(found, exact, accuracy):
 
 def exact_quantiles(values, wanted=tuple(QS)):
     ranked = sorted(values)
-    return [ranked[int(q * (len(ranked) - 1))] for q in wanted]
+    return [ranked[max(0, math.ceil(Fraction(str(q)) * len(ranked)) - 1)] for q in wanted]
 
 
 def added(aggregate, values):
@@ -117,6 +119,12 @@ def test_equal_values_are_those_of_exact_counts():
     values = [1, 1.0, True, "1", 2.5, {"a": [1]}, {"a": [1]}, 2**70, "é", None]
     aggregate = agg.approx_count_distinct("x")
     assert aggregate.result(added(aggregate, values)) == 7
+
+
+def test_a_quantile_is_taken_as_it_is_written():
+    """As a float, 0.07 times 100 is a little more than 7."""
+    aggregate = agg.quantile("x", [0.07, 0.29, 0.5], accuracy=0.001)
+    assert [round(one) for one in aggregate.result(added(aggregate, range(1, 101)))] == [7, 29, 50]
 
 
 # --- A sketch that is read goes on as the one that was written would: bytes do not depend on steps and restarts.

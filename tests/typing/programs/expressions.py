@@ -55,7 +55,10 @@ latest = agg.last_by("sensor", by="at")
 tails, about = agg.quantile(col("degrees"), [0.5, 0.9], accuracy=0.1), agg.approx_count_distinct("sensor", where=warm)
 assert_type(agg.quantile("degrees", 0.5), Aggregate)
 by_fields = readings.group_by(fields("sensor"))
-assert_type(by_fields.aggregate(best=best, some=some, n=users, latest=latest, tails=tails, about=about), KTable[dict[str, Any], dict[str, Any]])
+assert_type(
+    by_fields.aggregate(best=best, some=some, n=users, latest=latest, tails=tails, about=about),
+    KTable[dict[str, Any], dict[str, Any]],
+)
 by_sensor = readings.to_table().group_by(col("sensor"))
 assert_type(by_sensor, KGroupedTable[Any, Reading])
 assert_type(by_sensor.mean("degrees"), KTable[Any, dict[str, Any]])
