@@ -129,6 +129,7 @@ RAISED_IN = {
         "streams/model/aggregates",
         "streams/model/expressions",
         "streams/model/scores",
+        "streams/model/sketches",
         "streams/operators/aggregate/functions",
         "streams/operators/join/foreign_key",
         "streams/operators/join/stream_table_join",
