@@ -230,7 +230,8 @@ class ApproxCountDistinct(Sketched):
 
     def shown(self, sketch: Any) -> int:
         """The number of values, rounded."""
-        return round(sketch.get_estimate())
+        count: int = round(sketch.get_estimate())
+        return count
 
 
 _LEAST_RSD: Final = 0.005

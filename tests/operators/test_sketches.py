@@ -28,6 +28,7 @@ from streams import (
 from streams.errors import ConfigError, RecordError
 from streams.model import sketch_forms
 from streams.model.sketch_forms import buckets, empty_hll, read_hll, written_hll
+from streams.model.sketches import ApproxCountDistinct
 from streams.operators.aggregate import accumulators
 from streams.operators.aggregate.accumulators import accumulators_of
 from streams.operators.aggregate.functions import FieldAggregates
@@ -88,7 +89,7 @@ def test_a_number_that_is_removed_was_never_there(stay, leave):
 
 @pytest.mark.parametrize("rsd", [0.01, 0.02, 0.1])
 def test_counts_are_off_by_a_few_deviations(rsd):
-    aggregate = agg.approx_count_distinct("x", rsd=rsd)
+    aggregate = ApproxCountDistinct("x", rsd)
     sketch, errors = aggregate.read(None), []
     for number in range(20_000):
         aggregate.put(sketch, aggregate.item(number))
@@ -101,7 +102,7 @@ def test_counts_are_off_by_a_few_deviations(rsd):
 @pytest.mark.parametrize("rsd", [0.02, 0.1])
 @pytest.mark.parametrize("apart", [0, 3_000])
 def test_counts_of_merged_sketches_are_those_of_all_values(apart, rsd):
-    aggregate = agg.approx_count_distinct("x", rsd=rsd)
+    aggregate = ApproxCountDistinct("x", rsd)
     parts = []
     for begin in range(3):
         sketch = aggregate.read(None)
