@@ -50,6 +50,7 @@ PAGE_OF = {
     "streams.dsl.grouped": "grouped",
     "streams.model.windows": "windows",
     "streams.dsl.suppressed": "windows",
+    "streams.model.agg": "aggregates",
     "streams.model.aggregates": "aggregates",
     "streams.model.expressions": "aggregates",
     "streams.dsl.options": "options",

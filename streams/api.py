@@ -42,7 +42,8 @@ from streams.errors import (
     TopologyError,
     ValueNotPicklableError,
 )
-from streams.model.aggregates import Aggregate, AggregateFunctions, NumericAggregate, agg
+from streams.model.agg import AggregateFunctions, agg
+from streams.model.aggregates import Aggregate, NumericAggregate
 from streams.model.expressions import Expression, col, fields, lit, when
 from streams.model.record import (
     Change,

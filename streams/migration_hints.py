@@ -361,7 +361,12 @@ _WINDOWS: dict[str, dict[str, str]] = {
         "with_name": "the name is an argument of suppress: suppress(..., named='name')",
         "BufferConfig": "here it is a separate class: from streams import BufferConfig",
     },
-    "AggregateFunctions": dict.fromkeys(("avg", "average"), "here it is agg.mean('field')"),
+    "AggregateFunctions": {
+        **_all("avg average", "here it is agg.mean('field')"),
+        **_all("percentile percentile_approx approx_percentile median", "here it is agg.quantile('field', 0.5)"),
+        **_all("n_unique nunique", "here it is agg.count_distinct('field')"),
+        **_all("approx_n_unique", "here it is agg.approx_count_distinct('field')"),
+    },
     "BufferConfig": {
         **_all("maxRecords with_max_records", "here it is BufferConfig.of_max_records(n)"),
         **_all("maxBytes with_max_bytes", "here it is BufferConfig.of_max_bytes(n)"),

@@ -86,6 +86,8 @@ FOREIGN = {
     "duckdb": ("streams/serve",),
     "psycopg": ("streams/sinks", "streams/drills"),
     "pyiceberg": ("streams/sinks", "streams/drills"),
+    "datasketches": ("streams/model",),
+    "ddsketch": ("streams/model",),
 }
 """Libraries that only these floors know; the broker takes its jars from pyspark."""
 

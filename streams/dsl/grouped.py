@@ -33,7 +33,8 @@ from streams.dsl.nodes.stream_joins import common_key_serde
 from streams.dsl.nodes.tables import TableNode, TopAggregator, WithRanks, checked_top
 from streams.dsl.options import Grouped, Materialized, Stored
 from streams.errors import TopologyError
-from streams.model.aggregates import Aggregate, Field, agg
+from streams.model.agg import agg
+from streams.model.aggregates import Aggregate, Field
 from streams.model.record import Windowed
 from streams.model.typing import (
     KR,
@@ -698,7 +699,7 @@ class KGroupedTable(Facade, Generic[K, V]):
             if not one.takes_back:
                 raise TopologyError(
                     f"{one.text} cannot aggregate the rows of a grouped table, which change and leave: it cannot take a value "
-                    f"back. agg.count, agg.sum and agg.mean can; the rows with the largest or smallest values are in "
+                    f"back. agg.count, agg.sum, agg.mean and agg.quantile can; the rows with the largest or smallest values are in "
                     f".top(1, by=...); a class of your own needs remove(accumulator, value)."
                 )
         assert what.fields is not None, "they are fields"

@@ -18,9 +18,9 @@ from datetime import date, datetime, time
 from numbers import Integral, Real
 from typing import Any, ClassVar, Final, TypeAlias
 
+from state.exact_json import write
 from streams.errors import RecordError, TopologyError
-from streams.migration_hints import AnswersUnknownNames
-from streams.model.expressions import Col, Expression, ValueFields, col, lit, when
+from streams.model.expressions import Col, Expression, ValueFields, col
 from streams.model.ownership import UNCHANGING
 from streams.model.record import pick
 from streams.wording import described
@@ -118,7 +118,7 @@ class Aggregate(ABC):
     def remove(self, accumulator: Any, value: Any) -> Any:
         """The accumulator without a value that was added before; only grouped tables, whose rows change and leave, need it.
 
-        Built-in ones that have it: count, sum and mean.
+        Built-in ones that have it: count, sum, mean and quantile.
         """
         raise NotImplementedError(f"{self.text} cannot take a value back")
 
@@ -160,7 +160,7 @@ class NumericAggregate(Aggregate):
         return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-class _BuiltIn(Aggregate):
+class BuiltIn(Aggregate):
     """A built-in aggregate, identified by its name in `agg`."""
 
     @property
@@ -180,7 +180,7 @@ class _BuiltIn(Aggregate):
 
 
 @dataclass(frozen=True)
-class Count(_BuiltIn):
+class Count(BuiltIn):
     """Number of records, or of those in which the field exists and is not null."""
 
     def __post_init__(self) -> None:
@@ -217,7 +217,7 @@ class Count(_BuiltIn):
         return earlier + later
 
 
-class _Optional(_BuiltIn):
+class _Optional(BuiltIn):
     """An aggregate without a value before the first record; the first value is then the accumulator."""
 
     def initial(self) -> Any:
@@ -247,7 +247,7 @@ _ISO: Final[Mapping[type, Callable[[str], Any]]] = {
 """The times that `min` and `max` order, and what reads their text."""
 
 
-class _OfNumbers(_BuiltIn):
+class OfNumbers(BuiltIn):
     """An aggregate that computes with numbers. Null takes no part; any other value (text, a truth value) fails its record."""
 
     takes_only = (Real,), "takes numbers (int, float)"
@@ -256,13 +256,13 @@ class _OfNumbers(_BuiltIn):
         """An `int`, a `float` that is finite, or None. Raises `RecordError` for any other value."""
         if value is None or type(value) is int or (type(value) is float and math.isfinite(value)):
             return value
-        number = _number(value)
+        number = number_in(value)
         if number is None:
             raise _refused(self, value)
         return number
 
 
-def _number(value: Any) -> int | float | None:
+def number_in(value: Any) -> int | float | None:
     """A finite number as an `int` or a `float`, such as one of NumPy's; None: it is not."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
@@ -283,7 +283,7 @@ def _refused(aggregate: Aggregate, value: Any) -> RecordError:
 
 
 @dataclass(frozen=True)
-class Sum(_OfNumbers, _Optional):
+class Sum(OfNumbers, _Optional):
     """Sum. A sum of integers is an exact integer of any size; a single float makes it a float."""
 
     def both(self, earlier: Any, later: Any) -> Any:
@@ -326,7 +326,7 @@ class _Ordering(_Optional):
         if isinstance(value, date | time):
             kind = next(kind for kind in _ISO if isinstance(value, kind))
             return {kind.__name__: value.isoformat()}
-        number = _number(value)
+        number = number_in(value)
         if number is None:
             raise _refused(self, value)
         return number
@@ -389,7 +389,7 @@ class Max(_Extreme):
 
 
 @dataclass(frozen=True)
-class Mean(_OfNumbers):
+class Mean(OfNumbers):
     """Arithmetic mean, a float; the accumulator is `[sum, count]`."""
 
     def initial(self) -> list[Any]:
@@ -430,10 +430,11 @@ class Chosen(_Optional):
 
     def checked(self, value: Any) -> Any:
         """The value. Raises `RecordError` for NaN and infinity."""
-        return _finite(self, value)
+        return finite(self, value)
 
 
-def _finite(aggregate: Aggregate, value: Any) -> Any:
+def finite(aggregate: Aggregate, value: Any) -> Any:
+    """The value. Raises `RecordError` for NaN and infinity."""
     if isinstance(value, float) and not math.isfinite(value):
         raise _refused(aggregate, value)
     return value
@@ -518,7 +519,7 @@ class Ranked(_Ordering):
 
     def kept(self, value: Any) -> Any:
         """A part of the value. Raises `RecordError` for NaN and infinity."""
-        return _finite(self, value)
+        return finite(self, value)
 
     def joined(self, parts: Sequence[Any]) -> Any:
         """The value of its parts."""
@@ -563,7 +564,7 @@ class LastBy(Ranked):
 
 
 @dataclass(frozen=True)
-class Collect(_BuiltIn):
+class Collect(BuiltIn):
     """The last n values that are not null, in order of processing."""
 
     last: int
@@ -587,7 +588,7 @@ class Collect(_BuiltIn):
 
     def checked(self, value: Any) -> Any:
         """The value. Raises `RecordError` for NaN and infinity."""
-        return _finite(self, value)
+        return finite(self, value)
 
     def initial(self) -> list[Any]:
         """No values."""
@@ -603,7 +604,7 @@ class Collect(_BuiltIn):
 
 
 @dataclass(frozen=True)
-class CountDistinct(_BuiltIn):
+class CountDistinct(BuiltIn):
     """Number of distinct values that are not null; each is a row of its own in a store (`CountsDistinct`).
 
     Equal numbers are one value, also an integer and a float; otherwise values are equal if their JSON is.
@@ -616,7 +617,7 @@ class CountDistinct(_BuiltIn):
 
     def checked(self, value: Any) -> Any:
         """The value. Raises `RecordError` for NaN and infinity."""
-        return _finite(self, value)
+        return finite(self, value)
 
     def initial(self) -> int:
         """None so far."""
@@ -631,107 +632,9 @@ class CountDistinct(_BuiltIn):
         raise NotImplementedError(self.text)
 
 
-KEEPS_VALUES: Final = (Chosen, Ranked, Collect, CountDistinct)
-"""The built-in aggregates that keep values as they are, in their JSON form."""
-
-
-def _read_where(field: Field, where: Expression | None) -> Field:
-    """What an aggregate reads of the records for which a condition is true: null, which takes no part, of the others."""
-    if where is None:
-        return field
-    if not isinstance(where, Expression):
-        raise TopologyError(f"where=... takes a condition such as col('price') > 10, not {described(where)}.")
-    return when(where, col(field) if isinstance(field, str) else field)
-
-
-class AggregateFunctions(AnswersUnknownNames):
-    """The built-in aggregates, available as `agg`: `aggregate(flights=agg.count(), delay=agg.mean("dep.delay"))`.
-
-    With `where=`, a condition, only the records take part for which it is true, not false or null (SQL's FILTER):
-    `agg.count(where=col("delay") > 15)`. Of the others, the field is not even computed, so that it cannot fail. It is short for
-    `when(condition, field)` as the field, which also serves an aggregate of your own.
-    """
-
-    @staticmethod
-    def count(field: Field | None = None, *, where: Expression | None = None) -> Aggregate:
-        """Number of records, or with a field or an expression, of those in which it is there and not null.
-
-        A condition as the field raises `TopologyError`, since false is not null: `agg.count(where=col("delay") > 15)` counts the
-        true ones.
-        """
-        if where is not None:
-            return Count(_read_where(lit(1) if field is None else field, where))
-        return Count(field)
-
-    @staticmethod
-    def count_distinct(field: Field, *, where: Expression | None = None) -> Aggregate:
-        """Number of the field's distinct values that are not null, exact; over all time, or in windows with a fixed start.
-
-        Each value of each key is a row in a store of its own. In windows it is deleted with its window, otherwise never.
-        """
-        return CountDistinct(_read_where(field, where))
-
-    @staticmethod
-    def sum(field: Field, *, where: Expression | None = None) -> Aggregate:
-        """Sum of a field; of whole numbers exact, whatever their size."""
-        return Sum(_read_where(field, where))
-
-    @staticmethod
-    def min(field: Field, *, where: Expression | None = None) -> Aggregate:
-        """Smallest number, text or time in a field; of times the result is the ISO text."""
-        return Min(_read_where(field, where))
-
-    @staticmethod
-    def max(field: Field, *, where: Expression | None = None) -> Aggregate:
-        """Largest number, text or time in a field; of times the result is the ISO text."""
-        return Max(_read_where(field, where))
-
-    @staticmethod
-    def mean(field: Field, *, where: Expression | None = None) -> Aggregate:
-        """Arithmetic mean of a field, a float."""
-        return Mean(_read_where(field, where))
-
-    @staticmethod
-    def first(field: Field, *, where: Expression | None = None) -> Aggregate:
-        """The field's first value that is not null, in order of processing."""
-        return First(_read_where(field, where))
-
-    @staticmethod
-    def last(field: Field, *, where: Expression | None = None) -> Aggregate:
-        """The field's last value that is not null, in order of processing."""
-        return Last(_read_where(field, where))
-
-    @staticmethod
-    def max_by(value: Field | ValueFields, by: Field, *, where: Expression | None = None) -> Aggregate:
-        """What the record with the largest number, text or time in the field `by` has; of equal ones the first.
-
-        `value` is a field, an expression, or several fields: `agg.max_by(fields("auction", "price"), by="price")`. A record whose
-        `by` is null takes no part; the value may be null. The arguments are in the order of PySpark's and SQL's `max_by`.
-        """
-        return MaxBy(_read_where(by, where), value)
-
-    @staticmethod
-    def min_by(value: Field | ValueFields, by: Field, *, where: Expression | None = None) -> Aggregate:
-        """What the record with the smallest number, text or time in the field `by` has; of equal ones the first. See `max_by`."""
-        return MinBy(_read_where(by, where), value)
-
-    @staticmethod
-    def last_by(value: Field | ValueFields, by: Field, *, where: Expression | None = None) -> Aggregate:
-        """What the latest record by a time, number or text in the field `by` has; of equal ones the last. See `max_by`."""
-        return LastBy(_read_where(by, where), value)
-
-    @staticmethod
-    def collect(field: Field, *, last: int, where: Expression | None = None) -> Aggregate:
-        """The field's last values that are not null, as a list in order of processing, at most `last` of them."""
-        return Collect(_read_where(field, where), last)
-
-
-agg = AggregateFunctions
-
-BUILT_IN: Final[frozenset[type[Aggregate]]] = frozenset(
-    {Count, Sum, Min, Max, Mean, First, Last, MaxBy, MinBy, LastBy, Collect}
-)
-"""The classes of `agg` themselves; one that is derived from them may compute anything."""
+def distinct_text(value: Any) -> bytes:
+    """The JSON of a value that JSON has; equal numbers have equal texts."""
+    return write(int(value) if type(value) is float and value.is_integer() else value)
 
 
 def results(aggregates: Mapping[str, Aggregate], accumulators: Sequence[Any] | None) -> dict[str, Any] | None:

@@ -65,6 +65,9 @@ def many(windows, retention=None):
             "least": agg.min_by("o", by=col("x") * 2),
             "latest": agg.last_by(col("x") // 2, by="o.z", where=col("x") > 0),
             "recent": agg.collect("x", last=3),
+            "median": agg.quantile("o.z", 0.5),
+            "tails": agg.quantile(col("x") * 2, [0.9, 0.1], accuracy=0.1, where=col("x") > 0),
+            "values": agg.approx_count_distinct("y"),
         }
         how = Materialized(name="s", retention=retention)
         grouped(stream, windows).aggregate(**wanted, materialized=how).to_stream().to("out")

@@ -18,7 +18,8 @@ from streams.dsl.nodes.inferred_types import Type, check_aggregate
 from streams.dsl.nodes.stores import key_value_store, store_spec
 from streams.dsl.options import Materialized
 from streams.errors import TopologyError
-from streams.model.aggregates import BUILT_IN, Aggregate, agg
+from streams.model.agg import BUILT_IN, agg
+from streams.model.aggregates import Aggregate
 from streams.model.windows import (
     EmitStrategy,
     GroupingWindows,

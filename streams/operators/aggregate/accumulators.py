@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from state.columns import FEW_CELLS, FEW_ROWS, BinaryColumn, binary_column, rows_where
 from state.numba_kernels import kernel
+from streams.model.agg import BUILT_IN
 from streams.model.aggregates import (
-    BUILT_IN,
     Aggregate,
     Collect,
     Count,
@@ -32,6 +32,7 @@ from streams.model.aggregates import (
     Sum,
 )
 from streams.model.ownership import snapshot
+from streams.model.sketches import ApproxCountDistinct, Quantile, Sketched
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell, cells
 from streams.operators.aggregate.functions import FieldAggregates, results_of
 from streams.operators.columnar import JsonValues, OneByOne
@@ -546,6 +547,79 @@ class _Lists(Accumulators):
         return value_cells(self.take(slots))
 
 
+class _Sketches(Accumulators):
+    """Sketches, each of which is read and written once, however many rows it takes.
+
+    The libraries' sketches take one value at a time, so that a loop over the rows gives each what `items` has made of it.
+    """
+
+    def __init__(
+        self,
+        items: Callable[[Any, FieldColumn], Sequence[Any]],
+        aggregate: Sketched,
+        column: FieldColumn,
+        before: list[Any],
+        slots: int,
+    ) -> None:
+        self._aggregate, self._present = aggregate, (column.kinds != ABSENT).tolist()
+        self._items = items(aggregate, column)
+        self._sketches = [*map(aggregate.read, before)]
+        self._sketches += [aggregate.read(aggregate.initial()) for _ in range(slots - len(before))]
+
+    def apply(self, rows: Int64s, slots: Int64s) -> None:
+        aggregate, sketches, items, put = self._aggregate, self._sketches, self._items, self._aggregate.put
+        for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
+            if row < 0:
+                earlier, later = aggregate.written(sketches[slot]), aggregate.written(sketches[~row])
+                sketches[slot] = aggregate.read(aggregate.merge(earlier, later))
+            elif self._present[row]:
+                put(sketches[slot], items[row])
+
+    def take(self, slots: Int64s) -> list[Any]:
+        return [self._aggregate.written(self._sketches[slot]) for slot in slots.tolist()]
+
+    def results(self, slots: Int64s) -> Cells:
+        return value_cells([self._aggregate.shown(self._sketches[slot]) for slot in slots.tolist()])
+
+    def stored(self, slots: Int64s) -> list[Part]:
+        return [value_cells(self.take(slots))]
+
+
+def _bucket_numbers(aggregate: Quantile, column: FieldColumn) -> list[int]:
+    """The bucket of each number: `CubicallyInterpolatedMapping.key` of `ddsketch` over arrays.
+
+    Raises:
+        OneByOne: An integer is longer than 64 bits, or a number too large for a bucket.
+    """
+    numbers = np.where(column.kinds == FLOAT, column.floats, column.ints)
+    sizes, buckets = np.abs(numbers), aggregate.buckets
+    if (column.kinds == TEXT).any() or not (sizes <= buckets.largest).all():
+        raise OneByOne
+    mapping = buckets.mapping
+    mantissas, exponents = np.frexp(np.maximum(sizes, buckets.smallest))
+    parts = 2 * mantissas - 1
+    logarithms = ((mapping.A * parts + mapping.B) * parts + mapping.C) * parts + (exponents - 1)
+    found = np.ceil(logarithms * mapping._multiplier).astype(np.int64) - buckets.below_first
+    signed: list[int] = np.where(sizes < buckets.smallest, 0, np.copysign(found, numbers)).astype(np.int64).tolist()
+    return signed
+
+
+def _distinct_texts(aggregate: ApproxCountDistinct, column: FieldColumn) -> list[str]:
+    """What counts as a value of each row."""
+    texts = repeat(None) if column.texts is None else column.texts.to_pylist()
+    numbers = zip(column.kinds.tolist(), column.ints.tolist(), column.floats.tolist(), texts, strict=False)
+    return [
+        str(whole)
+        if kind == INT
+        else aggregate.item(number)
+        if kind == FLOAT
+        else text.decode()
+        if text is not None and text[:1] == b'"' and b"\\" not in text  # without escapes, there is one way to write it
+        else aggregate.item(cell(column, row))
+        for row, (kind, whole, number, text) in enumerate(numbers)
+    ]
+
+
 LESS: Final = 0
 GREATER: Final = 1
 GREATER_OR_EQUAL: Final = 2
@@ -563,6 +637,10 @@ _CLASSES: Final[dict[type[Aggregate], Any]] = {
     MaxBy: partial(_Ranked, GREATER),
     LastBy: partial(_Ranked, GREATER_OR_EQUAL),
 }
+_SKETCHES: Final[dict[type[Aggregate], Callable[[Any, FieldColumn], Sequence[Any]]]] = {
+    Quantile: _bucket_numbers,
+    ApproxCountDistinct: _distinct_texts,
+}
 
 
 MakeAccumulators: TypeAlias = "Callable[[Aggregate, FieldColumn | None, list[Any], int], Accumulators]"
@@ -577,6 +655,8 @@ def in_arrays(aggregate: Aggregate, column: FieldColumn | None, before: list[Any
     """
     if type(aggregate) is Collect and column is not None:
         return _Lists(aggregate, column, before, slots)
+    if isinstance(aggregate, Sketched) and (items := _SKETCHES.get(type(aggregate))) is not None and column is not None:
+        return _Sketches(items, aggregate, column, before, slots)
     # By the exact class, because a class derived from a built-in aggregate may compute something else.
     made: Accumulators = _CLASSES[type(aggregate)](column, before, slots)
     return made

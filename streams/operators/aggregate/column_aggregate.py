@@ -16,6 +16,7 @@ from streams.errors import RecordError, StreamsError
 from streams.model.aggregates import Aggregate, Chosen, Collect, Ranked
 from streams.model.expressions import Expression
 from streams.model.record import HeldRecord, Record
+from streams.model.sketches import ApproxCountDistinct
 from streams.model.windows import TimeWindows
 from streams.operators.aggregate.accumulators import accumulators_of
 from streams.operators.aggregate.aggregates import (
@@ -74,7 +75,7 @@ def columns_of(
         errors: dict[int, Exception] = {}
         column = _column(aggregate, values, frame, needed, errors)
         if column is not None:
-            keeps = isinstance(aggregate, Chosen | Collect)
+            keeps = isinstance(aggregate, Chosen | Collect | ApproxCountDistinct)
             column = _checked(aggregate, aggregate.checked, keeps, column, needed, errors)
             if isinstance(aggregate, Ranked):
                 column = _ranked(aggregate, column, frame, needed, errors)

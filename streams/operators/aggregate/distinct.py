@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Final, Protocol
 
-from streams.model.aggregates import CountDistinct
+from streams.model.aggregates import CountDistinct, distinct_text
 from streams.model.record import Record
 from streams.operators.aggregate.aggregates import (
     FoldedAggregate,
@@ -22,7 +22,6 @@ from streams.operators.columnar import ColumnarBatch
 from streams.operators.operator import OperatorContext
 from streams.operators.stores.key_value import CachedRow, TypedKeyValueStore
 from streams.operators.stores.window import TypedWindowStore
-from streams.serdes.json_text import dumps
 
 _PRESENT: Final = 1
 
@@ -169,5 +168,4 @@ class _SeenInWindows:
 
 def _row(group: bytes, number: int, value: Any) -> bytes:
     """The bytes of a value; equal numbers have equal ones."""
-    data = dumps(int(value) if type(value) is float and value.is_integer() else value)
-    return len(group).to_bytes(4, "big") + group + number.to_bytes(2, "big") + data
+    return len(group).to_bytes(4, "big") + group + number.to_bytes(2, "big") + distinct_text(value)

@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streams.errors import RecordError
-from streams.model.aggregates import BUILT_IN, KEEPS_VALUES, Aggregate, Count, CountDistinct, Max, Mean, Min, results
+from streams.model.agg import BUILT_IN, KEEPS_VALUES
+from streams.model.aggregates import Aggregate, Count, CountDistinct, Max, Mean, Min, results
 from streams.model.ownership import UNCHANGING, may_share, only_reads, snapshot
 from streams.serdes.json_text import dumps, loads
 from streams.users_code import line_of, users_function

@@ -6,6 +6,7 @@ from typing import Any
 from typing_extensions import assert_type
 
 from streams import (
+    Aggregate,
     Expression,
     JoinWindows,
     JsonSerde,
@@ -51,8 +52,13 @@ assert_type(readings.group_by_key().aggregate(n=agg.count(), f=agg.max(warm)), K
 best = agg.max_by(fields("sensor", "degrees"), by=col("degrees"))
 some, users = agg.collect("degrees", last=3), agg.count_distinct("sensor", where=warm)
 latest = agg.last_by("sensor", by="at")
+tails, about = agg.quantile(col("degrees"), [0.5, 0.9], accuracy=0.1), agg.approx_count_distinct("sensor", where=warm)
+assert_type(agg.quantile("degrees", 0.5), Aggregate)
 by_fields = readings.group_by(fields("sensor"))
-assert_type(by_fields.aggregate(best=best, some=some, n=users, latest=latest), KTable[dict[str, Any], dict[str, Any]])
+assert_type(
+    by_fields.aggregate(best=best, some=some, n=users, latest=latest, tails=tails, about=about),
+    KTable[dict[str, Any], dict[str, Any]],
+)
 by_sensor = readings.to_table().group_by(col("sensor"))
 assert_type(by_sensor, KGroupedTable[Any, Reading])
 assert_type(by_sensor.mean("degrees"), KTable[Any, dict[str, Any]])

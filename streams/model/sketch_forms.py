@@ -1,0 +1,149 @@
+"""Sketches: what `agg.quantile` and `agg.approx_count_distinct` know of many values, and the form in which a store holds it.
+
+The algorithms are those of libraries (the extra `sketches`), without random numbers: the same values in the same order give the
+same bytes. Each form begins with its version, and what is read from it continues as the sketch that was written would.
+
+* The buckets of a DDSketch (Masson, Rim and Lee, VLDB 2019), as Datadog's `ddsketch` numbers them. The library's own sketch counts
+  in floats and has no exact form, so the counts are kept here, as `[1, bucket, count, gap, count, gap, count...]`: the buckets in
+  ascending order, each but the first as the gap to the one before.
+* A HyperLogLog (`hll_sketch` of Apache DataSketches) of type HLL_4, as the Base64 text of a byte 1 and the library's updatable
+  form. The compact form leaves out the order in its hash table, so that a sketch would continue with other bytes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from base64 import b64decode, b64encode
+from bisect import bisect_left
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import cache
+from itertools import accumulate, chain
+from operator import sub
+from typing import Any, Final, TypeAlias
+
+from state.errors import RestoreError
+from streams.errors import ConfigError
+
+_VERSION: Final = 1
+
+
+@cache
+def library(module: str) -> Any:
+    """A module of one of the libraries. Raises `ConfigError` if it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"agg.quantile and agg.approx_count_distinct need the extra 'sketches': pip install 'streams-on-spark[sketches]', on "
+            f"the driver and on every executor ({error})."
+        ) from error
+
+
+def _check_version(found: object) -> None:
+    if found != _VERSION:
+        raise RestoreError(
+            f"a sketch of agg.quantile or agg.approx_count_distinct has the format {found}, and this version knows {_VERSION}: "
+            f"a newer release wrote it. Run that one, or use `streams reset`"
+        )
+
+
+# --- Quantiles.
+
+BucketCounts: TypeAlias = dict[int, int]
+"""How many values are in each bucket."""
+
+
+class Buckets:
+    """The buckets of a DDSketch: bucket 0 is zero, and buckets above and below are numbers above and below it.
+
+    Each holds the numbers that differ by at most `accuracy`, as a share of them, from its middle.
+    """
+
+    def __init__(self, accuracy: float) -> None:
+        self.mapping = library("ddsketch.mapping").CubicallyInterpolatedMapping(accuracy)
+        self.smallest: float = self.mapping.min_possible
+        self.largest: float = self.mapping.max_possible
+        self.below_first: int = self.mapping.key(self.smallest) - 1
+
+    def of(self, number: float) -> int:
+        """The bucket of a number. Raises `OverflowError` for one that is beyond `largest`."""
+        size = abs(float(number))
+        if size < self.smallest:
+            return 0
+        if size > self.largest:
+            raise OverflowError
+        bucket: int = self.mapping.key(size) - self.below_first
+        return bucket if number > 0 else -bucket
+
+    def middle(self, bucket: int) -> float:
+        """The number that stands for those of a bucket."""
+        if bucket == 0:
+            return 0.0
+        return math.copysign(self.mapping.value(abs(bucket) + self.below_first), bucket)
+
+    def quantiles(self, counts: BucketCounts, shares: Sequence[Fraction]) -> list[float]:
+        """For each share, the middle of the bucket with the smallest number that so many of the numbers do not exceed."""
+        rising = sorted(counts)
+        totals = list(accumulate(map(counts.__getitem__, rising)))
+        ranks = (max(1, math.ceil(share * totals[-1])) for share in shares)
+        return [self.middle(rising[bisect_left(totals, rank)]) for rank in ranks]
+
+
+buckets = cache(Buckets)
+"""The buckets of an accuracy."""
+
+
+def written_counts(counts: BucketCounts) -> list[int]:
+    """The form in which a store holds counts."""
+    rising = sorted(counts)
+    gaps = map(sub, rising, chain((0,), rising))
+    return [_VERSION, *chain.from_iterable(zip(gaps, map(counts.__getitem__, rising), strict=True))]
+
+
+def read_counts(written: Sequence[int]) -> BucketCounts:
+    """The counts of their form. Raises `RestoreError` for another version of it."""
+    _check_version(written[0])
+    return dict(zip(accumulate(written[1::2]), written[2::2], strict=True))
+
+
+# --- Distinct values.
+
+
+def size_of(rsd: float) -> int:
+    """The logarithm of the number of registers of a HyperLogLog that deviates by at most `rsd`, also after merges."""
+    return max(_SMALLEST_SIZE, math.ceil(2 * math.log2(_DEVIATION / rsd)))
+
+
+_DEVIATION: Final = 1.04
+"""Divided by the root of the number of registers, the relative standard deviation (Flajolet et al. 2007)."""
+_SMALLEST_SIZE: Final = 7
+"""That the library takes."""
+
+
+def empty_hll(size: int) -> Any:
+    """A HyperLogLog of no values."""
+    datasketches = library("datasketches")
+    return datasketches.hll_sketch(size, datasketches.HLL_4)
+
+
+def written_hll(sketch: Any) -> str:
+    """The form in which a store holds a HyperLogLog."""
+    return b64encode(bytes([_VERSION]) + sketch.serialize_updatable()).decode()
+
+
+def read_hll(written: str) -> Any:
+    """The HyperLogLog of its form. Raises `RestoreError` for another version of it."""
+    data = b64decode(written)
+    _check_version(data[0])
+    return library("datasketches").hll_sketch.deserialize(data[1:])
+
+
+def merged_hll(size: int, earlier: str, later: str) -> str:
+    """The form of the HyperLogLog of the values of two."""
+    datasketches = library("datasketches")
+    both = datasketches.hll_union(size)
+    both.update(read_hll(earlier))
+    both.update(read_hll(later))
+    return written_hll(both.get_result(datasketches.HLL_4))

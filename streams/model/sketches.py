@@ -1,0 +1,238 @@
+"""Aggregates whose accumulators are sketches (the extra `sketches`); `sketch_forms` has what a store holds of these."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Final
+
+from streams.errors import RecordError, TopologyError
+from streams.model.aggregates import BuiltIn, OfNumbers, distinct_text, finite, number_in
+from streams.model.sketch_forms import (
+    BucketCounts,
+    Buckets,
+    buckets,
+    empty_hll,
+    merged_hll,
+    read_counts,
+    read_hll,
+    size_of,
+    written_counts,
+    written_hll,
+)
+from streams.wording import described
+
+
+class Sketched(BuiltIn):
+    """An aggregate whose accumulator is a sketch as a store holds it (`streams.model.sketches`), which is read to be changed."""
+
+    @abstractmethod
+    def read(self, accumulator: Any) -> Any:
+        """The sketch."""
+
+    @abstractmethod
+    def written(self, sketch: Any) -> Any:
+        """The accumulator."""
+
+    @abstractmethod
+    def item(self, value: Any) -> Any:
+        """What a sketch takes of a value. Raises `RecordError` for one that it cannot take."""
+
+    @abstractmethod
+    def put(self, sketch: Any, item: Any) -> None:
+        """Add to a sketch."""
+
+    @abstractmethod
+    def shown(self, sketch: Any) -> Any:
+        """The result."""
+
+    def add(self, accumulator: Any, value: Any) -> Any:
+        """The sketch with one more value."""
+        sketch = self.read(accumulator)
+        self.put(sketch, self.item(value))
+        return self.written(sketch)
+
+    def result(self, accumulator: Any) -> Any:
+        """What the sketch says."""
+        return self.shown(self.read(accumulator))
+
+
+@dataclass(frozen=True)
+class Quantile(OfNumbers, Sketched):
+    """Quantiles, each off by at most a share of the value there: counts of numbers in the buckets of a DDSketch.
+
+    Attributes:
+        q: The quantile, from 0 to 1, or several.
+        accuracy: The share.
+    """
+
+    q: float | Iterable[float]
+    accuracy: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        wanted = tuple(self.q) if isinstance(self.q, Iterable) else (self.q,)
+        found = [number for number in map(number_in, wanted) if number is not None and 0 <= number <= 1]
+        if len(found) != len(wanted) or not wanted:
+            raise TopologyError(
+                f"{self.text}: a quantile is a number from 0 to 1 (0.5 is the median), or a list of such numbers."
+            )
+        object.__setattr__(self, "q", tuple(found) if isinstance(self.q, Iterable) else found[0])
+        accuracy = number_in(self.accuracy)
+        if accuracy is None or not _FINEST <= accuracy <= _COARSEST:
+            raise TopologyError(
+                f"{self.text}: accuracy= is the share of a value by which the result may be off, from {_FINEST} to {_COARSEST}. "
+                f"With 0.01, a row holds at most 117 counts for all numbers from 1 to 10."
+            )
+        object.__setattr__(self, "accuracy", accuracy)
+        buckets(accuracy)  # needs the library
+
+    @cached_property
+    def _shares(self) -> tuple[Fraction, ...]:
+        """The quantiles as they are written: 0.07 of 100 numbers are 7, and not a little more."""
+        return tuple(Fraction(str(one)) for one in (self.q if isinstance(self.q, Iterable) else (self.q,)))
+
+    @property
+    def buckets(self) -> Buckets:
+        """Those of the accuracy."""
+        return buckets(self.accuracy)
+
+    @property
+    def text(self) -> str:
+        """The aggregate as a program writes it."""
+        return f"agg.quantile({self.field!r}, {self.q!r}, accuracy={self.accuracy!r})"
+
+    @property
+    def identity(self) -> str:
+        """Name, field, quantiles and accuracy."""
+        return f"quantile({self.field}, {self.q}, accuracy={self.accuracy})"
+
+    def initial(self) -> list[int]:
+        """No numbers."""
+        return written_counts({})
+
+    def read(self, accumulator: list[int]) -> BucketCounts:
+        """The counts."""
+        return read_counts(accumulator)
+
+    def written(self, sketch: BucketCounts) -> list[int]:
+        """The counts as a list."""
+        return written_counts(sketch)
+
+    def item(self, value: Any) -> int:
+        """The bucket of a number. Raises `RecordError` for one that is larger than almost every float."""
+        try:
+            return self.buckets.of(value)
+        except OverflowError:
+            raise RecordError(
+                f"{self.text} is given {described(value)}, which is beyond its largest number, {self.buckets.largest:.3g}"
+            ) from None
+
+    def put(self, sketch: BucketCounts, item: int) -> None:
+        """One more in its bucket."""
+        sketch[item] = sketch.get(item, 0) + 1
+
+    def remove(self, accumulator: list[int], value: Any) -> list[int]:
+        """One less in its bucket; exact."""
+        counts, bucket = self.read(accumulator), self.item(value)
+        counts[bucket] -= 1
+        if not counts[bucket]:
+            del counts[bucket]
+        return self.written(counts)
+
+    def merge(self, earlier: list[int], later: list[int]) -> list[int]:
+        """The counts of both."""
+        counts = self.read(earlier)
+        for bucket, count in self.read(later).items():
+            counts[bucket] = counts.get(bucket, 0) + count
+        return self.written(counts)
+
+    def shown(self, sketch: BucketCounts) -> float | list[float] | None:
+        """The quantile, or the list of several; None of no numbers."""
+        if not sketch:
+            return None
+        found = self.buckets.quantiles(sketch, self._shares)
+        return found if isinstance(self.q, Iterable) else found[0]
+
+
+_FINEST: Final = 0.001
+_COARSEST: Final = 0.25
+
+
+@dataclass(frozen=True)
+class ApproxCountDistinct(Sketched):
+    """About how many distinct values there are that are not null: a HyperLogLog of their JSON. Equal is what `CountDistinct` says.
+
+    The accumulator is None before the first value.
+
+    Attributes:
+        rsd: The relative standard deviation that it has at most, Spark's word.
+    """
+
+    rsd: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rsd = number_in(self.rsd)
+        if rsd is None or not _LEAST_RSD <= rsd <= _MOST_RSD:
+            raise TopologyError(
+                f"{self.text}: rsd= is the relative standard deviation, from {_LEAST_RSD} to {_MOST_RSD}. "
+                f"agg.count_distinct is exact."
+            )
+        object.__setattr__(self, "rsd", rsd)
+        empty_hll(self._size)  # needs the library
+
+    @property
+    def _size(self) -> int:
+        return size_of(self.rsd)
+
+    @property
+    def text(self) -> str:
+        """The aggregate as a program writes it."""
+        return f"agg.approx_count_distinct({self.field!r}, rsd={self.rsd!r})"
+
+    @property
+    def identity(self) -> str:
+        """Name, field and deviation."""
+        return f"approx_count_distinct({self.field}, rsd={self.rsd})"
+
+    def checked(self, value: Any) -> Any:
+        """The value. Raises `RecordError` for NaN and infinity."""
+        return finite(self, value)
+
+    def initial(self) -> None:
+        """No values."""
+
+    def read(self, accumulator: str | None) -> Any:
+        """The HyperLogLog."""
+        return empty_hll(self._size) if accumulator is None else read_hll(accumulator)
+
+    def written(self, sketch: Any) -> str | None:
+        """The HyperLogLog as a text."""
+        return None if sketch.is_empty() else written_hll(sketch)
+
+    def item(self, value: Any) -> str:
+        """Its JSON."""
+        return distinct_text(value).decode()
+
+    def put(self, sketch: Any, item: str) -> None:
+        """One more value, if it is new."""
+        sketch.update(item)
+
+    def merge(self, earlier: str | None, later: str | None) -> str | None:
+        """That of the values of both."""
+        if earlier is None or later is None:
+            return later if earlier is None else earlier
+        return merged_hll(self._size, earlier, later)
+
+    def shown(self, sketch: Any) -> int:
+        """The number of values, rounded."""
+        count: int = round(sketch.get_estimate())
+        return count
+
+
+_LEAST_RSD: Final = 0.005
+_MOST_RSD: Final = 0.1
