@@ -22,6 +22,7 @@ from state.exact_json import write
 from streams.errors import RecordError, TopologyError
 from streams.model.expressions import Col, Expression, ValueFields, col
 from streams.model.ownership import UNCHANGING
+from streams.model.paths import IS_A_FIELD, is_path, names_of, path_of
 from streams.model.record import pick
 from streams.wording import described
 
@@ -60,9 +61,7 @@ class Aggregate(ABC):
     """The classes of the values that a built-in aggregate takes, apart from `bool`, and what a message says of them; None: all."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.field, Col):  # the same as its path, also in names and hashes
-            object.__setattr__(self, "field", self.field.path)
-        _check_field(self, self.field)
+        object.__setattr__(self, "field", _checked_field(self, self.field))
 
     @property
     def text(self) -> str:
@@ -144,11 +143,14 @@ class Aggregate(ABC):
         return after
 
 
-def _check_field(aggregate: Aggregate, field: object) -> None:
-    if isinstance(field, Expression):
-        return
-    if not isinstance(field, str) or not all(field.split(".")):
-        raise TopologyError(f"{aggregate.text}: a field is a name, or names joined by single dots.")
+def _checked_field(aggregate: Aggregate, field: object) -> Field:
+    """What an aggregate reads. A column alone is the same as its path, also in names and hashes. Raises `TopologyError`."""
+    if isinstance(field, Expression) and not isinstance(field, Col):
+        return field
+    path = field.path if isinstance(field, Col) else field
+    if not isinstance(path, str) or not is_path(path):
+        raise TopologyError(f"{aggregate.text}: {IS_A_FIELD}.")
+    return path_of(names_of(path))
 
 
 @dataclass(frozen=True)
@@ -476,10 +478,8 @@ class Ranked(_Ordering):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.value, Col):
-            object.__setattr__(self, "value", self.value.path)
         if not isinstance(self.value, ValueFields):
-            _check_field(self, self.value)
+            object.__setattr__(self, "value", _checked_field(self, self.value))
         elif self.value.everything:
             raise TopologyError(f"{self.text} keeps the fields that it names, so that only these are read: no '*'.")
 

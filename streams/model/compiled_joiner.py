@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streams.model.expressions import ALL, OPERATIONS, Col, Expression, JoinedFields, Lit, Operation, Selected
+from streams.model.expressions import ALL, Col, Expression, JoinedFields, Lit, Operation, Selected
+from streams.model.operations import OPERATIONS
+from streams.model.paths import first_and_rest
 from streams.model.record import pick
 
 _JOINED = """
@@ -41,11 +43,12 @@ def _selection(side: str, selected: Selected) -> list[str]:
 def _source(expression: Expression, names: dict[str, Any]) -> str:
     """The text that computes an expression; what it calls is added to the names."""
     if isinstance(expression, Col):
-        side, _, path = expression.path.partition(".")
+        side, path = first_and_rest(expression.path)
         if not path or side not in ("left", "right"):
             # A whole value, or a field of neither, which is missing.
             return side if side in ("left", "right") else "None"
-        return f"pick({side}, {path!r})" if "." in path else f"{side[0]}.get({path!r})"
+        name, others = first_and_rest(path)
+        return f"pick({side}, {path!r})" if others else f"{side[0]}.get({name!r})"
     name = f"_{len(names)}"
     if isinstance(expression, Lit):
         names[name] = expression.value

@@ -17,6 +17,7 @@ from typing_extensions import NamedTuple
 
 from state.stores import codec
 from streams.errors import NoFieldsError
+from streams.model.paths import names_of
 from streams.model.typing import K2, V2, K, V
 
 MAX_TIME: Final = codec.MAX_TIME
@@ -280,8 +281,8 @@ def plain_headers(headers: Headers) -> Headers:
 def pick(value: Any, field: str | None) -> Any:
     """One field of a value, None if the field is missing.
 
-    A dotted path goes through nested objects, and arrays by index (`v.0`). Fields of mappings are read by name, those of
-    other objects (dataclasses, named tuples) as attributes.
+    A path (`streams.model.paths`) goes through nested objects, and arrays by index (`v.0`). Fields of mappings are read
+    by name, those of other objects (dataclasses, named tuples) as attributes.
 
     Raises:
         NoFieldsError: The value is text, a number or the like. If a nested part is, the field counts as missing.
@@ -290,7 +291,7 @@ def pick(value: Any, field: str | None) -> Any:
         return None
     if not has_fields(value):
         raise NoFieldsError(field)
-    for name in field.split("."):
+    for name in names_of(field):
         if isinstance(value, dict):
             value = value.get(name)
         elif isinstance(value, list):

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, overload
 
-from streams.errors import RecordError, TimestampError, TopologyError
+from streams.errors import NoFieldsError, RecordError, TimestampError, TopologyError
 from streams.model.expressions import Col, Expression
 from streams.model.iso import moment
-from streams.model.record import to_timestamp_ms
+from streams.model.paths import IS_A_FIELD, is_path, names_of, path_of
+from streams.model.record import pick, to_timestamp_ms
 
 DROP = -1
 RETRIED_TIME = "__streams.retry.timestamp"
@@ -162,18 +163,19 @@ class FieldTimestampExtractor:
     @property
     def expression(self) -> Expression:
         """The field as an expression."""
-        return Col(".".join(self.path))
+        return Col(path_of(self.path))
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
         """The field's time in epoch ms. Raises `TimestampError` if the field is missing or not a time."""
-        found: Any = record.value
-        for name in self.path:
-            found = found.get(name) if isinstance(found, dict) else getattr(found, name, None)
+        try:
+            found = pick(record.value, path_of(self.path))
+        except NoFieldsError:
+            found = None
         try:
             return _ms(found, self.unit)
         except (TypeError, ValueError, OverflowError):
             raise TimestampError(
-                f"The record at {record} has no time in the field '{'.'.join(self.path)}' (unit '{self.unit}'): "
+                f"The record at {record} has no time in the field '{path_of(self.path)}' (unit '{self.unit}'): "
                 f"found {str(found)[:60]!r}{self._hint(found)}."
             ) from None
 
@@ -182,7 +184,7 @@ class FieldTimestampExtractor:
             _iso_ms(found)
         except (TypeError, ValueError):
             return ""
-        return f". For ISO 8601 text: timestamp_field('{'.'.join(self.path)}', unit='iso')"
+        return f". For ISO 8601 text: timestamp_field('{path_of(self.path)}', unit='iso')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +240,9 @@ def timestamp_field(path: str | Expression, unit: str = "ms") -> FieldTimestampE
         path = path.path
     if isinstance(path, Expression):
         return ExpressionTimestampExtractor(path, unit)
-    parts = tuple(path.split("."))
-    if not all(parts):
-        raise TopologyError(f"timestamp_field('{path}'): a path is field names joined by single dots.")
-    return FieldTimestampExtractor(parts, unit)
+    if not is_path(path):
+        raise TopologyError(f"timestamp_field({path!r}): {IS_A_FIELD}.")
+    return FieldTimestampExtractor(names_of(path), unit)
 
 
 def _ms(found: Any, unit: str) -> int:

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.errors import NoFieldsError
-from streams.model.expressions import OF_VALUES, OPERATIONS, Col, Expression, Lit, Operation, truth
+from streams.model.expressions import Col, Expression, Lit, Operation
+from streams.model.operations import OF_VALUES, OPERATIONS, truth
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell, encoded
 from streams.operators.text_kernels import OF_TEXTS, part_of_split
 from streams.serdes.json_scan import is_ascii

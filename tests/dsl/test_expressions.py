@@ -6,7 +6,7 @@ import copy
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from hypothesis import given
@@ -35,6 +35,7 @@ from streams import (
 from streams.dsl import functions
 from streams.errors import NoFieldsError, RecordError, RecordFailedError
 from streams.model.aggregates import Mean
+from streams.model.timestamps import ConsumedRecord
 from streams.testing import TopologyTestDriver
 from streams.topology.plan import build_plan
 
@@ -358,6 +359,62 @@ def test_texts_and_times_are_pythons() -> None:
     assert parts(value) == {
         "last": "item", "first": "https", "two": 2, "none": None, "nested": 1, "day": "01.07. 23:30", "hour": 21, "length": 2,
     }  # fmt: skip
+
+
+DOTTED = {"a.b": {"c": 1, "d.e": [2, {"f.": 3}]}, "a": {"b": {"c": 4}, "`": 5}, "x`y": 6, "`z": 7}
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        (col("`a.b`.c"), 1),
+        (col("`a.b`")["c"], 1),
+        (col("`a.b`")["d.e"]["0"], 2),
+        (col("`a.b`.`d.e`.1.`f.`"), 3),
+        (col("a.b.c"), 4),
+        (col("`a`.`b`.c"), 4),
+        (col("a.````"), 5),
+        (col("x`y"), 6),
+        (col("```z`"), 7),
+        (col("a.b.d.e"), None),
+    ],
+    ids=repr,
+)
+def test_a_name_that_has_a_dot_stands_between_backticks(field: Expression, expected: Any) -> None:
+    assert field(DOTTED) == eval(repr(field), {"col": col})(DOTTED) == expected
+    (path,) = field.paths
+    assert fields(f=field)(DOTTED) == {"f": expected}
+    assert fields(f=col(f"left.{path}"))(DOTTED, None) == {"f": expected}
+    assert functions.joiner(fields(f=col(f"right.{path}")))("key", None, DOTTED) == {"f": expected}
+    assert agg.sum(path).value_in(DOTTED) == agg.sum(field).value_in(DOTTED)
+    assert (
+        expected is None or timestamp_field(path).extract(ConsumedRecord("t", 0, 0, 0, None, DOTTED), 0, 0) == expected
+    )
+
+
+def test_fields_take_over_names_that_have_dots() -> None:
+    assert fields("`a.b`", "x`y")({"a.b": 1, "x`y": 2}) == {"a.b": 1, "x`y": 2}
+    assert repr(fields("`a.b`", "c")) == "fields('`a.b`', 'c')"
+    joiner = fields(left=["`a.b`"], right=["c"])
+    assert joiner({"a.b": 1}, {"c": 2}) == functions.joiner(joiner)("key", {"a.b": 1}, {"c": 2}) == {"a.b": 1, "c": 2}
+    assert agg.sum("`a`.b") == agg.sum("a.b")
+
+
+@pytest.mark.parametrize("path", ["`a", "`a`b", "``", "a.`b", "a..b", ".a", "a.", ""])
+def test_a_path_that_is_none_says_so(path: str) -> None:
+    for wrong in (lambda: col(path), lambda: agg.sum(path), lambda: timestamp_field(path)):
+        with pytest.raises(
+            TopologyError, match=r"single dots, and a name that has a dot itself stands between backticks"
+        ):
+            wrong()
+
+
+def test_a_field_that_is_not_there_but_has_a_dot_in_its_name_is_suggested() -> None:
+    made = TypedDict("made", {"a.b": int, "n": int})
+    typed = StreamsBuilder().stream("in", Consumed(value_serde=JsonSerde(made)))
+    with pytest.raises(TopologyError, match=r"There is a field 'a.b': .* as in col\('`a.b`'\)"):
+        typed.filter(col("a.b") > 1)
+    typed.filter(col("`a.b`") > 1).group_by_key().sum("`a.b`")
 
 
 untyped: Any = col

@@ -49,11 +49,11 @@ scalars = st.none() | st.booleans() | numbers | st.sampled_from(TEXTS)
 cells = scalars | st.sampled_from([[1, 2], {"a": 1}, []])
 values = (
     st.dictionaries(st.sampled_from("abc"), numbers)
-    | st.dictionaries(st.sampled_from("abc"), cells)
+    | st.dictionaries(st.sampled_from(["a", "b", "c", "a.x"]), cells)
     | st.sampled_from([None, 5, "text", [1], {"a": {"x": 2.5}}])
 )
 constants = st.none() | st.booleans() | numbers | st.sampled_from(TEXTS)
-leaves = st.sampled_from([col("a"), col("b"), col("c"), col("a.x")]) | constants.map(lit)
+leaves = st.sampled_from([col("a"), col("b"), col("c"), col("a.x"), col("`a.x`")]) | constants.map(lit)
 BINARY: list[Callable[[Any, Any], Any]] = [
     operator.add,
     operator.sub,

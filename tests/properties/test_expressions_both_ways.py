@@ -46,7 +46,7 @@ scalars = (
     | st.sampled_from([2**53 + 1, 2**63 - 1, 2**64 - 1, -(2**63), 2**64 + 1, -(10**30), 0.5, -0.0, 1e308, 1.0])
     | st.sampled_from(["", "x", "warm", 'a"b', "é", "a\\/b"])
 )
-flat = st.dictionaries(st.sampled_from(["a", "b", "t"]), scalars | st.sampled_from([[1], {"x": 2}, [2**64 + 1]]))
+flat = st.dictionaries(st.sampled_from(["a", "b", "t", "a.b"]), scalars | st.sampled_from([[1], {"x": 2}, [2**64 + 1]]))
 nested = st.builds(lambda own, inside, within: {**own, "o": {**inside, "o": within}}, flat, flat, flat | scalars)
 objects = flat | nested | st.builds(lambda own, inside: {**own, "o": inside}, flat, scalars | st.just([1]))
 raw_values = objects.map(dumps) | st.sampled_from(
@@ -148,6 +148,14 @@ def rekeyed_by_fields(stream: KStream) -> KStream:
     return keyed.map_values(fields("*", a=col("a") // 2))
 
 
+def with_dots(stream: KStream) -> KStream:
+    """Fields whose own names have dots, beside nested ones that are written alike."""
+    made = stream.map_values(fields("`a.b`", "o", t=col("o.`a.b`"), **{"x.y": col("a"), "o.a": col("`a.b`")}))
+    return made.filter(col("`x.y`").is_not_null() | (col("`o.a`") != col("o.a"))).map_values(
+        fields("*", a=col("`x.y`"), b=col("a.b").otherwise(col("`a.b`")))
+    )
+
+
 DEAD_LETTERS = {"deserialization": "dlq", "processing": "dlq", "dead_letter_topic": "dead"}
 HEADS: list[Callable[[KStream], KStream]] = [
     a_filter,
@@ -161,6 +169,7 @@ HEADS: list[Callable[[KStream], KStream]] = [
     unwrapped,
     unwrapped_twice,
     unwrapped_from_fields,
+    with_dots,
 ]
 
 

@@ -36,6 +36,7 @@ from streams.engine.source.pauses import NOTHING, WHOLE, Pauses, pauses_in
 from streams.engine.source.topics import recreated
 from streams.errors import RescaleUnfinishedError, ResetUnfinishedError, TopologyMismatchError
 from streams.model.expressions import ValueFields
+from streams.model.paths import dotted_name, names_of
 from streams.serdes.json import JsonSerde
 from streams.topology.graph import ProcessorNode, SourceNode
 from streams.topology.plan import SubTopology
@@ -228,7 +229,7 @@ def _unseen(
             names = dict.fromkeys(str(name) for value in objects for name in value)
             yield Finding.note(
                 f"'{node}' reads the field {path!r}, which none of the last {len(objects)} objects has, so it is null there."
-                f"{did_you_mean(path, names)}",
+                f"{dotted_name(names_of(path), names) or did_you_mean(path, names)}",
                 place=Place(sub, topic=topic),
             )
 
@@ -255,7 +256,7 @@ def _newest_records(inspection: Inspection, topic: str) -> Iterator[RecordColumn
 
 
 def _has(value: Any, path: str) -> bool:
-    for name in path.split("."):
+    for name in names_of(path):
         if not isinstance(value, Mapping) or name not in value:
             return False
         value = value[name]

@@ -34,6 +34,7 @@ from streams.model.expressions import (
     col,
     results_of,
 )
+from streams.model.paths import dotted_name, first_and_rest, name_in_path, names_of
 from streams.operators.processor import Processor
 from streams.serdes.base import Serde, type_name
 from streams.serdes.by_type import UNIONS, DefaultKeySerde, DerivedSerde, plain_type, serde_for
@@ -139,12 +140,14 @@ def check_fields(reader: object, node: str, *serdes: Serde[Any] | None) -> None:
     if isinstance(reader, ValueFields) and len(serdes) > 1:
         reader = JoinedFields.of(reader)
     if isinstance(reader, JoinedFields):
-        paths = [*(f"left.{name}" for name in reader.left), *(f"right.{name}" for name in reader.right)]
+        paths = [f"left.{name_in_path(name)}" for name in reader.left]
+        paths += [f"right.{name_in_path(name)}" for name in reader.right]
         paths += [path for _, expression in reader.computed for path in expression.paths]
         sides = dict(zip(("left", "right"), serdes[-2:], strict=False))
         for path in paths:
-            side, _, field = path.partition(".")
-            check_path(f"{reader!r}", field, node, sides.get(side))
+            side, field = first_and_rest(path)
+            if field:  # a whole value has no name
+                check_path(f"{reader!r}", field, node, sides.get(side))
     elif isinstance(reader, Expression | ValueFields):
         of_fields = (
             (path for _, one in reader.computed for path in one.paths) if isinstance(reader, ValueFields) else ()
@@ -156,14 +159,15 @@ def check_fields(reader: object, node: str, *serdes: Serde[Any] | None) -> None:
 def check_path(reader: str, path: str, node: str, serde: Serde[Any] | None) -> None:
     """`check_fields` for one path; `reader` is what reads it, for the message."""
     kind = serde_type(serde)
-    for name in path.split("."):
+    parts = names_of(path)
+    for at, name in enumerate(parts):
         names = _field_names(kind)
         if names is None or path == ALL or (name not in names and hasattr(kind, name)):
             return  # the type of a property is unknown
         if name not in names:
             raise TopologyError(
                 f"{reader} reads the field {name!r}, which the values of '{node}' do not have: they are of the type "
-                f"{type_name(kind)}.{did_you_mean(name, names)}"
+                f"{type_name(kind)}.{dotted_name(parts[at:], names) or did_you_mean(name, names)}"
             )
         kind = _field_type(kind, name)
 
@@ -231,7 +235,7 @@ def _expression_type(expression: Expression, value: Serde[Any] | None) -> Type:
     """The type of a field of a typed value, or of a cast."""
     if isinstance(expression, Col):
         kind = serde_type(value)
-        for name in expression.path.split("."):
+        for name in names_of(expression.path):
             kind = _field_type(kind, name)
         return kind
     if isinstance(expression, Operation) and expression.name == "case":

@@ -21,6 +21,7 @@ from streams.engine.graph.step_context import SourceRows, StepContext
 from streams.engine.reader.task_inputs import Piece, tasks_of, written_keys
 from streams.engine.reader.written_values import WholeValues, of_field, of_fields
 from streams.model.expressions import ValueFields
+from streams.model.paths import name_in_path
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
 from streams.operators.expressions import Bools, Frame, computed, first_bytes, objects_of, true_rows
 from streams.topology.plan import SubTopology
@@ -181,10 +182,11 @@ def _unwrapped(does: Unwraps, step: ColumnStep, above: Columns, failed: dict[int
 def _mapped(does: ValueFields, step: ColumnStep, above: Columns, failed: dict[int, Exception]) -> Columns:
     made = _computed(does, above, failed)
     moved = {behind: above.fields[before] for behind, before in step.moved if before in above.fields}
+    computed_fields = {name_in_path(name): column for name, column in made.items()}
     kept = without(above.rows, failed)
     null = above.null_values
     whole = of_fields(made, null, above.whole if does.everything else None) if step.whole else None
-    return Columns({**moved, **made}, null, np.zeros(len(kept), np.bool_), kept, above.keys, whole)
+    return Columns({**moved, **computed_fields}, null, np.zeros(len(kept), np.bool_), kept, above.keys, whole)
 
 
 def _computed(does: ValueFields, above: Columns, failed: dict[int, Exception]) -> dict[str, FieldColumn]:

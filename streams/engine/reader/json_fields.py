@@ -14,6 +14,7 @@ import pyarrow as pa
 from state.columns import rows_where, valid_rows
 from state.numba_kernels import kernel
 from streams.engine.graph.rows import NULL, SCALAR
+from streams.model.paths import first_and_rest, name_in_path, names_of
 from streams.model.record import has_fields, pick
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, encoded
 from streams.serdes.json_scan import UNSURE_AT, Bytes, is_utf8, literal_end, plain_text_end, skip_space, text_end
@@ -334,20 +335,21 @@ def _read_nested(values: pa.BinaryArray, paths: Sequence[str], load: Load) -> Js
 
     The scanner knows names of one object alone. So it finds the objects first, and then their fields.
     """
-    insides: dict[str, list[str]] = {}
+    insides: dict[str, dict[str, str]] = {}
     for path in paths:
         if _flat(path) is None:
-            first, _, rest = path.partition(".")
-            insides.setdefault(first, []).append(rest)
+            first, rest = first_and_rest(path)
+            insides.setdefault(name_in_path(first), {})[path] = rest
     outer = list(dict.fromkeys([*(path for path in paths if _flat(path) is not None), *insides]))
     found = _read(values, outer, load)
     columns = dict(zip(outer, found.fields, strict=True))
     for first, rests in insides.items():
         texts = columns[first].texts
-        inside = read_fields(pa.nulls(len(values), pa.binary()) if texts is None else texts, rests, load)
+        texts = pa.nulls(len(values), pa.binary()) if texts is None else texts
+        inside = read_fields(texts, list(rests.values()), load)
         if inside.rejected:
             return None
-        columns.update({f"{first}.{rest}": field for rest, field in zip(rests, inside.fields, strict=True)})
+        columns.update(zip(rests, inside.fields, strict=True))
     found.fields = [columns[path] for path in paths]
     return found
 
@@ -462,8 +464,8 @@ def _scanned(paths: tuple[str, ...]) -> _Scanned | None:
 
 def _flat(path: str) -> _FlatPath | None:
     """Name and array element (-1 = none) of a path that the scanner supports."""
-    name, dot, rest = path.partition(".")
-    if not dot:
+    name, *rest = names_of(path)
+    if not rest:
         return name, -1
     # "v.0": if v is an object, `pick` defines the meaning; the scanner is uncertain about such rows.
-    return (name, int(rest)) if rest.isdecimal() and len(rest) < 10 else None
+    return (name, int(rest[0])) if len(rest) == 1 and rest[0].isdecimal() and len(rest[0]) < 10 else None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streams.model.expressions import ALL, Col, Expression, JoinedFields, Lit
+from streams.model.paths import names_of
 from streams.serdes.json_text import dumps
 
 _SIDES = ("left", "right")
@@ -57,5 +58,5 @@ def _computed(expression: Expression) -> ObjectPart | None:
         return ObjectPart(-1, constant=dumps(expression.value))
     if not isinstance(expression, Col):
         return None
-    first, *path = expression.path.split(".")
+    first, *path = names_of(expression.path)
     return ObjectPart(_SIDES.index(first), tuple(path)) if first in _SIDES else ObjectPart(-1, constant=b"null")

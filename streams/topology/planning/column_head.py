@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from streams.model.expressions import Col, ValueFields
+from streams.model.paths import first_and_rest
 from streams.serdes.base import Serde, serde_identity
 from streams.serdes.exactness import reads_alone
 from streams.serdes.json import is_plain_json
@@ -186,16 +187,16 @@ class _Search:
         for path in needed:
             if path == WHOLE:
                 continue
-            first, dot, rest = path.partition(".")
+            first, rest = first_and_rest(path)
             expression = computed.get(first)
             if expression is None:
                 if does.everything and not first.isdecimal():
                     moved[path] = path
                 elif does.everything:
                     return f"makes an object, but '{path}' is an element of an array"
-            elif dot and not isinstance(expression, Col):
+            elif rest and not isinstance(expression, Col):
                 return f"computes the field that '{path}' is within"
-            elif dot and isinstance(expression, Col):
+            elif rest and isinstance(expression, Col):
                 moved[path] = f"{expression.path}.{rest}"
         return None
 

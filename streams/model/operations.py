@@ -1,0 +1,209 @@
+"""The operations of expressions on one record's values: what each computes, and how a program writes it.
+
+`streams.model.expressions` has the rules that all of them follow. Columns compute the same (`streams.operators.expressions`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from streams.errors import RecordError
+from streams.model import text_functions as texts
+from streams.wording import described
+
+Compute: TypeAlias = Callable[..., Any]
+Operand: TypeAlias = Callable[[], Any]
+"""An operand whose value is computed when it is asked for."""
+
+_NO_NUMBERS = (bool, str, list, dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One operation.
+
+    Attributes:
+        text: How a program writes it, with `{}` for each operand.
+        compute: Computes the result: of values that are not null, or if `lazy`, of operands that may be.
+        lazy: Whether the operation deals with nulls itself, and computes only the operands that it needs.
+        infix: Whether the text needs parentheses within another operation.
+    """
+
+    text: str
+    compute: Compute
+    lazy: bool = False
+    infix: bool = True
+
+    def of(self, operands: Sequence[Operand]) -> Any:
+        """The result for the operands."""
+        return self.compute(*operands) if self.lazy else self.of_values(*(operand() for operand in operands))
+
+    def of_values(self, *values: Any) -> Any:
+        """The result for the operands' values, of an operation that is not lazy."""
+        if any(value is None for value in values):
+            return None
+        try:
+            return self.compute(*values)
+        except (ArithmeticError, TypeError, ValueError) as error:
+            text = self.text.format(*map(described, values))
+            raise RecordError(f"{text} cannot be computed: {error}") from error
+
+
+def _numbers(compute: Compute) -> Compute:
+    def checked(*values: Any) -> Any:
+        if any(isinstance(value, _NO_NUMBERS) for value in values):
+            raise TypeError("it takes numbers")
+        return compute(*values)
+
+    return checked
+
+
+def _add(left: Any, right: Any) -> Any:
+    """The sum of numbers, or one text behind the other."""
+    if isinstance(left, str) and isinstance(right, str):
+        return left + right
+    if isinstance(left, _NO_NUMBERS) or isinstance(right, _NO_NUMBERS):
+        raise TypeError("it takes two numbers or two texts")
+    return left + right
+
+
+def truth(value: Any) -> bool | None:
+    """A value that is true, false or null. Raises `RecordError` for any other."""
+    if value is None or value is True or value is False:
+        return value
+    raise RecordError(f"true or false is needed here, not {described(value)}: compare it, as in col('count') != 0")
+
+
+def _and(left: Operand, right: Operand) -> bool | None:
+    first = truth(left())
+    if first is False:
+        return False
+    second = truth(right())
+    return second if first or second is False else None
+
+
+def _or(left: Operand, right: Operand) -> bool | None:
+    first = truth(left())
+    if first is True:
+        return True
+    second = truth(right())
+    return second if first is False or second else None
+
+
+def _not(operand: Operand) -> bool | None:
+    value = truth(operand())
+    return None if value is None else not value
+
+
+def _otherwise(value: Operand, instead: Operand) -> Any:
+    found = value()
+    return instead() if found is None else found
+
+
+def _case(*operands: Operand) -> Any:
+    """The value behind the first condition that is true, else the last operand; the others are not computed."""
+    *cases, instead = operands
+    for condition, value in zip(cases[::2], cases[1::2], strict=True):
+        if truth(condition()) is True:
+            return value()
+    return instead()
+
+
+def _is_in(value: Any, *candidates: Any) -> bool:
+    return value in candidates
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, list | dict):
+        raise TypeError("it takes a number, a text or a truth value")
+    return int(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, list | dict):
+        raise TypeError("it takes a number, a text or a truth value")
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool | list | dict):
+        raise TypeError("it takes a number or a text")
+    return str(value)
+
+
+OF_VALUES: Final[dict[str, Definition]] = {
+    "lower": Definition("{}.lower()", texts.of_text(str.lower), infix=False),
+    "upper": Definition("{}.upper()", texts.of_text(str.upper), infix=False),
+    "strip": Definition("{}.strip()", texts.of_text(str.strip), infix=False),
+    "contains": Definition("{}.contains({})", texts.of_text(operator.contains), infix=False),
+    "startswith": Definition("{}.startswith({})", texts.of_text(str.startswith), infix=False),
+    "endswith": Definition("{}.endswith({})", texts.of_text(str.endswith), infix=False),
+    "replace": Definition("{}.replace({}, {})", texts.of_text(str.replace), infix=False),
+    "split": Definition("{}.split({})", texts.of_text(str.split), infix=False),
+    "regexp_extract": Definition("{}.regexp_extract({}, {})", texts.of_text(texts.regexp_extract), infix=False),
+    "length": Definition("{}.length()", texts.of_text_or_list(len), infix=False),
+    "item": Definition("{}[{}]", texts.of_text_or_list(texts.item), infix=False),
+    "slice_from": Definition("{}[{}:]", texts.of_text_or_list(texts.part), infix=False),
+    "slice": Definition("{}[{}:{}]", texts.of_text_or_list(texts.part), infix=False),
+    "read_iso": Definition("{}.to_timestamp()", texts.read_iso, infix=False),
+    "read_time": Definition("{}.to_timestamp({})", texts.of_text(texts.read_time), infix=False),
+    "hour": Definition("{}.hour({})", texts.hour, infix=False),
+    "date_format": Definition("{}.date_format({}, {})", texts.date_format, infix=False),
+}
+"""The operations on one value, whose other operands are constants."""
+
+OPERATIONS: dict[str, Definition] = {
+    **OF_VALUES,
+    "case": Definition("when({}, {})", _case, lazy=True, infix=False),
+    "add": Definition("{} + {}", _add),
+    "subtract": Definition("{} - {}", _numbers(operator.sub)),
+    "multiply": Definition("{} * {}", _numbers(operator.mul)),
+    "divide": Definition("{} / {}", _numbers(operator.truediv)),
+    "floor_divide": Definition("{} // {}", _numbers(operator.floordiv)),
+    "remainder": Definition("{} % {}", _numbers(operator.mod)),
+    "negative": Definition("-{}", _numbers(operator.neg)),
+    "absolute": Definition("abs({})", _numbers(abs), infix=False),
+    "equal": Definition("{} == {}", operator.eq),
+    "not_equal": Definition("{} != {}", operator.ne),
+    "less": Definition("{} < {}", operator.lt),
+    "less_equal": Definition("{} <= {}", operator.le),
+    "greater": Definition("{} > {}", operator.gt),
+    "greater_equal": Definition("{} >= {}", operator.ge),
+    "and": Definition("{} & {}", _and, lazy=True),
+    "or": Definition("{} | {}", _or, lazy=True),
+    "not": Definition("~{}", _not, lazy=True),
+    "is_null": Definition("{}.is_null()", lambda value: value() is None, lazy=True, infix=False),
+    "is_not_null": Definition("{}.is_not_null()", lambda value: value() is not None, lazy=True, infix=False),
+    "otherwise": Definition("{}.otherwise({})", _otherwise, lazy=True, infix=False),
+    "is_in": Definition("{}.isin({})", _is_in, infix=False),
+    "least": Definition("{}.least({})", min, infix=False),
+    "greatest": Definition("{}.greatest({})", max, infix=False),
+    "to_int": Definition("{}.cast(int)", _whole, infix=False),
+    "to_float": Definition("{}.cast(float)", _number, infix=False),
+    "to_text": Definition("{}.cast(str)", _text, infix=False),
+}
+"""All operations, by their names in `Operation.name`."""
+
+TRUTH: frozenset[str] = frozenset(
+    {
+        "equal",
+        "not_equal",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+        "and",
+        "or",
+        "not",
+        "is_null",
+        "is_not_null",
+        "is_in",
+        "contains",
+        "startswith",
+        "endswith",
+    }
+)
+"""The operations whose results are truth values."""
