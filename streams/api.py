@@ -44,7 +44,7 @@ from streams.errors import (
 )
 from streams.model.agg import AggregateFunctions, agg
 from streams.model.aggregates import Aggregate, NumericAggregate
-from streams.model.expressions import Expression, col, fields, lit, when
+from streams.model.expressions import Expression, col, fields, lit, record_key, record_timestamp, when
 from streams.model.record import (
     Change,
     Record,
@@ -221,6 +221,8 @@ __all__ = [
     "col",
     "fields",
     "lit",
+    "record_key",
+    "record_timestamp",
     "serde_for",
     "timestamp_field",
     "when",

@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 
 from streams.errors import TopologyError
 from streams.model.compiled_joiner import compiled_joiner
-from streams.model.expressions import Expression, JoinedFields, ValueFields
+from streams.model.expressions import Expression, JoinedFields, ValueFields, reads_record
+from streams.model.operations import truth
 from streams.model.record import Windowed
 from streams.wording import described
 
@@ -24,6 +25,26 @@ Function: TypeAlias = Callable[..., Any]
 def key_value(fn: Function, what: str) -> Callable[[Any, Any], Any]:
     """Makes `fn(key, value)` of `fn(value)` or `fn(key, value)`."""
     return _with_key(fn, what, "value")
+
+
+def of_record(fn: Function, what: str) -> Callable[..., Any]:
+    """Makes `fn(key, value)` of the same, or `fn(key, value, timestamp)` of an expression that reads the record itself."""
+    if isinstance(fn, Expression | ValueFields) and reads_record(fn):
+
+        def computed(key: Any, value: Any, timestamp: int) -> Any:
+            return fn.of_record(key, value, timestamp)
+
+        return _adapter(fn, computed, takes_timestamp=True)
+    return key_value(fn, what)
+
+
+def predicate_of_record(fn: Function) -> Callable[..., Any]:
+    """The same of a predicate, which is not true where an expression is null."""
+    if isinstance(fn, Expression) and reads_record(fn):
+        return _adapter(
+            fn, lambda key, value, timestamp: truth(fn.of_record(key, value, timestamp)) is True, takes_timestamp=True
+        )
+    return predicate(fn)
 
 
 def with_row(key: Function) -> Callable[[Any, Any], tuple[Any, Any]]:
@@ -56,6 +77,7 @@ def place_of(key: Any, position: int) -> dict[str, Any]:
 def predicate(fn: Function) -> Callable[[Any, Any], Any]:
     """Makes `fn(key, value)` of `fn(value)`, `fn(key, value)` or an expression, which is not true where it is null."""
     if isinstance(fn, Expression):
+        _refuse_record(fn, "predicate")
         return _adapter(fn, lambda key, value: fn.is_true(value))
     return key_value(fn, "predicate")
 
@@ -70,6 +92,7 @@ def joiner(fn: Function) -> Callable[[Any, Any, Any], Any]:
     """Makes `fn(key, left, right)` of `fn(left, right)`, `fn(key, left, right)` or `fields(...)` of both values."""
     fn = _of_both(fn)
     if isinstance(fn, JoinedFields):
+        _refuse_record(fn, "joiner")
         return _adapter(fn, compiled_joiner(fn))
     return _with_key(fn, "joiner", "left", "right")
 
@@ -84,6 +107,7 @@ def global_joiner(fn: Function) -> Callable[[Any, Any, Any, Any], Any]:
     shapes = {2: "(left, right)", 3: "(key, left, right)", 4: "(key, looked_up, left, right)"}
     fn = _of_both(fn)
     if isinstance(fn, JoinedFields):
+        _refuse_record(fn, "joiner")
         join = compiled_joiner(fn)
         return _adapter(fn, lambda key, looked_up, left, right: join(key, left, right))
     arity = _arity(fn, shapes, "joiner")
@@ -167,10 +191,19 @@ def _with_key(fn: Function, what: str, *names: str) -> Function:
     return _adapter(fn, lambda key, one, other: fn(one, other))
 
 
-def _adapter(fn: Function, adapter: Function) -> Function:
+def _adapter(fn: Function, adapter: Function, *, takes_timestamp: bool = False) -> Function:
     """A function that calls the user's function, marked so that error messages can name the user's."""
     adapter.__wrapped__ = fn  # type: ignore[attr-defined]
+    adapter.takes_timestamp = takes_timestamp  # type: ignore[attr-defined]
     return adapter
+
+
+def _refuse_record(fn: Expression | ValueFields | JoinedFields, what: str) -> None:
+    if found := reads_record(fn):
+        raise TopologyError(
+            f"The {what} reads {found[0]!r}, which filter, filter_not, map_values, select_key and group_by of a stream can do: "
+            f"take it into the value before, as in map_values(fields('*', name={found[0]!r}))."
+        )
 
 
 _AGGREGATES = {"acc", "accumulator", "agg", "aggregate", "aggregated", "total"}
@@ -230,6 +263,7 @@ def _arity(fn: Function, shapes: dict[int, str], what: str) -> int:
 
 def _arity_of_expression(fn: Expression | ValueFields | JoinedFields, shapes: dict[int, str], what: str) -> int:
     """The number of arguments with which an expression is called, of the allowed ones."""
+    _refuse_record(fn, what)
     takes = "(left, right)" if isinstance(fn, JoinedFields) else "(value)"
     for count, shape in shapes.items():
         if shape == takes:

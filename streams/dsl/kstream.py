@@ -133,7 +133,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     def _filter(self, method: str, predicate: functions.Function, named: NameLike, *, negate: bool) -> KStream[K, V]:
         expression = predicate if isinstance(predicate, Expression) else None
         check_fields(predicate, self._port.node, self._port.value_serde)
-        return self._add(method, FilterSpec(functions.predicate(predicate), negate, expression), named)
+        return self._add(method, FilterSpec(functions.predicate_of_record(predicate), negate, expression), named)
 
     @overload
     def map(self, mapper: KeyValueMapper[K, V, tuple[K2 | None, V2]], named: NameLike = None) -> KStream[K2, V2]: ...
@@ -162,7 +162,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         Source: Kafka Streams' `KStreamMapValues`.
         """
         made = mapper if isinstance(mapper, ValueFields | Expression) else None
-        spec = MapValuesSpec(functions.key_value(mapper, "value mapper"), made)
+        spec = MapValuesSpec(functions.of_record(mapper, "value mapper"), made)
         return self._add("map_values", spec, named, new_value=True, types=(None, self._result_type(mapper)))
 
     @overload
@@ -211,7 +211,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         Source: Kafka Streams' `KStreamImpl.selectKey`.
         """
         expression = selector if isinstance(selector, Expression | ValueFields) else None
-        spec = SelectKeySpec(functions.key_value(selector, "key selector"), expression)
+        spec = SelectKeySpec(functions.of_record(selector, "key selector"), expression)
         return self._add("select_key", spec, named, new_key=True, types=(self._result_type(selector), None))
 
     @overload

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from state.exact_json import write
 from streams.errors import RecordError, TopologyError
-from streams.model.expressions import Col, Expression, ValueFields, col
+from streams.model.expressions import Col, Expression, ValueFields, col, reads_record
 from streams.model.ownership import UNCHANGING
 from streams.model.paths import IS_A_FIELD, is_path, names_of, path_of
 from streams.model.record import pick
@@ -143,9 +143,18 @@ class Aggregate(ABC):
         return after
 
 
+def _refuse_record(field: Expression | ValueFields) -> None:
+    if found := reads_record(field):
+        raise TopologyError(
+            f"An aggregate cannot read {found[0]!r} itself: take it into the value before, as in "
+            f"map_values(fields('*', name={found[0]!r}))."
+        )
+
+
 def _checked_field(aggregate: Aggregate, field: object) -> Field:
     """What an aggregate reads. A column alone is the same as its path, also in names and hashes. Raises `TopologyError`."""
     if isinstance(field, Expression) and not isinstance(field, Col):
+        _refuse_record(field)
         return field
     path = field.path if isinstance(field, Col) else field
     if not isinstance(path, str) or not is_path(path):
@@ -478,6 +487,8 @@ class Ranked(_Ordering):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self.value, ValueFields):
+            _refuse_record(self.value)
         if not isinstance(self.value, ValueFields):
             object.__setattr__(self, "value", _checked_field(self, self.value))
         elif self.value.everything:

@@ -19,7 +19,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NoReturn, TypeAlias, overload
+from typing import Any, Final, Literal, NoReturn, TypeAlias, overload
 from zoneinfo import ZoneInfo
 
 from streams.errors import NoFieldsError, TopologyError
@@ -31,6 +31,11 @@ from streams.wording import described
 
 ReadField: TypeAlias = Callable[[str], Any]
 """Reads one field of a record's value by its dotted path."""
+
+KEY: Final = ".key"
+TIMESTAMP: Final = ".timestamp"
+OF_RECORD: Final = frozenset({KEY, TIMESTAMP})
+"""What expressions read of a record besides fields of its value, as paths that no field has."""
 
 _CASTS = {int: "to_int", float: "to_float", str: "to_text"}
 
@@ -64,6 +69,10 @@ class Expression(AnswersUnknownNames):
     def __call__(self, value: Any) -> Any:
         """The result for one value. Raises `RecordError`, or `NoFieldsError` for a value without fields."""
         return self.evaluate(partial(pick, value))
+
+    def of_record(self, key: Any, value: Any, timestamp: int) -> Any:
+        """The result for one record, of which the expression may read the key and the timestamp, too. Raises as a call does."""
+        return self.evaluate(partial(_part_of_record, key, value, timestamp))
 
     @property
     def is_condition(self) -> bool:
@@ -325,6 +334,31 @@ class Col(Expression):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class OfRecord(Expression):
+    """The record's key or timestamp: `KEY` or `TIMESTAMP`."""
+
+    path: str
+
+    def evaluate(self, read: ReadField) -> Any:
+        """The key or the timestamp."""
+        return read(self.path)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The key's or the timestamp's own path."""
+        return (self.path,)
+
+    def __repr__(self) -> str:
+        return f"record_{self.path[1:]}()"
+
+
+def _part_of_record(key: Any, value: Any, timestamp: int, path: str) -> Any:
+    if path == KEY:
+        return key
+    return timestamp if path == TIMESTAMP else pick(value, path)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Lit(Expression):
     """A constant."""
 
@@ -496,6 +530,23 @@ def col(path: str) -> Expression:
     return Col(path_of(names_of(path)))
 
 
+def record_key() -> Expression:
+    """The record's key, which may be null: `stream.filter(record_key() != "test")`.
+
+    It can be read where an operator of a stream computes filters, values or keys: in `filter`, `filter_not`, `map_values`,
+    `select_key` and `group_by`. An aggregate reads it of the value: `map_values(fields("*", user=record_key()))`.
+    """
+    return OfRecord(KEY)
+
+
+def record_timestamp() -> Expression:
+    """The record's event time in milliseconds since 1970: `fields("*", hour=record_timestamp().hour())`.
+
+    It can be read where `record_key()` can.
+    """
+    return OfRecord(TIMESTAMP)
+
+
 def lit(value: object) -> Expression:
     """A constant; needed only where no operand is an expression yet, as in `fields("user", source=lit("web"))`.
 
@@ -515,6 +566,14 @@ def lit(value: object) -> Expression:
 # name.
 
 ALL = "*"
+
+
+def reads_record(given: Expression | ValueFields | JoinedFields) -> tuple[Expression, ...]:
+    """`record_key()` and `record_timestamp()`, as far as they are read."""
+    found = (given,) if isinstance(given, Expression) else tuple(one for _, one in given.computed)
+    paths = dict.fromkeys(path for one in found for path in one.paths if path in OF_RECORD)
+    return tuple(map(OfRecord, paths))
+
 
 Selected: TypeAlias = Sequence[str]
 Computed: TypeAlias = "tuple[tuple[str, Expression], ...]"
@@ -550,10 +609,16 @@ class ValueFields:
                     f"{self!r} reads one value, and here there are two: write left.<field> and right.<field>"
                 )
             return joined(value, *right)
+        return self._made(value, partial(pick, value))
+
+    def of_record(self, key: Any, value: Any, timestamp: int) -> dict[str, Any]:
+        """The object of a record, of which the expressions may read the key and the timestamp, too. Raises as a call does."""
+        return self._made(value, partial(_part_of_record, key, value, timestamp))
+
+    def _made(self, value: Any, read: ReadField) -> dict[str, Any]:
         if value is None:
-            return value  # type: ignore[return-value]  # a deletion, which no type says of a stream's values
+            return value  # type: ignore[no-any-return]  # a deletion, which no type says of a stream's values
         made = all_fields(value) if self.everything else {}
-        read = partial(pick, value)
         for name, expression in self.computed:
             made[name] = expression.evaluate(read)
         return made
@@ -588,7 +653,9 @@ class JoinedFields:
     def of(cls, given: ValueFields) -> JoinedFields | None:
         """The same of `fields(due=col("left.total") - col("right.credit"))`, which reads both values; None if it reads others."""
         paths = [path for _, expression in given.computed for path in expression.paths]
-        of_both = paths and all(names_of(path)[0] in ("left", "right") for path in paths)
+        of_both = (
+            paths and OF_RECORD.isdisjoint(paths) and all(names_of(path)[0] in ("left", "right") for path in paths)
+        )
         return cls((), (), given.computed) if of_both and not given.everything else None
 
     def __repr__(self) -> str:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, overload
+from typing import Any, Final, Protocol, overload
 
 from streams.errors import NoFieldsError, RecordError, TimestampError, TopologyError
-from streams.model.expressions import Col, Expression
+from streams.model.expressions import Col, Expression, reads_record
 from streams.model.iso import moment
 from streams.model.paths import IS_A_FIELD, is_path, names_of, path_of
 from streams.model.record import pick, to_timestamp_ms
@@ -239,6 +239,8 @@ def timestamp_field(path: str | Expression, unit: str = "ms") -> FieldTimestampE
     if isinstance(path, Col):
         path = path.path
     if isinstance(path, Expression):
+        if found := reads_record(path):
+            raise TopologyError(f"timestamp_field({path!r}) takes fields of the value, not {found[0]!r}.")
         return ExpressionTimestampExtractor(path, unit)
     if not is_path(path):
         raise TopologyError(f"timestamp_field({path!r}): {IS_A_FIELD}.")
@@ -266,3 +268,14 @@ def _iso_ms(found: Any) -> int:
 
 
 FAIL_ON_INVALID_TIMESTAMP = FailOnInvalidTimestamp()
+
+OF_RECORDS: Final = (
+    FailOnInvalidTimestamp,
+    LogAndSkipOnInvalidTimestamp,
+    UsePartitionTimeOnInvalidTimestamp,
+    CustomTimestampExtractor,
+    RetriedTimestampExtractor,
+    FieldTimestampExtractor,
+    ExpressionTimestampExtractor,
+)
+"""The extractors whose times are known where records are read; others may take the time of processing."""

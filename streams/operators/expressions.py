@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.errors import NoFieldsError
-from streams.model.expressions import Col, Expression, Lit, Operation
+from streams.model.expressions import OF_RECORD, Col, Expression, Lit, OfRecord, Operation
 from streams.model.operations import OF_VALUES, OPERATIONS, truth
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell, encoded
+from streams.operators.columnar import NULL_KEY, KeyColumn
 from streams.operators.text_kernels import OF_TEXTS, part_of_split
 from streams.serdes.json_scan import is_ascii
 from streams.serdes.json_text import dumps, loads
@@ -108,6 +109,17 @@ def of_bools(values: Bools, null: Bools, unsure: Bools) -> Vector:
     """Truth values."""
     kinds = np.where(null, np.uint8(ABSENT), np.uint8(BOOL))
     return Vector(kinds, values.astype(np.int64), np.zeros(1), None, unsure)
+
+
+def of_keys(keys: KeyColumn) -> FieldColumn:
+    """The keys, which are what JSON gives."""
+    distinct = _of_cells([encoded(None), *map(encoded, keys.objects)])
+    return distinct.take(np.where(keys.codes == NULL_KEY, 0, keys.codes.astype(np.int64) + 1))
+
+
+def of_times(timestamps: npt.NDArray[np.int64]) -> FieldColumn:
+    """The event times."""
+    return FieldColumn(np.full(len(timestamps), INT, np.uint8), timestamps, np.zeros(len(timestamps)), None)
 
 
 def to_field(vector: Vector, count: int) -> FieldColumn:
@@ -607,7 +619,7 @@ class Frame:
 
     def read(self, row: int, path: str) -> Any:
         """A field of one row. Raises `NoFieldsError`."""
-        if self.without_fields is not None and self.without_fields[row]:
+        if self.without_fields is not None and self.without_fields[row] and path not in OF_RECORD:
             raise NoFieldsError(path)
         column = self.fields.get(path)
         return None if column is None else cell(column, row)
@@ -680,6 +692,8 @@ def _vector(expression: Expression, frame: Frame) -> Vector:
     if isinstance(expression, Col):
         found = frame.vector(expression.path)
         return found if frame.without_fields is None else _unsure_where(found, frame.without_fields)
+    if isinstance(expression, OfRecord):
+        return frame.vector(expression.path)
     assert isinstance(expression, Operation), "there are no other expressions"
     if (one := _of_one_value(expression, frame)) is not None:
         return one

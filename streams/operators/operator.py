@@ -216,9 +216,23 @@ def forward_in_one(ctxs: Sequence[OperatorContext], results: ColumnarBatch, node
 # --- Calls of users' functions for the records of a batch.
 
 
-def lent(batch: ColumnarBatch, function: Callable[..., Any]) -> tuple[Iterable[Any], Iterable[Any]]:
+def lent(batch: ColumnarBatch, function: Callable[..., Any]) -> tuple[Iterable[Any], ...]:
     """Keys and values for calls of a function whose records continue as they are: copies, unless it only reads."""
-    return (batch.keys, batch.values) if only_reads(function) else (batch.keys.each(), lent_values(batch.values))
+    if only_reads(function):
+        return with_timestamps(batch, function, batch.keys, batch.values)
+    return batch.keys.each(), lent_values(batch.values)
+
+
+def takes_timestamp(function: Callable[..., Any]) -> bool:
+    """Whether a function is one of key, value and timestamp."""
+    return getattr(function, "takes_timestamp", False) is True
+
+
+def with_timestamps(
+    batch: ColumnarBatch, function: Callable[..., Any], keys: Iterable[Any], values: Iterable[Any]
+) -> tuple[Iterable[Any], ...]:
+    """Keys and values, and the timestamps if the function takes them."""
+    return (keys, values, batch.timestamps.tolist()) if takes_timestamp(function) else (keys, values)
 
 
 def own_results(

@@ -13,7 +13,7 @@ from streams.model.ownership import all_unchanging, lending, may_share, only_rea
 from streams.model.record import Record
 from streams.model.table_columns import RowLayout, RowMaker
 from streams.operators.columnar import ColumnarBatch, KeyColumn
-from streams.operators.operator import Operator, OperatorContext, call_each, lent, own_results
+from streams.operators.operator import Operator, OperatorContext, call_each, lent, own_results, with_timestamps
 from streams.serdes.base import shown
 from streams.users_code import line_of
 
@@ -99,7 +99,7 @@ class Filter(Operator):
     """Forwards the records for which the predicate is true, or false.
 
     Args:
-        predicate: `(key, value) -> bool`; null keys and values are passed to it.
+        predicate: `(key, value) -> bool`; null keys and values are passed to it. If it `takes_timestamp`, it gets that, too.
         negate: True for `filter_not`.
     """
 
@@ -113,8 +113,8 @@ class Filter(Operator):
         records, passes = call_each(self.ctx, batch, self._passes, *lent(batch, self.predicate))
         self.ctx.forward_batch(records if all(passes) else records.take(np.flatnonzero(passes)))
 
-    def _passes(self, key: Any, value: Any) -> bool:
-        return bool(self.predicate(key, value)) is not self.negate
+    def _passes(self, *record: Any) -> bool:
+        return bool(self.predicate(*record)) is not self.negate
 
 
 # --- `map` and `select_key`: one record in, one out, under another key (Kafka Streams: `KStreamMap`).
@@ -143,7 +143,7 @@ class SelectKey(FunctionOperator):
     """Maps each record to a new key.
 
     Args:
-        fn: `(key, value) -> key`.
+        fn: `(key, value) -> key`. If it `takes_timestamp`, it gets that, too.
     """
 
     leaves_values = True
@@ -165,11 +165,13 @@ class MapValues(FunctionOperator):
     """Maps each record to a new value; the key, and so the task, stays.
 
     Args:
-        fn: `(key, value) -> value`; called for null values too.
+        fn: `(key, value) -> value`; called for null values too. If it `takes_timestamp`, it gets that, too.
     """
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        records, values = call_each(self.ctx, batch, self.fn)
+        records, values = call_each(
+            self.ctx, batch, self.fn, *with_timestamps(batch, self.fn, batch.keys.each(), batch.values)
+        )
         self.ctx.forward_batch(records.with_values(own_results(self.ctx, self.fn, records, values)))
 
 

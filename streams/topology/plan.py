@@ -20,6 +20,7 @@ from typing import TypeVar
 
 from state.changelog import changelog_topic, commits_topic
 from streams.errors import TopologyError
+from streams.model.timestamps import OF_RECORDS
 from streams.serdes.base import serde_identity
 from streams.topology.graph import (
     GlobalTable,
@@ -368,14 +369,24 @@ def _real_name(topic: str | InternalTopic, application_id: str) -> str:
 def _head(nodes: dict[str, Node]) -> frozenset[str]:
     head: set[str] = set()
     unrepeatable: set[str] = set()
+    untimed = {
+        node.name
+        for node in nodes.values()
+        if isinstance(node, SourceNode) and type(node.timestamp_extractor) not in OF_RECORDS
+    }
     for node in nodes.values():
         if isinstance(node, ProcessorNode) and node.stateless:
             above = (nodes[parent] for parent in node.parents)
             changing = not unrepeatable.isdisjoint(node.parents)
             if changing and node.key_changing:
                 continue
+            no_times = not untimed.isdisjoint(node.parents)
+            if no_times and node.spec.reads_timestamp:
+                continue
             if all(isinstance(parent, SourceNode) or parent.name in head for parent in above):
                 head.add(node.name)
+                if no_times:
+                    untimed.add(node.name)
                 if changing or not node.spec.repeatable:
                     unrepeatable.add(node.name)
     return frozenset(head)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from streams.model.expressions import KEY, TIMESTAMP
 from streams.serdes.json import is_plain_json
 from streams.topology.graph import Graph, Node, ProcessorNode, SinkNode, SourceNode
 from streams.topology.plan import SubTopology, plan_alone, with_added_topics
@@ -120,7 +121,8 @@ def _in_readers(sub: SubTopology, node: Node) -> NodeWay:
     if any(child in sub.head and not _is_step(sub, child) for child in children):
         return NodeWay(node.name, _READERS, Way.ONE_BY_ONE, "operators in the readers take whole records")
     if any(entry.transport in ("columns", "written") and entry.source == node.name for entry in sub.entries):
-        fields = ", ".join(filter(None, sub.columns.paths[node.name]))
+        read = [path for path in sub.columns.paths[node.name] if path and path != TIMESTAMP]  # which are there anyway
+        fields = ", ".join("keys" if path == KEY else path for path in read)
         return NodeWay(node.name, _READERS, Way.COLUMNS, f"decodes {fields}" if fields else "decodes no field")
     return NodeWay(node.name, _READERS, Way.BYTES, "the tasks decode the records")
 

@@ -25,10 +25,13 @@ from streams import (
     StreamsBuilder,
     TimeWindows,
     TopologyError,
+    WallclockTimestampExtractor,
     agg,
     col,
     fields,
     lit,
+    record_key,
+    record_timestamp,
     timestamp_field,
     when,
 )
@@ -415,6 +418,50 @@ def test_a_field_that_is_not_there_but_has_a_dot_in_its_name_is_suggested() -> N
     with pytest.raises(TopologyError, match=r"There is a field 'a.b': .* as in col\('`a.b`'\)"):
         typed.filter(col("a.b") > 1)
     typed.filter(col("`a.b`") > 1).group_by_key().sum("`a.b`")
+
+
+def test_the_key_and_the_time_of_a_record_are_read_by_operators_of_streams() -> None:
+    builder = StreamsBuilder()
+    kept = builder.stream("in").filter(lambda value: True).filter_not(record_key() == "no")
+    kept.map_values(fields("*", k=record_key(), hour=record_timestamp().hour())).to("out")
+    kept.select_key(record_timestamp()).to("by-time")
+    kept.map_values(record_key()).to("keys")
+    with TopologyTestDriver(builder.build()) as driver:
+        for key in ("a", None, "no"):
+            driver.create_input_topic("in").pipe_input(key, {"n": 1}, 7_200_000)
+        values = driver.create_output_topic("out").read_values_to_list()
+        assert values == [{"n": 1, "k": "a", "hour": 2}, {"n": 1, "k": None, "hour": 2}]
+        assert driver.create_output_topic("by-time", key_serde=Int64Serde()).read_record().key == 7_200_000
+        assert driver.create_output_topic("keys").read_values_to_list() == ["a", None]
+
+
+def test_the_time_is_that_of_processing_where_the_extractor_says_so() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", timestamp_extractor=WallclockTimestampExtractor())
+    stream.map_values(fields(at=record_timestamp())).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in").pipe_input("k", {})
+        found = driver.create_output_topic("out").read_record()
+        assert found.value == {"at": found.timestamp}
+        assert found.timestamp >= 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda stream: stream.group_by_key().sum(record_timestamp()),
+        lambda stream: stream.group_by_key().aggregate(x=agg.max_by(fields("a", k=record_key()), by="a")),
+        lambda stream: stream.group_by_key().top(1, record_timestamp()),
+        lambda stream: stream.split().branch(record_key() == "a"),
+        lambda stream: stream.flat_map_values(record_key()),
+        lambda stream: stream.deduplicate(5, by=record_key()),
+        lambda stream: stream.to_table().filter(record_key() == "a"),
+        lambda stream: stream.join(stream.to_table(), fields(left="*", k=record_key())),
+    ],
+)
+def test_where_the_key_cannot_be_read_it_is_taken_into_the_value_before(wrong: Callable[[KStream], Any]) -> None:
+    with pytest.raises(TopologyError, match=r"before, as in map_values\(fields\('\*', name=record_"):
+        wrong(stream())
 
 
 untyped: Any = col

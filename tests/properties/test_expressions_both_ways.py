@@ -29,6 +29,8 @@ from streams import (
     col,
     fields,
     lit,
+    record_key,
+    record_timestamp,
     timestamp_field,
 )
 from streams.serdes.json_text import dumps
@@ -156,6 +158,20 @@ def with_dots(stream: KStream) -> KStream:
     )
 
 
+def of_the_record(stream: KStream) -> KStream:
+    """What the records' keys and times decide, before and behind new keys."""
+    wanted = stream.filter((record_key() != "l") | (record_timestamp() > 20)).filter_not(record_key() == col("t"))
+    keyed = wanted.map_values(fields("*", t=record_key(), b=record_timestamp() // 2)).select_key(
+        record_key().otherwise(col("a")) + "!"
+    )
+    return keyed.map_values(fields("a", "b", "o", old=col("t"), t=record_key()))
+
+
+def unwrapped_with_its_key(stream: KStream) -> KStream:
+    unwrapped = stream.map_values(fields("o", a=col("b"))).map_values(col("o"))
+    return unwrapped.map_values(fields("b", t=record_key(), a=col("a").otherwise(record_timestamp())))
+
+
 DEAD_LETTERS = {"deserialization": "dlq", "processing": "dlq", "dead_letter_topic": "dead"}
 HEADS: list[Callable[[KStream], KStream]] = [
     a_filter,
@@ -170,6 +186,8 @@ HEADS: list[Callable[[KStream], KStream]] = [
     unwrapped_twice,
     unwrapped_from_fields,
     with_dots,
+    of_the_record,
+    unwrapped_with_its_key,
 ]
 
 
@@ -267,6 +285,18 @@ def test_a_topic_gets_the_same_up_to_the_same_failed_record(
     builder = StreamsBuilder()
     head(builder.stream("in")).to("out")
     check_both_ways(builder.build(), fed(given_steps))
+
+
+unreadable = st.tuples(st.sampled_from([b"k", b"l", b"\xff", None]), raw_values, st.integers(0, 40))
+
+
+@pytest.mark.parametrize("head", [of_the_record, unwrapped_with_its_key])
+@given(given_steps=st.lists(st.lists(unreadable, max_size=8), min_size=1, max_size=2))
+@up_to(10)
+def test_keys_that_cannot_be_read_meet_the_same_policy(head: Callable[[KStream], KStream], given_steps: Any) -> None:
+    builder = StreamsBuilder()
+    head(builder.stream("in")).to("out")
+    check_both_ways(builder.build(), fed(given_steps), **DEAD_LETTERS)
 
 
 def program(head: Callable[[KStream], KStream], tail: Callable[[KGroupedStream], None]) -> Topology:

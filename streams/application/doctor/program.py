@@ -35,7 +35,7 @@ from streams.engine.source.offsets import SourceOffsets
 from streams.engine.source.pauses import NOTHING, WHOLE, Pauses, pauses_in
 from streams.engine.source.topics import recreated
 from streams.errors import RescaleUnfinishedError, ResetUnfinishedError, TopologyMismatchError
-from streams.model.expressions import ValueFields
+from streams.model.expressions import OF_RECORD, ValueFields
 from streams.model.paths import dotted_name, names_of
 from streams.serdes.json import JsonSerde
 from streams.topology.graph import ProcessorNode, SourceNode
@@ -225,7 +225,7 @@ def _unseen(
     if len(objects) < FEWEST:
         return
     for path, node in read.items():
-        if not any(_has(value, path) for value in objects):
+        if path not in OF_RECORD and not any(_has(value, path) for value in objects):
             names = dict.fromkeys(str(name) for value in objects for name in value)
             yield Finding.note(
                 f"'{node}' reads the field {path!r}, which none of the last {len(objects)} objects has, so it is null there."

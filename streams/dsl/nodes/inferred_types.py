@@ -26,9 +26,12 @@ from streams.errors import TopologyError
 from streams.model.aggregates import Aggregate
 from streams.model.expressions import (
     ALL,
+    OF_RECORD,
+    TIMESTAMP,
     Col,
     Expression,
     JoinedFields,
+    OfRecord,
     Operation,
     ValueFields,
     col,
@@ -62,6 +65,8 @@ def result_type(fn: Callable[..., Any], *serdes: Serde[Any] | None) -> Type:
     `serdes` are those of the key and of each value that `fn` may take.
     """
     if isinstance(fn, Expression):
+        if isinstance(fn, OfRecord):
+            return int if fn.path == TIMESTAMP else serde_type(serdes[0] if serdes else None)
         return _expression_type(fn, serdes[-1] if serdes else None)
     if isinstance(fn, functools.partial):
         fn = fn.func
@@ -158,6 +163,8 @@ def check_fields(reader: object, node: str, *serdes: Serde[Any] | None) -> None:
 
 def check_path(reader: str, path: str, node: str, serde: Serde[Any] | None) -> None:
     """`check_fields` for one path; `reader` is what reads it, for the message."""
+    if path in OF_RECORD:
+        return
     kind = serde_type(serde)
     parts = names_of(path)
     for at, name in enumerate(parts):

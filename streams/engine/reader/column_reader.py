@@ -20,7 +20,7 @@ from streams.engine.graph.settings import Counters
 from streams.engine.graph.step_context import SourceRows, StepContext
 from streams.engine.reader.task_inputs import Piece, tasks_of, written_keys
 from streams.engine.reader.written_values import WholeValues, of_field, of_fields
-from streams.model.expressions import ValueFields
+from streams.model.expressions import KEY, ValueFields
 from streams.model.paths import name_in_path
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn
 from streams.operators.expressions import Bools, Frame, computed, first_bytes, objects_of, true_rows
@@ -163,7 +163,7 @@ def _keyed(does: Keys, above: Columns, failed: dict[int, Exception]) -> Columns:
         keys = objects_of(made, above.null_values)
     else:
         keys = computed(does.key, above.frame(), above.rows, failed)
-    return replace(above, rows=without(above.rows, failed), keys=keys)
+    return replace(above, fields={**above.fields, KEY: keys}, rows=without(above.rows, failed), keys=keys)
 
 
 def _unwrapped(does: Unwraps, step: ColumnStep, above: Columns, failed: dict[int, Exception]) -> Columns:
@@ -214,7 +214,7 @@ def _computed(does: ValueFields, above: Columns, failed: dict[int, Exception]) -
 def _fail_without_fields(does: ValueFields, without: Bools, rows: Bools, failed: dict[int, Exception]) -> Bools:
     """Fails the values that have no fields as the mapper does for each."""
     try:
-        does("")
+        does.of_record(None, "", 0)
     except Exception as error:
         failed.update(dict.fromkeys(np.flatnonzero(rows & without).tolist(), error))
         return rows & ~without

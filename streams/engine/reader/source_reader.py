@@ -22,8 +22,11 @@ from streams.engine.reader.json_fields import JsonFields, read_fields
 from streams.engine.reader.task_inputs import BRANCH_BITS, Piece
 from streams.engine.reader.timestamps import DROPPED, TimestampReader
 from streams.engine.reader.written_values import of_source
+from streams.model.expressions import KEY, OF_RECORD, TIMESTAMP
 from streams.model.ownership import snapshot
+from streams.operators.aggregate.column_rows import FieldColumn
 from streams.operators.columnar import ColumnarBatch
+from streams.operators.expressions import of_keys, of_times
 from streams.serdes.registry import RegistrySerde
 from streams.topology.graph import SourceNode
 from streams.topology.plan import SubTopology
@@ -86,7 +89,9 @@ class SourceReader:
         self._is_input = not any(
             str(one).startswith(own) and str(one).endswith("-repartition") for one in source.topics
         )
-        self._paths = [path for path in sub.columns.paths[source.name] if path != WHOLE]
+        read = sub.columns.paths[source.name]
+        self._of_record = [path for path in read if path in OF_RECORD]
+        self._paths = [path for path in read if path != WHOLE and path not in OF_RECORD]
         self._columns = ColumnReader(sub, source.name, [entry for _, entry in self._direct], run)
         self._any_columns = any(entry.transport != "raw" for _, entry in self._direct)
         time = None if has_operators else self._times.expression
@@ -120,7 +125,9 @@ class SourceReader:
             timestamps = self._times.of_fields(rows, by_path, fields.rejected)
         else:
             timestamps = self._times.column(rows, columns.timestamps)
-        rejected = {row: error for row, error in fields.rejected.items() if timestamps[row] != DROPPED}
+        of_record, no_keys = self._parts_of_records(piece, timestamps)
+        unread = {**no_keys, **fields.rejected}
+        rejected = {row: error for row, error in unread.items() if timestamps[row] != DROPPED}
         if rejected:
             timestamps = timestamps.copy()
             timestamps[list(rejected)] = DROPPED
@@ -128,10 +135,23 @@ class SourceReader:
         if self._note_times is not None:
             self._note_times(columns, timestamps)
         whole = of_source(columns.values, fields.null_values)
-        read = Columns(by_path, fields.null_values, fields.without_fields, timestamps != DROPPED, whole=whole)
+        read = Columns(
+            {**by_path, **of_record}, fields.null_values, fields.without_fields, timestamps != DROPPED, whole=whole
+        )
         found = self._columns.read(rows, read, rejected)
         refuse = partial(self._refuse, rows, unreadable)
         return PieceRead(self._direct_rows(piece, timestamps, found, tasks), records, refuse)
+
+    def _parts_of_records(
+        self, piece: Piece, timestamps: npt.NDArray[np.int64]
+    ) -> tuple[dict[str, FieldColumn], dict[int, Exception]]:
+        """The keys and event times that expressions read, and the rows whose keys cannot be read."""
+        found, failed = dict[str, FieldColumn](), dict[int, Exception]()
+        if TIMESTAMP in self._of_record:
+            found[TIMESTAMP] = of_times(timestamps)
+        if KEY in self._of_record:
+            found[KEY] = of_keys(CellReader(piece.columns.topic, None).keys(self._source.key_serde, piece.keys, failed))
+        return found, failed
 
     def _refuse(self, rows: SourceRows, unreadable: Mapping[int, Exception]) -> None:
         for row, error in sorted(unreadable.items()):

@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from streams.model.expressions import Col, ValueFields
+from streams.model.expressions import KEY, OF_RECORD, Col, ValueFields
 from streams.model.paths import first_and_rest
 from streams.serdes.base import Serde, serde_identity
 from streams.serdes.exactness import reads_alone
 from streams.serdes.json import is_plain_json
+from streams.serdes.primitives import BooleanSerde, Float64Serde, Int32Serde, Int64Serde, StringSerde
 from streams.topology.graph import Node, ProcessorNode, SourceNode
 from streams.topology.specs.base import ColumnFunction, Keeps, Unwraps
 
@@ -179,13 +180,17 @@ class _Search:
     def _inside_computed(self, name: str, does: ColumnFunction, needed: Iterable[str]) -> str | None:
         """Notes the paths that a mapper takes over; why some of them are not columns."""
         if isinstance(does, Unwraps):
-            self._moved[name] = {path: f"{does.field.path}.{path}" for path in needed if path != WHOLE}
+            inside = {path: f"{does.field.path}.{path}" for path in needed if path != WHOLE}
+            self._moved[name] = {path: path if path in OF_RECORD else before for path, before in inside.items()}
         if not isinstance(does, ValueFields):
             return None
         computed = dict(does.computed)
         moved = self._moved[name] = {}
         for path in needed:
             if path == WHOLE:
+                continue
+            if path in OF_RECORD:
+                moved[path] = path
                 continue
             first, rest = first_and_rest(path)
             expression = computed.get(first)
@@ -212,7 +217,8 @@ class _Search:
             return dict.fromkeys([does.field.path, *self._moved[node.name].values()])
         if not isinstance(does, ValueFields):
             read = does.where if isinstance(does, Keeps) else does.key
-            return {**dict.fromkeys(read.paths), **self._needs[node.name]}
+            made = () if isinstance(does, Keeps) else (KEY,)
+            return dict.fromkeys([*read.paths, *(path for path in self._needs[node.name] if path not in made)])
         base = [WHOLE] if does.everything and WHOLE in self._needs[node.name] else []
         return dict.fromkeys(
             [path for _, one in does.computed for path in one.paths] + list(self._moved[node.name].values()) + base
@@ -229,7 +235,7 @@ class _Search:
             source = above.name if isinstance(above, SourceNode) else steps[parent].source if parent in steps else None
             if source is None:
                 self._reasons[node.name] = self._reasons[parent]
-            elif (why := _unfit_source(self._nodes[source])) is not None:
+            elif (why := self._why_unfit(node, self._nodes[source])) is not None:
                 self._reasons[node.name] = why
             else:
                 does = node.spec.on_columns
@@ -238,6 +244,11 @@ class _Search:
                 whole = WHOLE in self._needs[node.name]
                 steps[node.name] = ColumnStep(node.name, parent, source, does, moved, whole)
         return list(steps.values())
+
+    def _why_unfit(self, node: Node, source: Node) -> Reason | None:
+        """Why a source has no columns for a node."""
+        reads_keys = source.name in node.parents and KEY in self._needs_of(node)
+        return _unfit_source(source) or (_unfit_keys(source) if reads_keys else None)
 
     def _fed_by(self, node: ProcessorNode, steps: Collection[str]) -> bool:
         """Whether columns come from all parents of a node; notes the reason if they do not."""
@@ -275,3 +286,14 @@ def _unfit_source(source: Node) -> Reason | None:
     if is_plain_json(source.value_serde):
         return None
     return Reason(source.name, "reads values that are not plain JSON: columns need JsonSerde() without a type")
+
+
+_KEYS: Final = (StringSerde, Int32Serde, Int64Serde, Float64Serde, BooleanSerde)
+"""The serdes of keys that are columns: a key is what JSON gives."""
+
+
+def _unfit_keys(source: Node) -> Reason | None:
+    assert isinstance(source, SourceNode), "the steps below a source read its keys"
+    if type(source.key_serde) in _KEYS:
+        return None
+    return Reason(source.name, f"has keys of {source.key_serde!r}, which expressions read of records alone")

@@ -170,6 +170,11 @@ class NodeSpec(ABC):
         return False
 
     @property
+    def reads_timestamp(self) -> bool:
+        """Whether results depend on the records' event times."""
+        return False
+
+    @property
     def repeatable(self) -> bool:
         """Whether the same records always have the same results.
 

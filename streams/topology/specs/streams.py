@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from streams.model.expressions import Col, Expression, ValueFields
+from streams.model.expressions import TIMESTAMP, Col, Expression, ValueFields
 from streams.model.table_columns import RowLayout
 from streams.operators.attempts import Attempts
 from streams.operators.calls import CallRules, OnError, UserClient
@@ -27,6 +27,10 @@ from streams.operators.late import (
 from streams.operators.processor import AnyProcessor
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import ONE_BY_ONE, ColumnFunction, Keeps, Keys, NodeSpec, Parameters, Unwraps
+
+
+def _reads_timestamp(expression: Expression | ValueFields | None) -> bool:
+    return expression is not None and TIMESTAMP in expression.paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,10 @@ class FilterSpec(NodeSpec):
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         return Filter(self.predicate, self.negate)
+
+    @property
+    def reads_timestamp(self) -> bool:
+        return _reads_timestamp(self.expression)
 
     @property
     def on_columns(self) -> ColumnFunction | str:
@@ -72,6 +80,10 @@ class MapValuesSpec(NodeSpec):
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         return MapValues(self.mapper)
+
+    @property
+    def reads_timestamp(self) -> bool:
+        return _reads_timestamp(self.made)
 
     @property
     def on_columns(self) -> ColumnFunction | str:
@@ -102,6 +114,10 @@ class SelectKeySpec(NodeSpec):
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         return SelectKey(self.selector)
+
+    @property
+    def reads_timestamp(self) -> bool:
+        return _reads_timestamp(self.expression)
 
     @property
     def on_columns(self) -> ColumnFunction | str:

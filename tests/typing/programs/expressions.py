@@ -19,6 +19,8 @@ from streams import (
     col,
     fields,
     lit,
+    record_key,
+    record_timestamp,
     timestamp_field,
     when,
 )
@@ -41,6 +43,8 @@ assert_type(when(warm, 1).when(col("a") > 1, col("b")).otherwise(None), Expressi
 assert_type(col("sensor").split("/")[1].lower(), Expression)
 assert_type(col("at").to_timestamp().hour("Europe/Berlin"), Expression)
 
+timed = readings.filter(record_key() != "s1").map_values(fields("sensor", at=record_timestamp()))
+assert_type(timed, KStream[str, dict[str, Any]])
 assert_type(readings.filter(warm), KStream[str, Reading])
 assert_type(readings.filter_not(warm), KStream[str, Reading])
 assert_type(readings.map_values(fields("sensor", f=col("degrees") * 1.8)), KStream[str, dict[str, Any]])
