@@ -15,12 +15,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
+from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any, ClassVar, Final, TypeAlias
 
 from state.exact_json import write
 from streams.errors import RecordError, TopologyError
-from streams.model.expressions import Col, Expression, ValueFields, col, reads_record
+from streams.model.expressions import Col, Expression, ValueFields, col, gives_decimals, reads_record
+from streams.model.operations import OPERATIONS
 from streams.model.ownership import UNCHANGING
 from streams.model.paths import IS_A_FIELD, is_path, names_of, path_of
 from streams.model.record import pick
@@ -89,6 +91,11 @@ class Aggregate(ABC):
         if self.field is None:
             return ()
         return self.field.paths if isinstance(self.field, Expression) else (self.field,)
+
+    @property
+    def gives_decimals(self) -> bool:
+        """Whether an expression that the aggregate reads makes Decimals of what JSON gives."""
+        return isinstance(self.field, Expression) and gives_decimals(self.field)
 
     def value_in(self, value: Any) -> Any:
         """What the aggregate reads of a record's value. Raises `RecordError`, also for what it cannot aggregate."""
@@ -250,12 +257,21 @@ class _Optional(BuiltIn):
         """Combines two accumulators that are not None."""
 
 
-_ISO: Final[Mapping[type, Callable[[str], Any]]] = {
-    datetime: datetime.fromisoformat,
-    date: date.fromisoformat,
-    time: time.fromisoformat,
+_READ: Final[Mapping[str, Callable[[str], Any]]] = {
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "Decimal": Decimal,
 }
-"""The times that `min` and `max` order, and what reads their text."""
+"""What reads the texts in accumulators, by the names of the classes."""
+
+
+def _in_accumulator(value: Decimal | date | time) -> dict[str, str]:
+    """What JSON has no form for, as accumulators have it: `{"Decimal": "1.50"}`."""
+    if isinstance(value, Decimal):
+        return {"Decimal": f"{value:f}"}
+    kind = next(kind for kind in (datetime, date, time) if isinstance(value, kind))
+    return {kind.__name__: value.isoformat()}
 
 
 class OfNumbers(BuiltIn):
@@ -271,6 +287,20 @@ class OfNumbers(BuiltIn):
         if number is None:
             raise _refused(self, value)
         return number
+
+
+class _OfExactNumbers(OfNumbers):
+    """An aggregate that computes with Decimals, too."""
+
+    takes_only = (Real, Decimal), "takes numbers (int, float, Decimal)"
+
+    def checked(self, value: Any) -> Any:
+        """The same, or a `Decimal` as accumulators have it. Raises `RecordError` for any other value."""
+        return _in_accumulator(value) if _is_decimal(value) else super().checked(value)
+
+
+def _is_decimal(value: Any) -> bool:
+    return isinstance(value, Decimal) and value.is_finite()
 
 
 def number_in(value: Any) -> int | float | None:
@@ -294,8 +324,11 @@ def _refused(aggregate: Aggregate, value: Any) -> RecordError:
 
 
 @dataclass(frozen=True)
-class Sum(OfNumbers, _Optional):
-    """Sum. A sum of integers is an exact integer of any size; a single float makes it a float."""
+class Sum(_OfExactNumbers, _Optional):
+    """Sum. A sum of integers is an exact integer of any size; a single float makes it a float.
+
+    A sum of Decimals, and of integers among them, is exact. Its accumulator is `{"Decimal": "12.50"}`, and the result that text.
+    """
 
     def both(self, earlier: Any, later: Any) -> Any:
         """Their sum. Raises `RecordError` if that is not a finite float."""
@@ -303,10 +336,24 @@ class Sum(OfNumbers, _Optional):
 
     def remove(self, accumulator: Any, value: Any) -> Any:
         """The sum without a number. Raises `RecordError` if that is not a finite float."""
-        return _sum(self, accumulator, -value)
+        return _sum(self, accumulator, _negative(value))
+
+    def result(self, accumulator: Any) -> Any:
+        """The sum; of Decimals its text."""
+        return _shown(accumulator)
+
+
+def _negative(value: Any) -> Any:
+    return _in_accumulator(-_ordered(value)) if type(value) is dict else -value
 
 
 def _sum(aggregate: Aggregate, earlier: Any, later: Any) -> Any:
+    if type(earlier) is dict or type(later) is dict:
+        try:
+            total = OPERATIONS["add"].of_values(_ordered(earlier), _ordered(later))
+        except RecordError as error:
+            raise RecordError(f"{aggregate.text}: {error}") from error
+        return _in_accumulator(total)
     try:
         total = earlier + later
     except OverflowError:  # an integer that is too large next to a float
@@ -326,7 +373,10 @@ def _overflow(aggregate: Aggregate, earlier: Any, later: Any) -> RecordError:
 class _Ordering(_Optional):
     """An aggregate that compares numbers, texts, or times of a field."""
 
-    takes_only = (Real, str, date, time), "orders numbers (int, float), texts, or times (datetime, date, time)"
+    takes_only = (
+        (Real, Decimal, str, date, time),
+        "orders numbers (int, float, Decimal), texts, or times (datetime, date, time)",
+    )
 
     def checked(self, value: Any) -> Any:
         """A finite number, a text, or a time. Raises `RecordError` for any other value."""
@@ -334,9 +384,8 @@ class _Ordering(_Optional):
             return value
         if isinstance(value, str):
             return str.__str__(value)
-        if isinstance(value, date | time):
-            kind = next(kind for kind in _ISO if isinstance(value, kind))
-            return {kind.__name__: value.isoformat()}
+        if isinstance(value, date | time) or _is_decimal(value):
+            return _in_accumulator(value)
         number = number_in(value)
         if number is None:
             raise _refused(self, value)
@@ -353,7 +402,7 @@ class _Extreme(_Ordering):
     """The smallest or largest value of a field: of numbers, of texts, or of times.
 
     A time's accumulator is `{"datetime": "2026-01-31T12:00:00+00:00"}`, with the name of its class and the ISO text, which is the
-    result.
+    result. That of a Decimal is `{"Decimal": "1.50"}`.
     """
 
     choose: ClassVar[Callable[..., Any]]
@@ -369,7 +418,7 @@ class _Extreme(_Ordering):
             raise self._of_two_kinds(earlier, later) from None
 
     def result(self, accumulator: Any) -> Any:
-        """The number or the text; of a time its ISO text."""
+        """The number or the text; of a time its ISO text, of a Decimal its digits."""
         return _shown(accumulator)
 
 
@@ -378,7 +427,7 @@ def _ordered(accumulator: Any) -> Any:
     if type(accumulator) is not dict:
         return accumulator
     ((name, text),) = accumulator.items()
-    return next(read(text) for kind, read in _ISO.items() if kind.__name__ == name)
+    return _READ[name](text)
 
 
 def _shown(accumulator: Any) -> Any:
@@ -400,8 +449,8 @@ class Max(_Extreme):
 
 
 @dataclass(frozen=True)
-class Mean(OfNumbers):
-    """Arithmetic mean, a float; the accumulator is `[sum, count]`."""
+class Mean(_OfExactNumbers):
+    """Arithmetic mean, a float; of Decimals a text of at most 34 digits. The accumulator is `[sum, count]`."""
 
     def initial(self) -> list[Any]:
         """No sum of no numbers."""
@@ -414,7 +463,7 @@ class Mean(OfNumbers):
     def remove(self, accumulator: list[Any], value: Any) -> list[Any]:
         """One number less; without any, nothing of the sum is left. Raises `RecordError` as `add`."""
         count = accumulator[1] - 1
-        return self._both(accumulator[0], -value, count) if count else self.initial()
+        return self._both(accumulator[0], _negative(value), count) if count else self.initial()
 
     def merge(self, earlier: list[Any], later: list[Any]) -> list[Any]:
         """Both sums, both counts. Raises `RecordError` if the sum or the mean is not a finite float."""
@@ -426,8 +475,10 @@ class Mean(OfNumbers):
             raise _overflow(self, earlier, later)
         return [total, count]
 
-    def result(self, accumulator: list[Any]) -> float | None:
+    def result(self, accumulator: list[Any]) -> float | str | None:
         """The mean; None of no numbers."""
+        if type(accumulator[0]) is dict:
+            return f"{OPERATIONS['divide'].of_values(_ordered(accumulator[0]), accumulator[1]):f}"
         mean: float | None = accumulator[0] / accumulator[1] if accumulator[1] else None
         return mean
 
@@ -520,6 +571,11 @@ class Ranked(_Ordering):
     def paths(self) -> tuple[str, ...]:
         """Those of the order and of what is kept."""
         return tuple(dict.fromkeys([*super().paths, *(path for _, one in self.parts for path in one.paths)]))
+
+    @property
+    def gives_decimals(self) -> bool:
+        """Whether the order or what is kept may be a Decimal."""
+        return super().gives_decimals or any(gives_decimals(one) for _, one in self.parts)
 
     def value_in(self, value: Any) -> list[Any] | None:
         """What the record is compared by, and what is kept of it; None: it takes no part. Raises `RecordError`."""

@@ -18,6 +18,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from typing import Any, Final, Literal, NoReturn, TypeAlias, overload
 from zoneinfo import ZoneInfo
@@ -37,7 +38,7 @@ TIMESTAMP: Final = ".timestamp"
 OF_RECORD: Final = frozenset({KEY, TIMESTAMP})
 """What expressions read of a record besides fields of its value, as paths that no field has."""
 
-_CASTS = {int: "to_int", float: "to_float", str: "to_text"}
+_CASTS = {int: "to_int", float: "to_float", str: "to_text", Decimal: "to_decimal"}
 
 
 class Expression(AnswersUnknownNames):
@@ -135,10 +136,13 @@ class Expression(AnswersUnknownNames):
         """The larger one of two, as Python's `max`; null if either is null."""
         return _operation("greatest", self, other)
 
-    def cast(self, kind: type[int] | type[float] | type[str]) -> Expression:
-        """The value as an `int`, a `float` or a `str`, converted as by Python's classes of these names."""
+    def cast(self, kind: type[int] | type[float] | type[str] | type[Decimal]) -> Expression:
+        """The value as an `int`, a `float`, a `str` or a `Decimal`, converted as by Python's classes of these names.
+
+        A float becomes the `Decimal` of the digits that JSON writes (0.1 is 0.1), and a `Decimal` a text without an exponent.
+        """
         if kind not in _CASTS:
-            raise TopologyError(f"cast() takes int, float or str, not {described(kind)}.")
+            raise TopologyError(f"cast() takes int, float, str or Decimal, not {described(kind)}.")
         return _operation(_CASTS[kind], self)
 
     # Texts and lists --------------------------------------------------------------------------------------------------
@@ -362,7 +366,7 @@ def _part_of_record(key: Any, value: Any, timestamp: int, path: str) -> Any:
 class Lit(Expression):
     """A constant."""
 
-    value: bool | int | float | str | None
+    value: bool | int | float | str | Decimal | None
 
     def evaluate(self, read: ReadField) -> Any:
         """The constant."""
@@ -453,6 +457,16 @@ def results_of(case: Operation) -> tuple[Expression, ...]:
     """The expressions that give the results of a `when`, without constant nulls."""
     found = (*case.operands[1:-1:2], case.operands[-1])
     return tuple(one for one in found if not (isinstance(one, Lit) and one.value is None))
+
+
+def gives_decimals(expression: Expression) -> bool:
+    """Whether an expression over what JSON gives may have a `Decimal` as its result."""
+    if isinstance(expression, Lit):
+        return isinstance(expression.value, Decimal)
+    if not isinstance(expression, Operation) or expression.name in TRUTH | {"to_int", "to_float", "to_text"}:
+        return False
+    operands = results_of(expression) if expression.name == "case" else expression.operands
+    return expression.name == "to_decimal" or any(map(gives_decimals, operands))
 
 
 def _condition(given: object) -> Expression:
@@ -551,8 +565,10 @@ def lit(value: object) -> Expression:
     """A constant; needed only where no operand is an expression yet, as in `fields("user", source=lit("web"))`.
 
     Raises:
-        TopologyError: The value is not text, number, truth value or None.
+        TopologyError: The value is not text, number, truth value or None, or a Decimal that is not finite.
     """
+    if isinstance(value, Decimal) and value.is_finite():
+        return Lit(value)
     if value is not None and type(value) not in (bool, int, float, str):
         raise TopologyError(
             f"An expression computes with texts, numbers, truth values and None, not with {described(value)}: use a function, "

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import decimal
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from typing import Any, Final, TypeAlias
 
 from streams.errors import RecordError
@@ -52,13 +54,53 @@ class Definition:
             raise RecordError(f"{text} cannot be computed: {error}") from error
 
 
-def _numbers(compute: Compute) -> Compute:
+# --- Decimals: sums, differences and products are exact, and so are quotients and remainders of `//` and `%`, which round down as
+# those of integers do. Only `/` rounds, as IEEE 754's decimal128 and Java's `MathContext.DECIMAL128` do.
+
+_TRAPS = (decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow)
+_MOST_DIGITS: Final = 1000
+EXACT: Final = Context(prec=_MOST_DIGITS, traps=[*_TRAPS, decimal.Inexact])
+_ROUNDED: Final = Context(prec=34, rounding=decimal.ROUND_HALF_EVEN, traps=list(_TRAPS))
+
+
+def _floor_divide(context: Context, left: Any, right: Any) -> Decimal:
+    quotient, rest = context.divmod(left, right)
+    down = rest and (rest < 0) is not (right < 0)
+    return context.subtract(quotient, 1) if down else context.plus(quotient)
+
+
+def _remainder(context: Context, left: Any, right: Any) -> Decimal:
+    rest = context.remainder(left, right)
+    return context.add(rest, right) if rest and (rest < 0) is not (right < 0) else context.plus(rest)
+
+
+def _numbers(compute: Compute, of_decimals: Compute, context: Context = EXACT) -> Compute:
+    """An operation on numbers; on Decimals, which may stand next to integers, another one."""
+
     def checked(*values: Any) -> Any:
         if any(isinstance(value, _NO_NUMBERS) for value in values):
             raise TypeError("it takes numbers")
-        return compute(*values)
+        return _of_decimals(of_decimals, context, values) if Decimal in map(type, values) else compute(*values)
 
     return checked
+
+
+def _of_decimals(compute: Compute, context: Context, values: Sequence[Any]) -> Any:
+    if any(isinstance(value, float) for value in values):
+        raise TypeError(
+            "a Decimal is not computed with a float, which is not exact: write .cast(Decimal) behind the other one"
+        )
+    try:
+        return compute(context, *values)
+    except decimal.Inexact:
+        raise ValueError(f"the result has more than {_MOST_DIGITS:,} digits") from None
+    except decimal.DivisionByZero:
+        raise ZeroDivisionError("division by zero") from None
+    except decimal.DecimalException:
+        raise ValueError("it is not a number, or too large") from None
+
+
+_ADD: Final = _numbers(operator.add, Context.add)
 
 
 def _add(left: Any, right: Any) -> Any:
@@ -67,7 +109,7 @@ def _add(left: Any, right: Any) -> Any:
         return left + right
     if isinstance(left, _NO_NUMBERS) or isinstance(right, _NO_NUMBERS):
         raise TypeError("it takes two numbers or two texts")
-    return left + right
+    return _ADD(left, right)
 
 
 def truth(value: Any) -> bool | None:
@@ -131,7 +173,25 @@ def _number(value: Any) -> float:
 def _text(value: Any) -> str:
     if isinstance(value, bool | list | dict):
         raise TypeError("it takes a number or a text")
-    return str(value)
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+def as_decimal(value: Any) -> Decimal:
+    """A number as a `Decimal` of its digits, a float of those that JSON writes; or what a text says.
+
+    Raises:
+        TypeError: The value is neither number nor text.
+        ValueError: The text is not a number, or the number is not finite.
+    """
+    if isinstance(value, bool | list | dict):
+        raise TypeError("it takes a number or a text")
+    try:
+        found = Decimal(repr(value) if isinstance(value, float) else value)
+    except decimal.InvalidOperation:
+        raise ValueError(f"{described(value)} is not a number") from None
+    if not found.is_finite():
+        raise ValueError("it is not a finite number")
+    return found
 
 
 OF_VALUES: Final[dict[str, Definition]] = {
@@ -159,13 +219,13 @@ OPERATIONS: dict[str, Definition] = {
     **OF_VALUES,
     "case": Definition("when({}, {})", _case, lazy=True, infix=False),
     "add": Definition("{} + {}", _add),
-    "subtract": Definition("{} - {}", _numbers(operator.sub)),
-    "multiply": Definition("{} * {}", _numbers(operator.mul)),
-    "divide": Definition("{} / {}", _numbers(operator.truediv)),
-    "floor_divide": Definition("{} // {}", _numbers(operator.floordiv)),
-    "remainder": Definition("{} % {}", _numbers(operator.mod)),
-    "negative": Definition("-{}", _numbers(operator.neg)),
-    "absolute": Definition("abs({})", _numbers(abs), infix=False),
+    "subtract": Definition("{} - {}", _numbers(operator.sub, Context.subtract)),
+    "multiply": Definition("{} * {}", _numbers(operator.mul, Context.multiply)),
+    "divide": Definition("{} / {}", _numbers(operator.truediv, Context.divide, _ROUNDED)),
+    "floor_divide": Definition("{} // {}", _numbers(operator.floordiv, _floor_divide)),
+    "remainder": Definition("{} % {}", _numbers(operator.mod, _remainder)),
+    "negative": Definition("-{}", _numbers(operator.neg, Context.minus)),
+    "absolute": Definition("abs({})", _numbers(abs, Context.abs), infix=False),
     "equal": Definition("{} == {}", operator.eq),
     "not_equal": Definition("{} != {}", operator.ne),
     "less": Definition("{} < {}", operator.lt),
@@ -183,6 +243,7 @@ OPERATIONS: dict[str, Definition] = {
     "greatest": Definition("{}.greatest({})", max, infix=False),
     "to_int": Definition("{}.cast(int)", _whole, infix=False),
     "to_float": Definition("{}.cast(float)", _number, infix=False),
+    "to_decimal": Definition("{}.cast(Decimal)", as_decimal, infix=False),
     "to_text": Definition("{}.cast(str)", _text, infix=False),
 }
 """All operations, by their names in `Operation.name`."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from streams.errors import NoFieldsError
 from streams.model.expressions import OF_RECORD, Col, Expression, Lit, OfRecord, Operation
 from streams.model.operations import OF_VALUES, OPERATIONS, truth
+from streams.operators import decimal_kernels as decimals
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell, encoded
 from streams.operators.columnar import NULL_KEY, KeyColumn
 from streams.operators.text_kernels import OF_TEXTS, part_of_split
@@ -32,8 +34,11 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 BOOL: Final = 4
 OTHER: Final = 5
+DECIMAL: Final = 6
 """Kinds besides those of a field's cells: a truth value, which `ints` has as 0 or 1; anything else that came as JSON text, such as
-an array. `TEXT` is a text here, as JSON."""
+an array; a `Decimal`, whose digits `ints` has. `TEXT` is a text here, as JSON."""
+
+_NO_SCALES: Final[npt.NDArray[np.int64]] = np.zeros(1, np.int64)
 
 EXACT: Final = 2**53
 """Up to here, integers are exact as doubles."""
@@ -44,11 +49,12 @@ class Vector:
     """n values, or one for all rows.
 
     Attributes:
-        kinds: uint8[n]: `ABSENT` (null), `INT`, `FLOAT`, `TEXT`, `BOOL`, `OTHER`.
+        kinds: uint8[n]: `ABSENT` (null), `INT`, `FLOAT`, `TEXT`, `BOOL`, `OTHER`, `DECIMAL`.
         ints: int64[n].
         floats: float64[n].
         texts: binary[n], JSON text, where the kind is `TEXT` or `OTHER`; None if no row has text.
         unsure: bool[n], rows without a value so far.
+        scales: int64[n], how many of the digits are behind the point, where the kind is `DECIMAL`; else 0.
     """
 
     kinds: npt.NDArray[np.uint8]
@@ -56,6 +62,7 @@ class Vector:
     floats: npt.NDArray[np.float64]
     texts: pa.BinaryArray | None
     unsure: Bools
+    scales: npt.NDArray[np.int64] = field(default_factory=lambda: _NO_SCALES)
 
     def is_a(self, *kinds: int) -> Bools:
         """Where the kind is one of these."""
@@ -84,7 +91,7 @@ def of_field(column: FieldColumn) -> Vector:
     return Vector(kinds, ints, column.floats, column.texts, unsure)
 
 
-def of_constant(value: bool | int | float | str | None) -> Vector:
+def of_constant(value: bool | int | float | str | Decimal | None) -> Vector:
     kind, whole, number, text = ABSENT, 0, 0.0, None
     unsure = False
     if isinstance(value, bool):
@@ -94,6 +101,8 @@ def of_constant(value: bool | int | float | str | None) -> Vector:
         whole = 0 if unsure else value
     elif isinstance(value, float):
         kind, number = FLOAT, value
+    elif isinstance(value, Decimal):
+        return to_decimal(of_constant(f"{value:f}"))
     elif value is not None:
         kind, text = TEXT, pa.array([dumps(value)], pa.binary())
     return Vector(
@@ -153,6 +162,7 @@ def chosen(first: Bools, one: Vector, other: Vector) -> Vector:
         np.where(first, one.floats, other.floats),
         texts,
         np.where(first, one.unsure, other.unsure),
+        np.where(first, one.scales, other.scales),
     )
 
 
@@ -259,9 +269,10 @@ def to_float(a: Vector) -> Vector:
 
 
 def _of_one(a: Vector, operation: Callable[..., Any]) -> Vector:
-    numbers = a.is_a(INT, FLOAT)
-    unsure = a.unsure | ~((a.kinds == ABSENT) | numbers) | ((a.kinds == INT) & (a.ints == _LEAST))
-    return Vector(np.where(numbers, a.kinds, np.uint8(ABSENT)), operation(a.ints), operation(a.floats), None, unsure)
+    numbers = a.is_a(INT, FLOAT, DECIMAL)
+    unsure = a.unsure | ~((a.kinds == ABSENT) | numbers) | (a.is_a(INT, DECIMAL) & (a.ints == _LEAST))
+    kinds = np.where(numbers, a.kinds, np.uint8(ABSENT))
+    return Vector(kinds, operation(a.ints), operation(a.floats), None, unsure, a.scales)
 
 
 def _beyond(ints: Int64s, limit: int) -> Bools:
@@ -292,10 +303,80 @@ def _remainder(a: Int64s, b: Int64s) -> tuple[Int64s, Bools]:
     return a % b, (b == 0) | (b == -1)
 
 
+# --- Decimals, and whole numbers next to them.
+
+
+def _of_decimals(a: Vector, b: Vector) -> Bools:
+    """Where at least one of two is a `Decimal`, and both are exact numbers."""
+    found: Bools = a.is_a(INT, DECIMAL) & b.is_a(INT, DECIMAL) & (a.is_a(DECIMAL) | b.is_a(DECIMAL))
+    return found
+
+
+def _with_decimals(whole: Whole, otherwise: Callable[[Vector, Vector], Vector], a: Vector, b: Vector) -> Vector:
+    """A sum or a difference; of numbers that are not Decimals by another function."""
+    found, which = otherwise(a, b), _of_decimals(a, b)
+    if not which.any():
+        return found
+    left, right, scales, too_large = decimals.aligned(a.ints, a.scales, b.ints, b.scales)
+    with np.errstate(all="ignore"):
+        ints, wrong = whole(left, right)
+    return chosen(which, _decimals(ints, scales, a.unsure | b.unsure | too_large | wrong), found)
+
+
+def _multiplied(a: Vector, b: Vector) -> Vector:
+    found, which = _numeric(_multiply, np.multiply, a, b), _of_decimals(a, b)
+    if not which.any():
+        return found
+    with np.errstate(all="ignore"):
+        ints, wrong = _multiply(a.ints, b.ints)
+    scales = a.scales + b.scales
+    # A product of zero and a negative number is a negative zero.
+    wrong = wrong | (scales > decimals.MOST_DIGITS) | ((ints == 0) & ((a.ints < 0) | (b.ints < 0)))
+    return chosen(which, _decimals(ints, scales, a.unsure | b.unsure | wrong), found)
+
+
+def _decimals(ints: Int64s, scales: Int64s, unsure: Bools) -> Vector:
+    return Vector(np.array([DECIMAL], np.uint8), ints, np.zeros(1), None, unsure, scales)
+
+
+def to_decimal(a: Vector) -> Vector:
+    """The number, or the number that a text says, as a `Decimal`."""
+    count = np.broadcast_shapes(a.kinds.shape, a.unsure.shape)[0]
+    is_text = np.broadcast_to(a.is_a(TEXT), count)
+    texts = pc.if_else(pa.array(is_text), pc.binary_slice(full(a.texts, count), 1, -1), pa.scalar(None, pa.binary()))
+    is_float = np.broadcast_to(a.is_a(FLOAT) & np.isfinite(a.floats), count)
+    if is_float.any():
+        texts = pc.if_else(pa.array(is_float), _float_texts(np.broadcast_to(a.floats, count)), texts)
+    ints, scales, sure = decimals.of_texts(texts)
+    is_int, is_decimal, null = a.is_a(INT), a.is_a(DECIMAL), a.kinds == ABSENT
+    return Vector(
+        np.where(null, np.uint8(ABSENT), np.uint8(DECIMAL)),
+        np.where(is_int | is_decimal, a.ints, ints),
+        np.zeros(1),
+        None,
+        a.unsure | ~(null | is_int | is_decimal | sure),
+        np.where(is_int | is_decimal, a.scales, scales),
+    )
+
+
+def to_text(a: Vector) -> Vector:
+    """The exact number as a text; a text stays."""
+    count = np.broadcast_shapes(a.kinds.shape, a.unsure.shape)[0]
+    numbers = np.broadcast_to(a.is_a(INT, DECIMAL), count)
+    texts = full(a.texts, count)
+    if numbers.any():
+        made = decimals.to_texts(np.broadcast_to(np.where(numbers, a.ints, 0), count), np.broadcast_to(a.scales, count))
+        quoted = pc.binary_join_element_wise("", made, "", '"').cast(pa.binary())
+        texts = pc.if_else(pa.array(numbers), quoted, texts)
+    null = a.kinds == ABSENT
+    unsure = a.unsure | ~(null | a.is_a(INT, DECIMAL, TEXT))
+    return Vector(np.where(null, np.uint8(ABSENT), np.uint8(TEXT)), np.zeros(1, np.int64), np.zeros(1), texts, unsure)
+
+
 ARITHMETIC: Final[dict[str, Callable[[Vector, Vector], Vector]]] = {
-    "add": partial(_numeric, _add, np.add),
-    "subtract": partial(_numeric, _subtract, np.subtract),
-    "multiply": partial(_numeric, _multiply, np.multiply),
+    "add": partial(_with_decimals, _add, partial(_numeric, _add, np.add)),
+    "subtract": partial(_with_decimals, _subtract, partial(_numeric, _subtract, np.subtract)),
+    "multiply": _multiplied,
     "divide": partial(_numeric, None, np.divide, divides=True),
     "floor_divide": partial(_numeric, _floor_divide, np.floor_divide, divides=True),
     "remainder": partial(_numeric, _remainder, np.remainder, divides=True),
@@ -330,6 +411,11 @@ def compare(name: str, a: Vector, b: Vector) -> Vector:
         values = np.where(mixed, of_numbers(a.numbers(), b.numbers()), values)
         # Python compares an integer with a double exactly.
         sure = sure | (mixed & _exact(a) & _exact(b))
+    exact = _of_decimals(a, b)
+    if exact.any():
+        left, right, _, too_large = decimals.aligned(a.ints, a.scales, b.ints, b.scales)
+        values = np.where(exact, of_numbers(left, right), values)
+        sure = sure | (exact & ~too_large)
     texts = (a.kinds == TEXT) & (b.kinds == TEXT)
     if texts.any():
         plain = texts & ~_escaped(a) & ~_escaped(b)
@@ -376,7 +462,7 @@ def _better(name: str, a: Vector, b: Vector) -> Vector:
     second = compare(name, b, a)
     found = chosen((second.ints == 1) & (second.kinds == BOOL), b, a)
     kinds = np.where(second.kinds == ABSENT, np.uint8(ABSENT), found.kinds)
-    return Vector(kinds, found.ints, found.floats, found.texts, second.unsure)
+    return Vector(kinds, found.ints, found.floats, found.texts, second.unsure, found.scales)
 
 
 def _compare_texts(name: str, function: str, a: Vector, b: Vector) -> Bools:
@@ -456,7 +542,7 @@ def case(*operands: Vector) -> Vector:
     for condition, value in reversed(list(zip(cases[::2], cases[1::2], strict=True))):
         found = chosen(_is(condition, True), value, found)
         unsure = condition.unsure | ~condition.is_a(BOOL, ABSENT)
-        found = Vector(found.kinds, found.ints, found.floats, found.texts, found.unsure | unsure)
+        found = _unsure_where(found, unsure)
     return found
 
 
@@ -724,6 +810,8 @@ _VECTORISED: Final[dict[str, Callable[..., Vector]]] = {
     "absolute": absolute,
     "to_int": to_int,
     "to_float": to_float,
+    "to_decimal": to_decimal,
+    "to_text": to_text,
     "least": least,
     "greatest": greatest,
     "and": both,
@@ -738,7 +826,7 @@ _VECTORISED: Final[dict[str, Callable[..., Vector]]] = {
 
 
 def _unsure_where(vector: Vector, unsure: Bools) -> Vector:
-    return Vector(vector.kinds, vector.ints, vector.floats, vector.texts, vector.unsure | unsure)
+    return replace(vector, unsure=vector.unsure | unsure)
 
 
 def _one_by_one(expression: Expression, frame: Frame, rows: Bools, failed: dict[int, Exception]) -> dict[int, _Cell]:

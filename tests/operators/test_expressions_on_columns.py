@@ -6,6 +6,7 @@ import math
 import operator
 import struct
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 from unittest import mock
 
@@ -41,6 +42,15 @@ TEXTS = [
     "back\\slash",
     "12",
     "1.5",
+    "19.90",
+    "-0.05",
+    "-0.00",
+    "007.10",
+    " 1.0 ",
+    "1e3",
+    "123456789012345678",
+    "0.123456789012345678",
+    "NaN",
     "\t",
     "true",
 ]
@@ -72,6 +82,14 @@ BINARY: list[Callable[[Any, Any], Any]] = [
     lambda a, b: a.least(b),
     lambda a, b: a.greatest(b),
     lambda a, b: a.otherwise(b),
+    lambda a, b: (a.cast(Decimal) + b.cast(Decimal)).cast(str),
+    lambda a, b: (a.cast(Decimal) * b.cast(Decimal) - b).cast(str),
+    lambda a, b: (a.cast(Decimal) / b.cast(Decimal)).cast(str),
+    lambda a, b: (a.cast(Decimal) % b.cast(Decimal)).cast(str),
+    lambda a, b: a.cast(Decimal) < b.cast(Decimal),
+    lambda a, b: a.cast(Decimal) == b,
+    lambda a, b: a.cast(Decimal).greatest(b.cast(Decimal)).cast(str),
+    lambda a, b: a.cast(Decimal).otherwise(b.cast(Decimal)).cast(str),
     lambda a, b: a.between(b, 7),
 ]
 UNARY: list[Callable[[Any], Any]] = [
@@ -83,6 +101,12 @@ UNARY: list[Callable[[Any], Any]] = [
     lambda a: a.cast(int),
     lambda a: a.cast(float),
     lambda a: a.cast(str),
+    lambda a: a.cast(Decimal).cast(str),
+    lambda a: abs(-a.cast(Decimal)).cast(str),
+    lambda a: (a.cast(Decimal) * Decimal("-1.10") + 1).cast(str),
+    lambda a: (a.cast(Decimal) - 2).cast(float),
+    lambda a: (a.cast(Decimal) // Decimal("0.3")).cast(int),
+    lambda a: when(a.cast(Decimal) > Decimal("1.00"), a.cast(Decimal)).otherwise(Decimal("0.50")).cast(str),
     lambda a: a.lower(),
     lambda a: a.upper().strip(),
     lambda a: a.length(),

@@ -482,6 +482,8 @@ class Windowing:
             return FUNCTIONS
         if what.fields.counts_distinct:
             return DISTINCT
+        if any(one.gives_decimals for one in what.fields.aggregates.values()):
+            return "aggregates Decimals, which columns do not hold"
         if self.emit.on_close:
             return "emits on close, with the record that closes a window"
         return self.kind.by_record(what.fields) or what.projection

@@ -56,7 +56,7 @@ _TYPES: dict[type, Type] = {
     BooleanSerde: bool,
     BytesSerde: bytes,
 }
-_CASTS: dict[str, Type] = {"to_int": int, "to_float": float, "to_text": str}
+_CASTS: dict[str, Type] = {"to_int": int, "to_float": float, "to_text": str, "to_decimal": Decimal}
 
 
 def result_type(fn: Callable[..., Any], *serdes: Serde[Any] | None) -> Type:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streams.errors import RecordError
 from streams.model.agg import BUILT_IN, KEEPS_VALUES
-from streams.model.aggregates import Aggregate, Count, CountDistinct, Max, Mean, Min, results
+from streams.model.aggregates import Aggregate, Count, CountDistinct, Max, Mean, Min, Sum, results
 from streams.model.ownership import UNCHANGING, may_share, only_reads, snapshot
 from streams.serdes.json_text import dumps, loads
 from streams.users_code import line_of, users_function
@@ -249,9 +249,9 @@ def results_of(aggregate: Aggregate, accumulators: Sequence[Any]) -> Sequence[An
     kind = type(aggregate)
     if kind.result is Aggregate.result:
         return accumulators
-    if kind in (Min, Max) and dict not in set(map(type, accumulators)):
+    if kind in (Min, Max, Sum) and dict not in set(map(type, accumulators)):
         return accumulators
-    if kind is Mean:
+    if kind is Mean and dict not in {type(total) for total, _ in accumulators}:
         return [total / count if count else None for total, count in accumulators]
     return list(map(aggregate.result, accumulators))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 
 from streams.model.expressions import ALL, Col, Expression, JoinedFields, Lit
 from streams.model.paths import names_of
@@ -54,7 +55,7 @@ def _each(fields: JoinedFields) -> Iterator[tuple[str | int, ObjectPart | None]]
 
 
 def _computed(expression: Expression) -> ObjectPart | None:
-    if isinstance(expression, Lit):
+    if isinstance(expression, Lit) and not isinstance(expression.value, Decimal):
         return ObjectPart(-1, constant=dumps(expression.value))
     if not isinstance(expression, Col):
         return None

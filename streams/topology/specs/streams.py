@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Final, cast
 
-from streams.model.expressions import TIMESTAMP, Col, Expression, ValueFields
+from streams.model.expressions import TIMESTAMP, Col, Expression, ValueFields, gives_decimals
 from streams.model.table_columns import RowLayout
 from streams.operators.attempts import Attempts
 from streams.operators.calls import CallRules, OnError, UserClient
@@ -27,6 +27,10 @@ from streams.operators.late import (
 from streams.operators.processor import AnyProcessor
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import ONE_BY_ONE, ColumnFunction, Keeps, Keys, NodeSpec, Parameters, Unwraps
+
+_DECIMALS: Final = (
+    "makes Decimals, which JSON has no form for: end with .cast(str), as in (col('a').cast(Decimal) * 2).cast(str)"
+)
 
 
 def _reads_timestamp(expression: Expression | ValueFields | None) -> bool:
@@ -95,7 +99,7 @@ class MapValuesSpec(NodeSpec):
             )
         if self.made is None:
             return "calls a function, which takes whole values: write it as fields(...), such as fields('user', n=col('a.n') * 2)"
-        return self.made
+        return _DECIMALS if any(gives_decimals(one) for _, one in self.made.computed) else self.made
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,12 @@ class SelectKeySpec(NodeSpec):
             )
         if isinstance(self.expression, ValueFields) and self.expression.everything:
             return "makes keys of all fields: name the fields that it needs, such as fields('user', 'city')"
-        return Keys(self.expression)
+        made = (
+            [one for _, one in self.expression.computed]
+            if isinstance(self.expression, ValueFields)
+            else [self.expression]
+        )
+        return _DECIMALS if any(map(gives_decimals, made)) else Keys(self.expression)
 
 
 @dataclass(frozen=True, slots=True)
