@@ -180,7 +180,7 @@ def names_from_elsewhere() -> list[str]:
     lines = [
         "# Names from elsewhere",
         "",
-        "Names of Kafka Streams, Quix Streams, Faust, Bytewax, Spark and Flink that are called",
+        "Names of Kafka Streams, Quix Streams, Faust, Bytewax, Spark, Polars and Flink that are called",
     ]
     lines += ["otherwise here. The engine gives the same answers when a program uses one of them.", ""]
     groups = {"The package": PACKAGE, **OPERATORS, **SETTINGS, **CONTEXTS}

@@ -190,8 +190,52 @@ _CONTEXT = {
 
 _AT_ITSELF = "functions stand at the expression itself, as in col('x').{}"
 
+_NOT_AN_EXPRESSION = "expressions do not have it: write a function, as in map_values(lambda value: ...)"
+_OF_A_STREAM = "that is of streams, as in {}"
+_AGGREGATE = "here it is an aggregate, as in aggregate(x={})"
+_OTHER_ROWS = (
+    "other records are seen by windows, as in group_by_key().windowed_by(...), or by process(...) with a store"
+)
+
 _EXPRESSION = {
-    "alias": "the name is that of the argument, as in fields(total=col('a') * 2)",
+    **_all("alias name", "the name is that of the argument, as in fields(total=col('a') * 2)"),
+    **_all("and_ bitwise_and", "here it is &"),
+    **_all("or_ bitwise_or", "here it is |"),
+    "not_": "here it is ~",
+    **_all("eq eq_missing eq_null_safe ne lt le gt ge", "here it is Python's operator, as in col('x') == 1"),
+    **_all("add sub mul truediv floordiv mod neg", "here it is Python's operator, as in col('x') + 1"),
+    "abs": "here it is Python's function of that name",
+    **_all("concat append", "here it is +, of texts"),
+    "clip": "here it is greatest(low).least(high)",
+    "try_cast": "here it is cast(int); a value that cannot be converted fails its record",
+    "to_integer": "here it is cast(int)",
+    "to_decimal": "here it is cast(Decimal)",
+    **_all("is_nan isnan is_finite fill_nan nanvl", "JSON has no NaN: is_null() finds what is missing"),
+    **_all(
+        "with_field with_fields drop_fields rename_fields", "here it is fields('a', 'b', c=...), or fields('*', c=...)"
+    ),
+    **_all("get_json_object json_path_match json_decode from_json", "values are read as JSON already: col('a.b')"),
+    **_all("map_elements map_batches transform udf", "here it is a function, as in map_values(lambda value: ...)"),
+    **_all(
+        "round ceil floor sqrt pow exp log sign hash reverse zfill pad_start pad_end lpad rpad initcap",
+        _NOT_AN_EXPRESSION,
+    ),
+    **_all("replace_strict", "here it is when(condition, value).otherwise(value), a separate function"),
+    **_all("filter where", _OF_A_STREAM.format("filter(col('x') > 1); an aggregate has where=col('x') > 1")),
+    **_all("explode flatten outer", _OF_A_STREAM.format("flat_map_values(lambda value: value['items'])")),
+    **_all(
+        "unique is_unique is_duplicated is_first_distinct drop_nulls",
+        _OF_A_STREAM.format("deduplicate(...) or filter(...)"),
+    ),
+    **_all("asc desc sort head limit top_k", "here it is top, as in group_by_key().top(3, by=col('x'))"),
+    **_all("over shift diff rank cum_sum cum_max rolling_mean rolling_sum lag lead", _OTHER_ROWS),
+    **_all("n_unique", _AGGREGATE.format("agg.count_distinct('x')")),
+    "arg_max": _AGGREGATE.format("agg.max_by('value', by='x')"),
+    "arg_min": _AGGREGATE.format("agg.min_by('value', by='x')"),
+    "implode": _AGGREGATE.format("agg.collect('x', last=10)"),
+    **_all("date", "here it is date_format('%Y-%m-%d')"),
+    **_all("epoch timestamp", "here it is to_timestamp()"),
+    **_all("weekday dayofweek day_of_week", "here it is date_format('%u').cast(int)"),
     **_all("str list struct arr", _AT_ITSELF.format("lower()")),
     "dt": _AT_ITSELF.format("hour()"),
     "to_lowercase": "here it is lower()",
@@ -205,7 +249,7 @@ _EXPRESSION = {
     "is_between": "here it is between(low, high)",
     "astype": "here it is cast(int)",
     **_all("fill_null fillna coalesce if_null nvl", "here it is otherwise(value)"),
-    **_all("rlike regexp_like matches like", "here it is regexp_extract(pattern, 0).is_not_null()"),
+    **_all("rlike regexp_like matches like ilike", "here it is regexp_extract(pattern, 0).is_not_null()"),
     "extract": "here it is regexp_extract(pattern, group)",
     **_all("regexp_replace replace_all", "here it is replace(old, new), of constant texts"),
     **_all("starts_with", "here it is startswith('a')"),
@@ -366,6 +410,18 @@ _WINDOWS: dict[str, dict[str, str]] = {
         **_all("percentile percentile_approx approx_percentile median", "here it is agg.quantile('field', 0.5)"),
         **_all("n_unique nunique", "here it is agg.count_distinct('field')"),
         **_all("approx_n_unique", "here it is agg.approx_count_distinct('field')"),
+        **_all("collect_list array_agg implode string_agg", "here it is agg.collect('field', last=10)"),
+        "collect_set": "here it is agg.count_distinct('field'), or group_by(col('field'))",
+        "arg_max": "here it is agg.max_by('value', by='field')",
+        "arg_min": "here it is agg.min_by('value', by='field')",
+        **_all("any_value first_value", "here it is agg.first('field')"),
+        "last_value": "here it is agg.last('field')",
+        "len": "here it is agg.count()",
+        "top": "here it is group_by_key().top(3, by=col('field'))",
+        **_all(
+            "std stddev var variance mode product sum_distinct",
+            "there is no such aggregate: a class of yours that is derived from Aggregate can be one",
+        ),
     },
     "BufferConfig": {
         **_all("maxRecords with_max_records", "here it is BufferConfig.of_max_records(n)"),
@@ -436,6 +492,45 @@ _FUNCTION = "a plain function or lambda is taken wherever Kafka Streams has an i
 _FROM_TESTING = "it is in streams.testing: from streams.testing import {0}"
 _APPLICATION = "StreamsBuilder() begins a topology"
 
+_ROWS = "a stream has no table's rows: {}"
+_FUNCTIONS = {
+    **{
+        name: f"functions stand at the expression itself, as in col('x').{name}()"
+        for name in ("lower", "upper", "length", "hour", "to_timestamp")
+    },
+    **_all("trim ltrim rtrim", _AT_ITSELF.format("strip()")),
+    **_all("substring substr", _AT_ITSELF.format("substring(1, 10)")),
+    **_all("regexp_extract regexp_replace split replace", _AT_ITSELF.format("regexp_extract('a(.)', 1)")),
+    **_all(
+        "date_format to_date from_unixtime year month minute date_trunc", _AT_ITSELF.format("date_format('%Y-%m-%d')")
+    ),
+    **_all("isnull isnan", _AT_ITSELF.format("is_null()")),
+    **_all("coalesce ifnull nvl", "here it is col('x').otherwise(value)"),
+    **_all("greatest least", "here it is col('x').greatest(col('y'))"),
+    **_all("concat concat_ws concat_str", "here it is +, of texts"),
+    **_all("struct to_json", "here it is fields('a', 'b'), whose objects are written as JSON"),
+    **_all("from_json get_json_object", "values are read as JSON already: col('a.b')"),
+    **_all("expr sql", "here it is Python, as in col('x') * 2"),
+    **_all("element", "here it is col('list')[0]"),
+    **_all("explode posexplode", "here it is stream.flat_map_values(lambda value: value['items'])"),
+    **_all("udf pandas_udf", "here it is a function, as in stream.map_values(lambda value: ...)"),
+    **_all(
+        "window session_window",
+        "here it is group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(...))",
+    ),
+    **_all("avg mean", "here it is agg.mean('x')"),
+    **_all("count sum min max first last max_by min_by", "here it is of agg, as in agg.sum('x')"),
+    **_all("countDistinct count_distinct n_unique", "here it is agg.count_distinct('x')"),
+    "approx_count_distinct": "here it is agg.approx_count_distinct('x')",
+    **_all("median quantile percentile_approx", "here it is agg.quantile('x', 0.5)"),
+    **_all("collect_list array_agg implode", "here it is agg.collect('x', last=10)"),
+    **_all("row_number rank dense_rank", "here it is group_by_key().top(3, by=col('x'), rank='rank')"),
+    **_all("lag lead", _ROWS.format("process(...) with a store keeps the record before")),
+    **_all("current_timestamp now", "no clock decides a result: record_timestamp() is the record's time"),
+    **_all("broadcast", "here it is builder.global_table('topic')"),
+}
+"""Functions of PySpark and Polars."""
+
 PACKAGE: dict[str, str] = {
     "StreamsConfig": "settings go into streams.toml, the environment or `streams run --set`",
     **_all("KeyValue KeyValuePair", "a pair is a tuple here: (key, value)"),
@@ -488,6 +583,7 @@ PACKAGE: dict[str, str] = {
     "App": _APPLICATION,
     "Application": _APPLICATION,
     "Dataflow": _APPLICATION,
+    **_FUNCTIONS,
     "TumblingWindows": "here it is TimeWindows.of_size_with_no_grace(size)",
     "HoppingWindows": "here it is TimeWindows.of_size_with_no_grace(size).advance_by(step)",
 }
@@ -619,7 +715,7 @@ def names_of_package(
 
     def raise_missing(name: str) -> None:
         # Names of modules and of Python's protocols are not names of classes.
-        if not name[:1].isupper():
+        if not name[:1].isupper() and name not in PACKAGE:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         error = UnknownNameError(_sentence(package, name, PACKAGE.get(name) or _alike(name, names())), name)
         if sys._getframe(2).f_code.co_name == "_handle_fromlist":

@@ -6,7 +6,7 @@ value, so it fits wherever a function of the value does. The names are those of 
 the operators, `is_null`, `cast`), otherwise PySpark's or SQL's (`isin`, `between`, `least`, `greatest`); `otherwise` stands for
 SQL's COALESCE of two, or behind `when` for its ELSE.
 
-Operands are what JSON gives (None, bool, int, float, str, list, dict). Null in, null out, but for `is_null`, `otherwise` and the
+Operands are what JSON gives (None, bool, int, float, str, list, dict), and Decimals, which are exact. Null in, null out, but for `is_null`, `otherwise` and the
 logical operators, which follow SQL's logic of three values. Everything else is Python's: integers have any size, `/` gives a float,
 `//` and `%` round down, a division by zero is an error. Unlike in Python, truth values are not numbers.
 """
@@ -72,7 +72,7 @@ class Expression(AnswersUnknownNames):
         return self.evaluate(partial(pick, value))
 
     def of_record(self, key: Any, value: Any, timestamp: int) -> Any:
-        """The result for one record, of which the expression may read the key and the timestamp, too. Raises as a call does."""
+        """The result for one record, whose key and timestamp the expression may read, too. Raises as a call does."""
         return self.evaluate(partial(_part_of_record, key, value, timestamp))
 
     @property
@@ -628,7 +628,7 @@ class ValueFields:
         return self._made(value, partial(pick, value))
 
     def of_record(self, key: Any, value: Any, timestamp: int) -> dict[str, Any]:
-        """The object of a record, of which the expressions may read the key and the timestamp, too. Raises as a call does."""
+        """The object of a record, whose key and timestamp the expressions may read, too. Raises as a call does."""
         return self._made(value, partial(_part_of_record, key, value, timestamp))
 
     def _made(self, value: Any, read: ReadField) -> dict[str, Any]:

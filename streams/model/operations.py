@@ -74,6 +74,9 @@ def _remainder(context: Context, left: Any, right: Any) -> Decimal:
     return context.add(rest, right) if rest and (rest < 0) is not (right < 0) else context.plus(rest)
 
 
+_DIVISIONS: Final = (Context.divide, _floor_divide, _remainder)
+
+
 def _numbers(compute: Compute, of_decimals: Compute, context: Context = EXACT) -> Compute:
     """An operation on numbers; on Decimals, which may stand next to integers, another one."""
 
@@ -94,9 +97,9 @@ def _of_decimals(compute: Compute, context: Context, values: Sequence[Any]) -> A
         return compute(context, *values)
     except decimal.Inexact:
         raise ValueError(f"the result has more than {_MOST_DIGITS:,} digits") from None
-    except decimal.DivisionByZero:
-        raise ZeroDivisionError("division by zero") from None
     except decimal.DecimalException:
+        if compute in _DIVISIONS and not values[1]:
+            raise ZeroDivisionError("division by zero") from None
         raise ValueError("it is not a number, or too large") from None
 
 
@@ -177,7 +180,7 @@ def _text(value: Any) -> str:
 
 
 def as_decimal(value: Any) -> Decimal:
-    """A number as a `Decimal` of its digits, a float of those that JSON writes; or what a text says.
+    """A number as a `Decimal` of its digits, a float of the digits that JSON writes; or what a text says.
 
     Raises:
         TypeError: The value is neither number nor text.

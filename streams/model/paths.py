@@ -65,7 +65,7 @@ def first_and_rest(path: str) -> tuple[str, str]:
 
 
 def dotted_name(names: Sequence[str], there: Container[object]) -> str:
-    """A hint where the names of a path, of which the first is missing, are one name with dots that is there; else nothing."""
+    """A hint where the first names of a path, which are missing, are one name with dots that is there; else nothing."""
     for count in range(len(names), 1, -1):
         if (name := ".".join(names[:count])) in there:
             return f" There is a field {name!r}: a name that has a dot itself stands between backticks, as in col('`{name}`')."

@@ -138,7 +138,7 @@ def test_a_value_without_fields_is_the_records_error_and_a_null_value_has_null_f
         (lambda: col("a..b"), "a field is a name, or names joined by single dots"),
         (lambda: col("a") + object(), "not with an object: use a function, such as lambda value: ..."),
         (lambda: col("a").isin("abc"), "isin() takes a list of constants"),
-        (lambda: col("a").cast(list), "cast() takes int, float or str, not the class list"),  # type: ignore[arg-type]
+        (lambda: col("a").cast(list), "cast() takes int, float, str or Decimal, not the class list"),  # type: ignore[arg-type]
         (lambda: fields("a.b"), "fields(b=col('a.b'))"),
         (lambda: fields(a="b"), "write a=col('b') for the field, or a=lit('b') for the text"),  # type: ignore[call-overload]
         (lambda: fields(), "at least one field"),

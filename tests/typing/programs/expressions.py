@@ -1,6 +1,7 @@
 """Expressions instead of functions: what they make of typed streams, and the mistakes with them."""
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from typing_extensions import assert_type
@@ -40,6 +41,7 @@ assert_type(col("a") == 1, Expression)
 assert_type(~warm & (abs(col("degrees")) > 1) | col("sensor").isin(["a", "b"]), Expression)
 
 assert_type(when(warm, 1).when(col("a") > 1, col("b")).otherwise(None), Expression)
+assert_type((col("degrees").cast(Decimal) * Decimal("1.19")).cast(str), Expression)
 assert_type(col("sensor").split("/")[1].lower(), Expression)
 assert_type(col("at").to_timestamp().hour("Europe/Berlin"), Expression)
 
