@@ -6,9 +6,9 @@ value, so it fits wherever a function of the value does. The names are those of 
 the operators, `is_null`, `cast`), otherwise PySpark's or SQL's (`isin`, `between`, `least`, `greatest`); `otherwise` stands for
 SQL's COALESCE of two, or behind `when` for its ELSE.
 
-Operands are what JSON gives (None, bool, int, float, str, list, dict), and Decimals, which are exact. Null in, null out, but for `is_null`, `otherwise` and the
-logical operators, which follow SQL's logic of three values. Everything else is Python's: integers have any size, `/` gives a float,
-`//` and `%` round down, a division by zero is an error. Unlike in Python, truth values are not numbers.
+Operands are what JSON gives (None, bool, int, float, str, list, dict), and Decimals, which are exact. Null in, null out, but for
+`is_null`, `otherwise` and the logical operators, which follow SQL's logic of three values. Everything else is Python's: integers have
+any size, `/` gives a float, `//` and `%` round down, a division by zero is an error. Unlike in Python, truth values are not numbers.
 """
 
 from __future__ import annotations
