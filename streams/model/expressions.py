@@ -7,8 +7,9 @@ the operators, `is_null`, `cast`), otherwise PySpark's or SQL's (`isin`, `betwee
 SQL's COALESCE of two, or behind `when` for its ELSE.
 
 Operands are what JSON gives (None, bool, int, float, str, list, dict), and Decimals, which are exact. Null in, null out, but for
-`is_null`, `otherwise` and the logical operators, which follow SQL's logic of three values. Everything else is Python's: integers have
-any size, `/` gives a float, `//` and `%` round down, a division by zero is an error. Unlike in Python, truth values are not numbers.
+`is_null`, `otherwise` and the logical operators, which follow SQL's logic of three values. Everything else is Python's: integers
+have any size, `/` gives a float, `//` and `%` round down, a division by zero is an error. Unlike in Python, truth values are not
+numbers.
 """
 
 from __future__ import annotations

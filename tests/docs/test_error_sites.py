@@ -127,7 +127,7 @@ RAISED_IN = {
     "RecordError": (
         "streams/dsl/nodes/tables",
         "streams/model/aggregates",
-        "streams/model/expressions",
+        "streams/model/operations",
         "streams/model/scores",
         "streams/model/sketches",
         "streams/operators/aggregate/functions",

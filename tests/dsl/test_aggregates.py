@@ -111,7 +111,7 @@ class Color(Enum):
     RED = "red"
 
 
-NOT_NUMBERS = ["text", True, [1], {"a": 1}, Decimal("1.5"), date(2026, 1, 31), Color.RED, math.nan, math.inf, -math.inf]
+NOT_NUMBERS = ["text", True, [1], {"a": 1}, Decimal("NaN"), date(2026, 1, 31), Color.RED, math.nan, math.inf, -math.inf]
 
 
 @pytest.mark.parametrize("value", NOT_NUMBERS, ids=repr)
