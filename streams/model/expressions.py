@@ -396,7 +396,10 @@ class Operation(Expression):
 
     def evaluate(self, read: ReadField) -> Any:
         """The operation's result."""
-        return OPERATIONS[self.name].of([partial(operand.evaluate, read) for operand in self.operands])
+        how = OPERATIONS[self.name]
+        if how.lazy:
+            return how.compute(*[partial(operand.evaluate, read) for operand in self.operands])
+        return how.of_values(*[operand.evaluate(read) for operand in self.operands])
 
     @property
     def is_condition(self) -> bool:

@@ -39,14 +39,11 @@ class Definition:
     lazy: bool = False
     infix: bool = True
 
-    def of(self, operands: Sequence[Operand]) -> Any:
-        """The result for the operands."""
-        return self.compute(*operands) if self.lazy else self.of_values(*(operand() for operand in operands))
-
     def of_values(self, *values: Any) -> Any:
         """The result for the operands' values, of an operation that is not lazy."""
-        if any(value is None for value in values):
-            return None
+        for value in values:
+            if value is None:
+                return None
         try:
             return self.compute(*values)
         except (ArithmeticError, TypeError, ValueError) as error:

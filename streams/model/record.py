@@ -289,7 +289,7 @@ def pick(value: Any, field: str | None) -> Any:
     """
     if field is None or value is None:
         return None
-    if not has_fields(value):
+    if not isinstance(value, dict) and not has_fields(value):
         raise NoFieldsError(field)
     for name in names_of(field):
         if isinstance(value, dict):
