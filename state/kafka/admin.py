@@ -39,6 +39,8 @@ from state.errors import (
 )
 from state.kafka.config import ClientConfig, admin_config
 from state.kafka.error_mapping import NO_ANSWER, TOPIC_NOT_FOUND, TRANSIENT, failure_of, request_error, timed_out
+from state.kafka.librdkafka import bulk_available
+from state.kafka.native_offsets import commit_offsets
 from state.kafka.topics import LogEnds, RecordDeleter, TopicInfo, TopicPartition, TopicSpec
 
 POLL_S = 0.05
@@ -273,15 +275,28 @@ def _committed(
 
 
 def commit_group_offsets(
-    requests: AdminRequests, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]
+    requests: AdminRequests, group: str, offsets: Mapping[TopicPartition, tuple[int, str]], exact: bool
 ) -> None:
-    """Commits offsets of a consumer group that has no members, with metadata."""
+    """Commits offsets of a consumer group that has no members, with metadata; see `KafkaAdmin.commit_group_offsets`."""
+    if exact and bulk_available():
+        for failure in commit_offsets(_of_group(requests, group), offsets):
+            raise request_error(f"committing offsets of group {group!r}", "check the brokers", failure)
+        return
     wanted = [KafkaPartition(*place, offset, metadata) for place, (offset, metadata) in offsets.items()]
     what = f"committing offsets of group {group!r}"
     with _consumer(requests, group, what) as consumer:
         for each in consumer.commit(offsets=wanted, asynchronous=False) or ():
             if each.error is not None:
                 raise KafkaException(each.error)
+
+
+def _of_group(requests: AdminRequests, group: str) -> dict[str, str]:
+    return {
+        **admin_config(requests.config),
+        "group.id": group,
+        "isolation.level": "read_uncommitted",
+        "enable.auto.commit": "false",
+    }
 
 
 @contextmanager
@@ -291,13 +306,7 @@ def _consumer(requests: AdminRequests, group: str, what: str) -> Iterator[Consum
     The admin requests for offsets crash the process (segmentation fault in librdkafka 2.16) while the group's coordinator is not
     ready. Uncommitted, because read_committed would wait for transactions.
     """
-    properties = {
-        **admin_config(requests.config),
-        "group.id": group,
-        "isolation.level": "read_uncommitted",
-        "enable.auto.commit": "false",
-    }
-    consumer = Consumer(properties)
+    consumer = Consumer(_of_group(requests, group))
     try:
         yield consumer
     except KafkaException as exception:
@@ -505,13 +514,21 @@ class KafkaAdmin:
         """Like `group_offsets`, with the metadata that was committed with each offset; any bytes may follow it (`note_of`)."""
         return group_notes(self._requests, group, partitions)
 
-    def commit_group_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+    def commit_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]], exact: bool = False
+    ) -> None:
         """Commit offsets of a consumer group, with metadata.
+
+        Args:
+            group: The group.
+            offsets: Partition -> offset and metadata.
+            exact: No zero byte follows the metadata, which Kafka Streams would not read; `group_notes` then may read further.
+                Needs the library of `bulk_available`.
 
         Raises:
             KafkaClientError: The group has members, or the broker refused.
         """
-        commit_group_offsets(self._requests, group, offsets)
+        commit_group_offsets(self._requests, group, offsets, exact)
 
     def delete_group(self, group: str) -> bool:
         """Delete a consumer group with its committed offsets.

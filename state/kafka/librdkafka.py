@@ -68,6 +68,7 @@ class Message(ctypes.Structure):
 ERROR_CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_void_p)
 ON_NEW_CALLBACK = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_size_t)
 DELIVERY_CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Message), c_void_p)
+COMMIT_CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_int, POINTER(TopicPartitionList), c_void_p)
 
 _LIST = POINTER(TopicPartitionList)
 _SIGNATURES: Signatures = {
@@ -97,6 +98,7 @@ _SIGNATURES: Signatures = {
     "topic_partition_list_add": (POINTER(TopicPartition), (_LIST, c_char_p, c_int32)),
     "topic_partition_list_destroy": (None, (_LIST,)),
     "assign": (c_int, (c_void_p, _LIST)),
+    "commit_queue": (c_int, (c_void_p, _LIST, c_void_p, COMMIT_CALLBACK, c_void_p)),
     "position": (c_int, (c_void_p, _LIST)),
     "query_watermark_offsets": (
         c_int,

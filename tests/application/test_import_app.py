@@ -32,6 +32,7 @@ from streams import (
     TimeWindows,
 )
 from streams.application.adopt import Adopter
+from streams.application.java import limits
 from streams.application.java.derived import closes_of
 from streams.application.java.export_app import Exporter
 from streams.application.java.import_app import Importer
@@ -212,7 +213,7 @@ def last_rows(world: World, store: str) -> dict[bytes, bytes]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def test_windows_that_java_has_not_closed_are_open(tmp_path: Path) -> None:
+def test_windows_that_java_has_not_closed_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path, closing)
     for start in (0, 60_000, 120_000):
         world.java_writes(suffix=number(start) + bytes(4))
@@ -225,9 +226,11 @@ def test_windows_that_java_has_not_closed_are_open(tmp_path: Path) -> None:
             marker.changelog_ends["counts-open"]
             == world.kafka.end_offsets([(f"{APP}-counts-open-changelog", task)])[f"{APP}-counts-open-changelog", task]
         )
+    monkeypatch.setattr(limits, "bulk_available", lambda: False)
     with pytest.raises(ConfigError, match="closed windows again"):
         world.hand_over()
-    world.hand_over(leave=True)
+    monkeypatch.undo()
+    world.hand_over()
     # Stream time is that of the last row, and no window was closed since.
     note = OffsetNote.decode(world.kafka.notes[APP]["in", 1])
     assert note is not None
@@ -351,7 +354,9 @@ def test_records_that_wait_for_a_table_are_known(tmp_path: Path) -> None:
     world.take_over()
     for marker in world.markers.values():
         assert marker.operator_state["nodes"]["j"] == {STREAM_TIME: 3_000, "earliest": 2_000, "number": 9}
-    world.hand_over()
+    with pytest.raises(ConfigError, match="'j': Kafka Streams does not restore the records that wait there"):
+        world.hand_over()
+    world.hand_over(leave=True)
 
 
 HEADER_ROWS = [

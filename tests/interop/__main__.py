@@ -36,8 +36,11 @@ PARTITIONS = 2
 PHASE_MS = 90_000
 BY_KEY = frozenset({"rep", "tg", "fk"})
 """Kinds whose records come through repartition topics, where several tasks write: only each key's last result is certain."""
-JOINS = frozenset({"ij", "lj", "oj"})
+JOINS = frozenset({"ij", "lj", "oj", "grace"})
 """Kinds whose results may come in another order."""
+LOST_IN_JAVA = "grace"
+"""The kind whose waiting records Java does not restore (`lost_in_java`). This engine finds them when it takes over again, so the
+results of the phases before Java got them are complete then."""
 WITHOUT_SEQUENCE = ("-this-join-store", "-other-join-store", "-Buffer")
 """Ends of stores whose keys end with a number that Java counts up, and this engine does not need."""
 INTERNAL = (
@@ -186,7 +189,8 @@ def results(cluster: Cluster, topic: str, kind: str) -> Mapping[object, object]:
         return last_rows(cluster, topic)
     found = collections.defaultdict(list)
     for _, key, value, at in cluster.rows(topic):
-        found[key].append((value, at))
+        if kind != LOST_IN_JAVA or at < START + 2 * PHASE_MS:
+            found[key].append((value, at))
     return {key: sorted(of, key=repr) for key, of in found.items()} if kind in JOINS else dict(found)
 
 

@@ -1,3 +1,4 @@
+import ctypes
 import uuid
 from typing import Any
 
@@ -7,6 +8,7 @@ from confluent_kafka.admin import AdminClient
 from state.errors import HangingTransactionError, KafkaClientError, TopicMismatchError, TopicNotFoundError
 from state.kafka.admin import AdminRequests, KafkaAdmin, wait_until_decided
 from state.kafka.config import ClientConfig
+from state.kafka.librdkafka import CONSUMER, TopicPartitionList, _candidates, library
 from state.kafka.producer import TransactionalProducer
 from state.kafka.topics import TopicSpec
 from tests.conftest import TopicFactory
@@ -195,3 +197,30 @@ def test_offsets_of_a_group_have_metadata(admin: KafkaAdmin, topic: TopicFactory
     places = [(name, 0), (name, 1)]
     assert admin.group_notes(group, places) == {(name, 0): (5, '{"batch": 3}'), (name, 1): (7, "")}
     assert admin.group_offsets(group, places) == {(name, 0): 5, (name, 1): 7}
+
+
+def committed_bytes(client: ClientConfig, group: str, topic: str) -> bytes:
+    """The metadata of the offset of partition 0, as long as the brokers say."""
+    rdkafka = library()
+    reading = rdkafka.client(CONSUMER, rdkafka.configuration({**client, "group.id": group}))
+    places = rdkafka.topic_partition_list_new(1)
+    rdkafka.topic_partition_list_add(places, topic.encode(), 0)
+    committed = ctypes.CDLL(str(next(_candidates()))).rd_kafka_committed
+    committed.argtypes = (ctypes.c_void_p, ctypes.POINTER(TopicPartitionList), ctypes.c_int)
+    try:
+        assert committed(reading, places, 30_000) == 0
+        found = places.contents.elems[0]
+        return ctypes.string_at(found.metadata, found.metadata_size)
+    finally:
+        rdkafka.topic_partition_list_destroy(places)
+        rdkafka.destroy_flags(reading, 0)
+
+
+def test_metadata_may_be_exact(admin: KafkaAdmin, client: ClientConfig, topic: TopicFactory) -> None:
+    """Kafka Streams reads them as base64, and nothing at all if a zero byte follows."""
+    name, group = topic(2), f"group-{uuid.uuid4()}"
+    admin.commit_group_offsets(group, {(name, 0): (5, "AgAAAaIkcm7o")})
+    assert committed_bytes(client, group, name) == b"AgAAAaIkcm7o\0"
+    admin.commit_group_offsets(group, {(name, 0): (6, "AgAAAaIkcm7o"), (name, 1): (7, "")}, exact=True)
+    assert committed_bytes(client, group, name) == b"AgAAAaIkcm7o"
+    assert admin.group_offsets(group, [(name, 0), (name, 1)]) == {(name, 0): 6, (name, 1): 7}

@@ -18,7 +18,7 @@ from state.kafka.topics import TopicPartition
 from streams.application.adopt import settled_position
 from streams.application.instances import check_group_is_free
 from streams.application.java.derived import closes_of, derivations, first_end_in
-from streams.application.java.limits import OffsetNote, closed_again, last_rows, one_sided, settings_for_java
+from streams.application.java.limits import OffsetNote, last_rows, lost_in_java, one_sided, settings_for_java
 from streams.application.markers import still_running
 from streams.application.prepare import Application, PreparedSub
 from streams.application.start import Preflight
@@ -80,7 +80,7 @@ class Exporter:
         application = self._application
         app = application.config.application_id
         check_group_is_free(application.config, self.members)
-        wrong = [*one_sided(application), *closed_again(application)]
+        wrong = [*one_sided(application), *lost_in_java(application)]
         if wrong and not self.leave:
             raise ConfigError(
                 f"no Java program can continue all of {app}: {'; '.join(wrong)}. Nothing was written. With --leave, this stays "
@@ -114,7 +114,7 @@ class Exporter:
                     admin.alter_topic(changelog_topic(app, node.spec.name), settings)
         offsets = {place: (at, note.encode()) for one in found for place, (at, note) in one.offsets.items()}
         if offsets:
-            admin.commit_group_offsets(app, offsets)
+            admin.commit_group_offsets(app, offsets, exact=True)
         for one in found:
             self._end(one)
 
@@ -134,7 +134,7 @@ class Exporter:
             return SubExport(prepared, {}, found)
         positions = settled_position(sub, checkpoint, markers, "hand it over").by_partition()
         closes = {task: self._closes(prepared, task, marker) for task, marker in markers.items() if marker}
-        notes = {place: _note(place, markers, closes) for place in positions}
+        notes = {place: _note(place, at, markers, closes) for place, at in positions.items()}
         return SubExport(prepared, {place: (at, notes[place]) for place, at in positions.items()}, found)
 
     def _closes(self, prepared: PreparedSub, task: int, marker: CommitMarker) -> Mapping[str, int]:
@@ -160,12 +160,15 @@ def _without_end(marker: CommitMarker) -> CommitMarker:
     return replace(marker, query_id=marker.query_id.removesuffix(EXPORTED))
 
 
-def _note(place: TopicPartition, markers: Markers, closes: Mapping[int, Mapping[str, int]]) -> OffsetNote:
-    """The partition's time, or where it is not known, that of its task, which is at least as late as its records'."""
+def _note(
+    place: TopicPartition, position: int, markers: Markers, closes: Mapping[int, Mapping[str, int]]
+) -> OffsetNote:
+    """The partition's time, or where it is not known up to there, that of its task, at least as late as its records'."""
     task = place[1] % max(1, len(markers))
     own = closes.get(task, {})
     for marker in filter(None, markers.values()):
-        if times := known_times(marker.operator_state).get(place):
-            return OffsetNote(times[-1][1], own)
+        offset, time = (known_times(marker.operator_state).get(place) or [(-1, NO_TIME)])[-1]
+        if offset == position:
+            return OffsetNote(time, own)
     owner = markers.get(task)
     return OffsetNote(NO_TIME if owner is None else owner.stream_time, own)

@@ -270,9 +270,9 @@ def killed_within_a_rescale(world: World, tasks: str) -> bool:
 def killed_within_a_hand_over(world: World) -> None:
     world.start()
     world.stop_at_rest()
-    for name, *options in (("export-app", "--leave"), ("import-app",)):
-        killed_within_writes_of(world, name, *options)
-        again = command(world, name, *options)
+    for name in ("export-app", "import-app"):
+        killed_within_writes_of(world, name)
+        again = command(world, name)
         again.ended(ADOPT_S)
         if "`streams adopt` finishes it" in again.log():
             # It was killed behind the last marker.
@@ -283,10 +283,10 @@ def killed_within_a_hand_over(world: World) -> None:
     world.restarts("the state was handed over and taken back")
 
 
-def killed_within_writes_of(world: World, name: str, *options: str) -> None:
+def killed_within_writes_of(world: World, name: str) -> None:
     """Kills a command once its first marker is in Kafka."""
     before = world.commits()
-    running = command(world, name, *options)
+    running = command(world, name)
     running.until_end(lambda: world.commits() > before, ADOPT_S, f"streams {name} has written nothing")
     killed = running.running
     running.close()

@@ -461,8 +461,10 @@ class SimulatedKafka:
         notes = self.notes.get(group, {})
         return {place: (at, notes.get(place, "")) for place, at in self.group_offsets(group, places).items()}
 
-    def commit_group_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Commits offsets with metadata."""
+    def commit_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]], exact: bool = False
+    ) -> None:
+        """Commits offsets with metadata, which are exact in any case."""
         self.hook.before(RequestEvent("commit offsets", group))
         self.groups.setdefault(group, {}).update({place: at for place, (at, _) in offsets.items()})
         self.notes.setdefault(group, {}).update({place: note for place, (_, note) in offsets.items()})
