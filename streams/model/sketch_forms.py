@@ -108,6 +108,20 @@ def read_counts(written: Sequence[int]) -> BucketCounts:
     return dict(zip(accumulate(written[1::2]), written[2::2], strict=True))
 
 
+def with_more(written: Sequence[int], bucket: int, more: int) -> list[int]:
+    """The form with so many values more in a bucket, which is left out without any. Raises `RestoreError` as `read_counts`."""
+    _check_version(written[0])
+    rising = list(accumulate(written[1::2]))
+    at = bisect_left(rising, bucket)
+    if at < len(rising) and rising[at] == bucket and (count := written[2 * at + 2] + more):
+        found = list(written)  # most values are in buckets that are there, where no gap changes
+        found[2 * at + 2] = count
+        return found
+    counts = read_counts(written)
+    counts[bucket] = counts.get(bucket, 0) + more
+    return written_counts({bucket: count for bucket, count in counts.items() if count})
+
+
 # --- Distinct values.
 
 

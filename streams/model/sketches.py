@@ -20,6 +20,7 @@ from streams.model.sketch_forms import (
     read_counts,
     read_hll,
     size_of,
+    with_more,
     written_counts,
     written_hll,
 )
@@ -135,13 +136,13 @@ class Quantile(OfNumbers, Sketched):
         """One more in its bucket."""
         sketch[item] = sketch.get(item, 0) + 1
 
+    def add(self, accumulator: list[int], value: Any) -> list[int]:
+        """One more in its bucket."""
+        return with_more(accumulator, self.item(value), 1)
+
     def remove(self, accumulator: list[int], value: Any) -> list[int]:
         """One less in its bucket; exact."""
-        counts, bucket = self.read(accumulator), self.item(value)
-        counts[bucket] -= 1
-        if not counts[bucket]:
-            del counts[bucket]
-        return self.written(counts)
+        return with_more(accumulator, self.item(value), -1)
 
     def merge(self, earlier: list[int], later: list[int]) -> list[int]:
         """The counts of both."""
