@@ -277,7 +277,7 @@ def _in_accumulator(value: Decimal | date | time) -> dict[str, str]:
 class OfNumbers(BuiltIn):
     """An aggregate that computes with numbers. Null takes no part; any other value (text, a truth value) fails its record."""
 
-    takes_only = (Real,), "takes numbers (int, float)"
+    takes_only: ClassVar[tuple[tuple[type, ...], str] | None] = (Real,), "takes numbers (int, float)"
 
     def checked(self, value: Any) -> Any:
         """An `int`, a `float` that is finite, or None. Raises `RecordError` for any other value."""
