@@ -156,13 +156,6 @@ def _has_records(log: KafkaAccess, place: TopicPartition, start: int, end: int) 
     return start < end and any(len(records) for records in log.read(*place, start, end))
 
 
-def last_rows(log: KafkaAccess, admin: KafkaAdmin, place: TopicPartition) -> dict[bytes, bytes | None]:
-    """Key -> last value of each committed record of a partition that has a key."""
-    end = admin.end_offsets([place])[place]
-    cells = (cell for records in log.read(*place, log.begin_offset(place), end) for cell in records.cells())
-    return {key: value for key, value in cells if key is not None}
-
-
 # --- Settings of topics.
 
 DAY_MS = 24 * 60 * 60 * 1000
