@@ -123,7 +123,8 @@ def _table_of(given: GivenRows, spark: Callable[[], Any]) -> pa.Table:
             raise _refused(
                 given, "the DataFrame is a stream, and a table of rows needs all of them: use from_dataframe"
             )
-        table = pa.RecordBatchReader.from_stream(frame).read_all()
+        # Spark's own way needs no Python workers, which its Arrow stream does.
+        table = frame.toArrow() if hasattr(frame, "toArrow") else pa.RecordBatchReader.from_stream(frame).read_all()
     except ConfigError:
         raise
     except Exception as error:
