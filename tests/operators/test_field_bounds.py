@@ -145,3 +145,14 @@ def test_a_stream_joined_with_itself_keeps_the_bound_with_one_store_asked_for() 
         for number, time in enumerate((10, 20, 21)):
             values.pipe_input("a", {"id": number, "expires": 20}, time)
         assert sorted(out.read_values_to_list()) == [[0, 0], [0, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("method", ["join", "left_join"])
+def test_a_late_record_does_not_join_one_that_has_left(method: str) -> None:
+    """The right record is still open, by `before`, and the left one has given its result."""
+    run = Run(program(method, JoinWindows.until(col("expires"), at_most=30).before(10)))
+    with run.driver:
+        run.auction(1, 20, 20)
+        run.bids.pipe_input("b", "other", 25)
+        run.bids.pipe_input("a", "late", 18)
+        assert run.rows() == ([] if method == "join" else [([1, None], 20)])
