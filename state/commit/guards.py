@@ -31,11 +31,11 @@ def fenced_producer(kafka: KafkaAccess, transactional_id: str, kept: bool = Fals
     return producer
 
 
-def check_decided(identity: TaskIdentity, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
+def check_decided(task: TaskIdentity | str, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
     """Checks that, after fencing, no transaction is open where only this task writes: it could hide a commit of the task."""
     for (topic, partition), (stable, end) in ends.items():
         if stable < end:
-            raise OpenTransactionError(str(identity), topic, partition, stable, end)
+            raise OpenTransactionError(str(task), topic, partition, stable, end)
 
 
 def id_of(kafka: KafkaAccess, topic: str) -> str:

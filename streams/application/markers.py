@@ -138,3 +138,10 @@ def newest_markers(log: MarkerLog, topic: str, partitions: Iterable[int]) -> Ite
         found = newest_marker(log, (topic, partition))
         if found is not None and found.version:
             yield found
+
+
+def last_rows(log: KafkaAccess, place: TopicPartition) -> dict[bytes, bytes | None]:
+    """Key -> last value of each committed record of a partition that has a key."""
+    end = log.end_offsets([place])[place]
+    cells = (cell for records in log.read(*place, log.begin_offset(place), end) for cell in records.cells())
+    return {key: value for key, value in cells if key is not None}

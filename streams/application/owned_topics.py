@@ -99,6 +99,7 @@ def described_topics(written: Mapping[str, Any], application_id: str) -> set[str
             for topic in (changelog_topic, staging_topic)
         ),
         *described_repartitions(written, application_id),
+        *(f"{application_id}-{name}" for name in written.get("given_tables", ())),
     }
 
 

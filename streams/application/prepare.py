@@ -14,6 +14,7 @@ from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
 from state.kafka.placement import Placement
 from state.kafka.topics import TopicInfo, TopicPartition, TopicSpec, partitions_of
 from streams.application.dead_letters import check_dead_letter_topic
+from streams.application.given_tables import ensure_given_tables
 from streams.application.ingests import ensure_ingests, ingest_partitions
 from streams.application.owned_topics import own_manifest, owned_topics
 from streams.config import Execution, StreamsConfig
@@ -523,6 +524,8 @@ def ensure_internal_topics(
         check_dead_letter_topic(topic, application.plan, admin)
     for topic in ensure_ingests(application.plan.topology, app, admin, config.replication_factor):
         report(topic)
+    for topic in ensure_given_tables(application.plan.topology, app, admin, config.replication_factor):
+        report(topic)
     for prepared in application.subs:
         specs = [node.spec for node in prepared.sub.stores.values()]
         # The commits topic records how many tasks there are, also for a rescale after a start that ends between the two.
@@ -572,7 +575,7 @@ def known_names(
 
 def _source_partitions(plan: Plan, admin: KafkaAdmin) -> dict[str, int]:
     read = {topic for sub in plan.sub_topologies for topic in sub.topics if topic not in plan.repartition_topics}
-    read.update(str(table.source.topics[0]) for table in plan.topology.global_tables.values())
+    read.update(one.lasting_topic for one in plan.topology.global_tables.values() if one.given is None)
     return _check_exist(read, admin)
 
 

@@ -88,7 +88,7 @@ def needed_rights(topology: Graph, config: StreamsConfig) -> NeededRights:
     dead = {config.dead_letter_topic} if config.dead_letter_topic else set()
     dead |= {str(sink.topic) for sink in topology.sinks() if sink.failed == Failed() and isinstance(sink.topic, str)}
     written = {sink.topic for sink in topology.sinks() if isinstance(sink.topic, str)} - dead
-    tables = {str(topic) for table in topology.global_tables.values() for topic in table.source.topics}
+    tables = {one.lasting_topic for one in topology.global_tables.values() if one.given is None}
     read = {topic for source in sources if source.pattern is None for topic in source.topics if isinstance(topic, str)}
     rights = [
         *(_topic(name, (READ,), "source") for name in read),

@@ -134,7 +134,7 @@ class UsersProgram:
             raise ConfigError("a drill copies topics by their names, but the program reads a pattern")
         subs = plan.sub_topologies
         names = {name for sub in subs for name in sub.topics} - internal
-        names |= {str(name) for table in topology.global_tables.values() for name in table.source.topics}
+        names |= {table.lasting_topic for table in topology.global_tables.values() if table.given is None}
         sinks = {str(sink.topic) for sub in subs for sink in sub.sinks if sink.topic is not None} - internal
         if any(sink.topic is None for sub in subs for sink in sub.sinks) or not sinks:
             raise ConfigError("a drill follows topics of results by their names, but the program names none")

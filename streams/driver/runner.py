@@ -26,6 +26,7 @@ from state.machine_code import kernels_compiled
 from state.secrets import mask
 from streams.application.dead_letters import dead_letter_topics
 from streams.application.execution import Executions, LiveStart, Switch, may_run_live, obstacle, ways_of
+from streams.application.given_tables import given_rows, records_of, write_rows
 from streams.application.instances import check_not_running, only_instance, shown_as_running
 from streams.application.jobs import query_job
 from streams.application.owned_topics import local_folder, write_manifest
@@ -93,6 +94,7 @@ from streams.topology.topology import Topology
 from streams.ui.history import History
 from streams.ui.running import page_of_running
 from streams.version import __version__
+from streams.wording import counted
 
 _Answer = TypeVar("_Answer")
 _REQUEST_S = 10.0
@@ -300,6 +302,7 @@ class StreamsApplication:
         ):
             if self._stop.is_set():
                 return
+            self._write_given_tables()
             ingests = self._ingest_starts()
             lakes = self._lake_starts()
             if not self.config.available_now:
@@ -673,6 +676,21 @@ class StreamsApplication:
             waiting = self._ask(partial(application.unfinished, read=self._read))
             if waiting and not self._until:
                 self._until = self._ask(application.ends)
+
+    def _write_given_tables(self) -> None:
+        """Brings the global tables whose rows the program gives up to date, before any record is read."""
+        config = self.config
+        # All are looked at before any is written.
+        found = [
+            (given, records_of(given, lambda: session_itself(self._spark)))
+            for given in given_rows(self._application.plan.topology)
+        ]
+        kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+        for given, rows in found:
+            written, deleted = write_rows(kafka, config.application_id, given, rows, now_ms())
+            self.progress.say(
+                f"the table '{given.name}' has {counted(len(rows), 'row')}: {written} written, {deleted} deleted"
+            )
 
     def _ingest_starts(self) -> list[Callable[[], Query]]:
         """What starts the query of each source outside Kafka; static DataFrames are read at once."""

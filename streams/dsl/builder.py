@@ -36,7 +36,7 @@ from streams.serdes.base import Serde
 from streams.serdes.json import JsonSerde
 from streams.serdes.keys import as_key
 from streams.serdes.primitives import StringSerde
-from streams.topology.graph import GlobalTable, Graph, InternalTopic, SourceNode, StoreNode
+from streams.topology.graph import GivenRows, GlobalTable, Graph, InternalTopic, SourceNode, StoreNode
 from streams.topology.graph.nodes import Ingest
 from streams.topology.naming import check_name, check_topic, numbered, pattern_name
 from streams.topology.node_kind import NodeKind
@@ -192,6 +192,54 @@ class StreamsBuilder(AnswersUnknownNames):
         spec = key_value_store(how.name or f"{topic}-STATE-STORE", replace(how, logging=False, changelog_config={}))
         store = StoreNode(spec, how.key_serde or source.key_serde, how.value_serde or source.value_serde)
         table = GlobalTable(read.name or f"KTABLE-SOURCE-{topic}", source, store)
+        self._graph.topology.add_global(table)
+        return GlobalKTable(self._graph, table)
+
+    def global_table_from(
+        self,
+        frame: Any,
+        named: str,
+        *,
+        key: str | Sequence[str],
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> GlobalKTable[Any, Any]:
+        """Makes a table of the rows of a DataFrame or an Arrow table, with a full copy for every task.
+
+        Each start compares the rows with the ones that it has, and writes the differences to an internal topic before it reads any
+        record: new and changed rows, and deletions of rows that are gone. The same rows write nothing. The records' values are the
+        rows as JSON objects, with dates and times as ISO 8601 text (times with a zone in UTC). The driver holds all rows in memory.
+
+        A start is refused, and nothing written, if a key is null or there twice, or if a value has no form in JSON: bytes,
+        decimals, NaN.
+
+        For example:
+
+            countries = builder.global_table_from(pandas.read_csv("countries.csv"), "countries", key="code")
+            orders.join(countries, col("country"), fields(left=["id"], country=col("right.name")))
+
+        Args:
+            frame: A DataFrame of pandas, Polars or Spark, a pyarrow Table, or anything else with Arrow columns; or
+                `frame(spark)`, which makes it at each start.
+            named: The name of the table, its store and its topic. Other serdes or columns of the key need another name.
+            key: The column, or columns, of the key: one column as text, several as a JSON object.
+            key_serde: How keys are written, if not like that.
+            value_serde: How values are written; default: JSON. With `JsonSerde(Country)`, rows are read as countries.
+        """
+        columns, serde = _keys(key, key_serde)
+        if not columns:
+            raise TopologyError(
+                f"global_table_from(..., {named!r}) needs key=, the column or columns that identify a row."
+            )
+        if not callable(frame) and not hasattr(frame, "__arrow_c_stream__"):
+            raise TopologyError(
+                f"global_table_from() takes a DataFrame or an Arrow table, or a function that makes one, such as "
+                f"lambda spark: spark.read.parquet('in'); not {frame!r:.200}."
+            )
+        given = GivenRows(check_name(named), frame, columns, serde, value_serde or JsonSerde())
+        source = SourceNode(f"{named}-source", (given.topic,), serde, given.value_serde, FAIL_ON_INVALID_TIMESTAMP)
+        spec = key_value_store(named, Materialized(logging=False))
+        table = GlobalTable(named, source, StoreNode(spec, serde, given.value_serde), given=given)
         self._graph.topology.add_global(table)
         return GlobalKTable(self._graph, table)
 

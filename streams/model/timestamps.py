@@ -253,6 +253,11 @@ def _ms(found: Any, unit: str) -> int:
     return _iso_ms(found) if unit == "iso" else _scaled_ms(found, unit)
 
 
+def field_ms(found: Any) -> int:
+    """The time that whole ms, ISO 8601 text, or a `datetime` stand for, in ms. Raises `TypeError` or `ValueError` for others."""
+    return _iso_ms(found) if isinstance(found, str) else to_timestamp_ms(found)
+
+
 def _scaled_ms(found: Any, unit: str) -> int:
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise TypeError

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from streams.errors import TopologyError
 from streams.migration_hints import AnswersUnknownNames
+from streams.model.expressions import Col, Expression
 from streams.model.record import MAX_TIME, to_timestamp_ms
 
 Duration = timedelta | int
@@ -235,6 +236,7 @@ class JoinWindows(AnswersUnknownNames):
 
         JoinWindows.of_time_difference_with_no_grace(timedelta(minutes=10))
         JoinWindows.of_time_difference_and_grace(timedelta(hours=1), timedelta(minutes=5)).before(0)
+        JoinWindows.until(col("expires"), at_most=timedelta(days=30), grace=timedelta(minutes=5))
 
     Either bound may be negative, but a negative interval raises `TopologyError`. `docs/operators.md` says which records are late,
     and when a record without a match is given up. Source: Kafka Streams' `JoinWindows`.
@@ -243,6 +245,8 @@ class JoinWindows(AnswersUnknownNames):
     before_ms: int
     after_ms: int
     grace_ms: int
+    bound: Expression | None = field(default=None, compare=False)
+    """The time in a left value after which no right record joins it; None: `after` alone counts."""
 
     def __post_init__(self) -> None:
         if self.before_ms + self.after_ms < 0:
@@ -263,6 +267,23 @@ class JoinWindows(AnswersUnknownNames):
         """Joins records at most `difference` apart, and waits `grace` for late records."""
         difference_ms = to_ms(difference, "A join's time difference")
         return cls(difference_ms, difference_ms, to_ms(grace, "Grace"))
+
+    @classmethod
+    def until(cls, bound: Expression | str, at_most: Duration, grace: Duration = 0) -> JoinWindows:
+        """Joins each left record with right ones from its own time up to the time in one of its fields, inclusive.
+
+        Args:
+            bound: The field, or an expression of the left value: ms since 1970, ISO 8601 text (no zone: UTC), or a `datetime`.
+                Null: only `at_most` counts. A left record with anything else there meets the policy `processing`.
+            at_most: How long a left record is joined at most, whatever the field says: for so long its rows are stored.
+            grace: How long late records are waited for.
+        """
+        if not isinstance(bound, Expression | str):
+            raise TopologyError(
+                f'JoinWindows.until takes a field of the left value, such as col("expires"), not {bound!r}.'
+            )
+        windows = cls.of_time_difference_and_grace(at_most, grace).before(0)
+        return replace(windows, bound=Col(bound) if isinstance(bound, str) else bound)
 
     def before(self, difference: Duration) -> JoinWindows:
         """The same, but the right record may be earlier by at most `difference`."""

@@ -47,6 +47,7 @@ from streams.serve.http.servers import HttpThread, check_installed, listening
 from streams.serve.local import LocalStore
 from streams.serve.nodes import BEAT_S, Node, Nodes
 from streams.serve.served import Served, replica_task
+from streams.topology.plan import with_real_tables
 from streams.topology.topology import Topology
 
 _GLOBAL_LOGS = 16
@@ -83,7 +84,7 @@ class StoreServer:
         self._config = config
         self._folder = folder
         app = config.application_id
-        topology = with_own_topics(topology, config)
+        topology = with_real_tables(with_own_topics(topology, config), config.application_id)
         places = [task.place for task in stored_tasks(topology, config)]
         subs = stateful_subs(topology, app, sorted({place.sub_topology for place in places}))
         tasks = {place.sub_topology: place.tasks for place in places}

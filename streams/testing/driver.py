@@ -48,7 +48,7 @@ from streams.testing.query import DriverQuery, RequestedCrashes, rescale
 from streams.testing.simulation import SimulatedKafka
 from streams.testing.stores import DriverStores, TaskStores
 from streams.testing.topics import KnownTopics, PipedRecord, TestInputTopic, TestOutputTopic
-from streams.topology.plan import Plan, SubTopology, build_plan, with_needed_topics
+from streams.topology.plan import Plan, SubTopology, build_plan, with_needed_topics, with_real_tables
 from streams.topology.planning.repartitions import Placed
 from streams.topology.rewrite import has_patterns, with_matching_topics
 from streams.topology.topology import Topology, check_topology
@@ -198,6 +198,7 @@ class TopologyTestDriver(DriverStores):
         self._declared = frozenset(partitions or ())
         self._kafka = SimulatedKafka(partitions, auto_create=True)
         self._given = topology
+        self._application_id: str = merged.get("application_id", "test")
         self._tasks: int | None = merged.get("tasks")
         topology = with_matching_topics(topology, self._kafka.topics)
         counts = [self._kafka.partition_count(topic) for topic in _topics_read(topology)]
@@ -212,11 +213,12 @@ class TopologyTestDriver(DriverStores):
         self._batching = False
         self._clock_moved = False
         self._disks = FolderDisks() if rocksdb else MemoryDisks()
-        plan = build_plan(topology, merged.get("application_id", "test"))
+        plan = build_plan(topology, self._application_id)
         self._create_repartition_topics(plan)
         self._settings = task_settings(merged, {name: self._kafka.partition_count(name) for name in _sink_topics(plan)})
         self._topics = KnownTopics(plan, self._settings.dead_letter_topic, self._declared)
         self._global_tables = MemoryGlobalTables(topology, self._settings, self._kafka)
+        self._global_tables.write_given(self.now_ms)
         self._queries = [self._query(sub) for sub in plan.sub_topologies]
 
     def create_input_topic(
@@ -331,7 +333,7 @@ class TopologyTestDriver(DriverStores):
         for query in self._queries:
             query.restart(wipe_state)
         self._global_tables.restart()
-        self._global_tables.catch_up(self.now_ms)
+        self._global_tables.write_given(self.now_ms)
 
     def rescale(
         self,
@@ -492,6 +494,7 @@ class TopologyTestDriver(DriverStores):
 
     def _as_run(self, topology: Topology, before: Topology | None = None) -> Topology:
         """The topology with the repartition topics of live execution, if that is set; `before`: the one that ran so far."""
+        topology = with_real_tables(topology, self._application_id)
         if not self._live:
             return topology
         placed = {topic: Placed(self._kafka.partition_count(topic)) for topic in _topics_read(topology)}

@@ -17,6 +17,7 @@ from state.restore.task_stores import StoreSource, TaskStateManager, WorkerMemor
 from state.stores.spec import StoreSpec
 from state.stores.task_store import TaskStore
 from state.tables.table import MemoryTable
+from streams.application.given_tables import given_rows, records_of, write_rows
 from streams.engine.graph.global_tables import GlobalTables, global_store_specs
 from streams.engine.graph.settings import TaskSettings
 from streams.lake.writer import DELETED, arrow_schema, row_batch
@@ -92,6 +93,7 @@ class MemoryGlobalTables:
 
     def __init__(self, topology: Topology, settings: TaskSettings, kafka: SimulatedKafka) -> None:
         self._nodes = list(topology.global_tables.values())
+        self._given = given_rows(topology)
         self._settings = settings
         self._kafka = kafka
         self.restart()
@@ -100,6 +102,16 @@ class MemoryGlobalTables:
         """Clears all tables; the next `catch_up` reads the topics from the start."""
         store = TaskStore(MemoryTable(), global_store_specs(self._nodes))
         self._tables = GlobalTables(self._nodes, store, self._settings)
+
+    def write_given(self, now_ms: int) -> None:
+        """Writes the rows that the program gives, as a start does, and reads all tables. What needs Spark is left to the test."""
+        app = self._settings.application_id
+        for given in self._given:
+            if (topic := given.topic.topic_name(app)) not in self._kafka.topics:
+                self._kafka.create_topic(topic, 1, "compact")
+            if not callable(given.frame):
+                write_rows(self._kafka, app, given, records_of(given), now_ms)
+        self.catch_up(now_ms)
 
     def catch_up(self, now_ms: int) -> None:
         """Reads all new records."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple, overload
 
 from state.headers import decode_headers
+from streams.application.given_tables import given_rows
 from streams.errors import SerdeError
 from streams.migration_hints import AnswersUnknownNames
 from streams.model.record import Headers, HeadersLike, TimestampLike, to_headers, to_timestamp_ms
@@ -176,6 +177,7 @@ class KnownTopics:
             *(source for sub in plan.sub_topologies for source in sub.sources),
             *(table.source for table in plan.topology.global_tables.values()),
         ]
+        self._given = {rows.name: rows.topic for rows in given_rows(plan.topology)}
         self._sinks = [sink for sub in plan.sub_topologies for sink in sub.sinks]
 
     def input_serdes(self, name: str) -> Serdes:
@@ -189,14 +191,14 @@ class KnownTopics:
             return self._plan.topology.default_key_serde, self._plan.topology.default_value_serde
         if found is None:
             known = {text for source in self._sources for text in _read_by(source)} - self._plan.internal_topics.keys()
-            known |= self._plan.topology.ingests.keys()
+            known |= self._plan.topology.ingests.keys() | self._given.keys()
             raise LookupError(f"the topology does not read a topic {name!r}: {listed(name, known)}")
         return found.key_serde, found.value_serde
 
     def input_topic(self, name: str) -> str:
-        """The topic of a name; that of a source outside Kafka is its internal topic."""
-        ingest = self._plan.topology.ingests.get(name)
-        return name if ingest is None else InternalTopic(name).topic_name(self._plan.application_id)
+        """The topic of a name; that of a source outside Kafka, or of a table of given rows, is its internal topic."""
+        own = self._given.get(name, InternalTopic(name) if name in self._plan.topology.ingests else None)
+        return name if own is None else own.topic_name(self._plan.application_id)
 
     def output_serdes(self, name: str) -> Serdes:
         """The key and value serde of the sink of a topic; bytes for dead letters and internal topics without a sink.

@@ -54,10 +54,11 @@ def plan_manifest(plan: Plan, known: Sequence[str] | None = None) -> Manifest:
     (stateful ones: kind, stores, parameters, inputs), `stateless` (name -> kind), `sinks` (name -> topic; None:
     chosen by the record), `stores` (name -> kind, serdes, fields of typed values, retention in ms, ...) and `filters` (those of
     tables: the sinks and operators behind them, and a digest of their conditions). `topic_fields` has the fields of the records
-    in repartition topics. `repartitioned` is there if the plan has added repartition topics where keys change their task: the
-    sources behind which there is one, and why.
+    in repartition topics. `given_tables` are the topics of global tables whose rows the program gives. `repartitioned` is there if
+    the plan has added repartition topics where keys change their task: the sources behind which there is one, and why.
     """
     topology = plan.topology
+    tables = topology.global_tables.items()
     return {
         "format": FORMAT,
         "sub_topologies": {
@@ -65,7 +66,8 @@ def plan_manifest(plan: Plan, known: Sequence[str] | None = None) -> Manifest:
         },
         "repartition_topics": {str(topic): topic.partitions for topic in topology.internal_topics()},
         **({"topic_fields": topics} if (topics := _topic_fields(topology)) else {}),
-        "global_tables": {name: str(table.source.topics[0]) for name, table in topology.global_tables.items()},
+        "global_tables": {name: table.lasting_topic for name, table in tables},
+        **({"given_tables": given} if (given := [table.lasting_topic for _, table in tables if table.given]) else {}),
         **({"lake_sinks": lakes} if (lakes := _lake_sinks(topology)) else {}),
         **({} if topology.repartitioned is None else {"repartitioned": dict(topology.repartitioned)}),
     }

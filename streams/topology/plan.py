@@ -204,7 +204,9 @@ def internal_topics(topology: Graph, application_id: str, sub_topology_names: It
     """The real names of all topics that the engine makes for a program, and what each of them is."""
     stores = [store.name for store in topology.stores.values() if store.spec.logged]
     retries = _delays(topology.sources(), application_id)
+    given = [table.given for table in topology.global_tables.values() if table.given is not None]
     return {
+        **{rows.topic.topic_name(application_id): f"the rows of the table '{rows.name}'" for rows in given},
         **dict.fromkeys(repartition_topics(topology, application_id), "a repartition topic"),
         **dict.fromkeys(retries, "a retry topic"),
         **{changelog_topic(application_id, name): f"the changelog of the store '{name}'" for name in stores},
@@ -282,6 +284,7 @@ def build_plan(topology: Graph, application_id: str, known: Sequence[str] = ()) 
     if (wrong := wrong_application_id(application_id)) is not None:
         raise TopologyError(f"The application id '{application_id}' is not fit for topic names: {wrong}.")
     check_topics(topology)
+    topology = with_real_tables(topology, application_id)
     subs: list[SubTopology] = []
     for index, names in enumerate(sub_topologies(topology)):
         subs.append(_sub_topology(topology, application_id, index, in_run_order(topology, names), known))
@@ -350,16 +353,28 @@ def _delays(sources: Iterable[SourceNode], application_id: str) -> dict[str, int
 def _global_tables(topology: Graph, nodes: dict[str, Node]) -> dict[str, GlobalTable]:
     """The global tables that any of the nodes reads."""
     read = (name for node in nodes.values() if isinstance(node, ProcessorNode) for name in node.global_stores)
-    return {name: topology.global_tables[name] for name in read}
+    # Rows that the program gives are the driver's; tasks read them from the topic.
+    return {name: replace(topology.global_tables[name], given=None) for name in read}
+
+
+def with_real_tables(topology: G, application_id: str) -> G:
+    """The topology whose global tables read topics with real names."""
+    tables = topology.global_tables.items()
+    real = {name: replace(one, source=_real_source(one.source, application_id)) for name, one in tables}
+    return replace(topology, global_tables=real)
 
 
 def _real(node: Node, application_id: str) -> Node:
     """The node with real topic names."""
     if isinstance(node, SourceNode):
-        return replace(node, topics=tuple(_real_name(topic, application_id) for topic in node.topics))
+        return _real_source(node, application_id)
     if isinstance(node, SinkNode) and node.topic is not None:
         return replace(node, topic=_real_name(node.topic, application_id))
     return node
+
+
+def _real_source(source: SourceNode, application_id: str) -> SourceNode:
+    return replace(source, topics=tuple(_real_name(topic, application_id) for topic in source.topics))
 
 
 def _real_name(topic: str | InternalTopic, application_id: str) -> str:
@@ -500,9 +515,10 @@ def check_topics(topology: Graph) -> None:
 
 def check_use_of_internal(topology: Graph, internal: Mapping[str, str]) -> None:
     """Raises `TopologyError` if the program itself reads or writes one of its internal topics."""
+    tables = topology.global_tables.values()
     used = [
         *((f"The source '{s.name}' reads", topic) for s in topology.sources() for topic in s.topics),
-        *((f"The global table '{t.name}' reads", t.source.topics[0]) for t in topology.global_tables.values()),
+        *((f"The global table '{t.name}' reads", t.source.topics[0]) for t in tables if t.given is None),
         *((f"The sink '{sink.name}' writes to", sink.topic) for sink in topology.sinks()),
     ]
     for who, topic in used:

@@ -89,6 +89,10 @@ def explained(topology: Graph) -> str:
     if topics := added_topics(with_added_topics(topology, {})):
         begins = "Added repartition topics" if topology.repartitioned is not None else _ADDS
         parts.append("\n".join([begins, *(f"  {name}: {why}" for name, why in topics.items()), ""]))
+    given = [table.given for table in topology.global_tables.values() if table.given is not None]
+    if given:
+        rows = (f"  {one.topic} <-- the rows of {one.text}, by {', '.join(one.key)}\n" for one in given)
+        parts.append(f"Global tables that the program gives\n{''.join(rows)}")
     if topology.lake_sinks:
         sinks = (
             f"  {sink.topic} --> {sink.target_text} ({', '.join(sink.layout.names)})\n"

@@ -38,7 +38,7 @@ def drawing(topology: Topology, application_id: str) -> dict[str, Any]:
         "arrows": arrows,
         "global_tables": [
             {"store": store, "topic": str(table.source.topics[0]), "line": lines.get(table.name)}
-            for store, table in topology.global_tables.items()
+            for store, table in plan.topology.global_tables.items()
         ],
         "lake_sinks": [
             {"sink": sink.name, "topic": sink.topic.topic_name(application_id), "target": sink.target_text}

@@ -132,6 +132,7 @@ RAISED_IN = {
         "streams/model/sketches",
         "streams/operators/aggregate/functions",
         "streams/operators/join/foreign_key",
+        "streams/operators/join/joins",
         "streams/operators/join/stream_table_join",
         "streams/operators/table/table_aggregate",
         "streams/engine/reader/task_inputs",

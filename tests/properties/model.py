@@ -11,6 +11,7 @@ Times are milliseconds. A record is (topic, partition, key, value, time); a valu
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 
@@ -163,11 +164,19 @@ def join_in_time(log: list[Entry], before: int, after: int, kind: str) -> list[A
         for other in right:
             if one.key is None or one.key != other.key or not one.time - before <= other.time <= one.time + after:
                 continue
+            if other.time > until(one):
+                continue
             rows.append((one.key, one.value["v"], other.value["v"], max(one.time, other.time)))
             met |= {id(one), id(other)}
     rows += [(one.key, one.value["v"], None, one.time) for one in left if kind != "inner" and id(one) not in met]
     rows += [(one.key, None, one.value["v"], one.time) for one in right if kind == "outer" and id(one) not in met]
     return rows
+
+
+def until(left: Entry) -> float:
+    """The time in the field "u" of a left record, after which no right one joins it; infinite without one."""
+    found = left.value.get("u")
+    return math.inf if found is None else float(found)
 
 
 def join_with_late(log: list[Entry], before: int, after: int, grace: int, kind: str) -> tuple[list[Any], int]:
@@ -177,8 +186,10 @@ def join_with_late(log: list[Entry], before: int, after: int, grace: int, kind: 
     rows: list[Any] = []
     met: set[int] = set()
 
-    def last_open(entry: Entry) -> int:
-        return entry.time + max(0, after if entry.topic == "left" else before) + grace
+    def last_open(entry: Entry) -> float:
+        if entry.topic == "left":
+            return max(entry.time, min(entry.time + after, until(entry))) + grace
+        return entry.time + max(0, before) + grace
 
     for entry in log:
         newest = max(newest, entry.time)
@@ -196,7 +207,7 @@ def join_with_late(log: list[Entry], before: int, after: int, grace: int, kind: 
             if other.topic == entry.topic or other.key != entry.key or last_open(other) < newest:
                 continue
             one, two = (entry, other) if entry.topic == "left" else (other, entry)
-            if one.time - before <= two.time <= one.time + after:
+            if one.time - before <= two.time <= min(one.time + after, until(one)):
                 rows.append((one.key, one.value["v"], two.value["v"], max(one.time, two.time)))
                 met |= {id(one), id(two)}
         accepted.append(entry)

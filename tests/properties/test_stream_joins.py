@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams import JoinWindows
+from streams import JoinWindows, col
 from tests.properties import model
 from tests.properties.model import Entry
-from tests.properties.runs import bag, examples, feeds, run
+from tests.properties.runs import Feed, bag, examples, feeds, run
 
 DISORDER = 10
 SIDES = ("left", "right")
@@ -23,6 +23,7 @@ class Shape(NamedTuple):
     after: int
     grace: int
     steps_before: bool
+    bound: bool = False
 
     def build(self, builder: Any) -> None:
         left, right = builder.stream("left"), builder.stream("right")
@@ -35,7 +36,7 @@ class Shape(NamedTuple):
         self.joined(stream, stream).to("out")
 
     def joined(self, left: Any, right: Any) -> Any:
-        windows = JoinWindows(self.before, self.after, self.grace)
+        windows = JoinWindows(self.before, self.after, self.grace, col("u") if self.bound else None)
         join = {"inner": left.join, "left": left.left_join, "outer": left.outer_join}[self.kind]
         return join(right, both, windows)
 
@@ -77,6 +78,49 @@ def test_within_grace_only_the_records_count(shape, feed, tasks):
 def test_the_order_alone_decides_which_records_are_late(shape, feed):
     """A record that is not open when it comes gives no row at all; splits and restarts play no part."""
     rows, late = run(shape.build, feed, partitions=2, tasks=1, flush="left")
+    wanted, late_in_model = model.join_with_late(
+        model.merged(feed.steps), shape.before, shape.after, shape.grace, shape.kind
+    )
+    assert bag(rows) == bag(rows_of(wanted))
+    assert late == late_in_model
+
+
+def bounded(feed: Feed) -> Feed:
+    """The same with the time up to which a left record is joined: before it, at it, after it, or none."""
+    log = [
+        entry
+        if entry.value is None or entry.topic != "left"
+        else entry._replace(value={**entry.value, "u": _until(entry.value["v"], entry.time)})
+        for entry in feed.log
+    ]
+    return feed._replace(log=log)
+
+
+def _until(number: int, time: int) -> int | None:
+    return None if number % 7 == 6 else time + number * 11 % 40 - 8
+
+
+@examples
+@given(shape=shapes(st.integers(DISORDER, 30)), feed=feeds(SIDES, disorder=DISORDER), tasks=st.integers(1, 3))
+def test_within_grace_a_field_bounds_the_join(shape, feed, tasks):
+    """As above, with a bound that is a field."""
+    feed = bounded(feed)
+    rows, late = run(shape._replace(bound=True).build, feed, partitions=3, tasks=tasks, flush="right")
+    assert late == 0
+    assert bag(rows) == bag(rows_of(model.join_in_time(model.by_time(feed.log), shape.before, shape.after, shape.kind)))
+
+
+@pytest.mark.slow
+@examples
+@given(
+    shape=shapes(st.integers(0, 15)),
+    feed=feeds(SIDES, partitions=2, disorder=None),
+    mode=st.sampled_from(("strict", "compat")),
+)
+def test_the_order_alone_decides_what_is_late_for_a_bound_that_is_a_field(shape, feed, mode):
+    """As above, and the same in both modes."""
+    feed = bounded(feed)
+    rows, late = run(shape._replace(bound=True).build, feed, partitions=2, tasks=1, flush="right", mode=mode)
     wanted, late_in_model = model.join_with_late(
         model.merged(feed.steps), shape.before, shape.after, shape.grace, shape.kind
     )

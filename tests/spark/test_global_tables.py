@@ -9,8 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from state.changelog import changelog_topic
 from state.commit.live import LiveKafka
 from state.errors import KafkaClientError
 from streams import Consumed, Joined, Materialized, StreamsBuilder, StringSerde
@@ -265,3 +267,41 @@ def test_without_the_right_to_ask_an_hour_is_assumed(copies: Copies, monkeypatch
         copies.now_ms += waited_ms
         copies.names(b="new").rows()
     assert copies.read_from == [0, 1, 0]
+
+
+def test_rows_that_the_program_gives_are_written_once_and_follow_it(harness: Harness) -> None:
+    """Those of Spark and of pandas, over restarts; what reads the rest of a start sees the rows at its first record."""
+    source, target = harness.topic("in"), harness.topic("out", 1)
+    topic, seen = changelog_topic(harness.application_id, "names"), 0
+
+    def asked(frame: Any, *keys: str) -> list[str]:
+        nonlocal seen
+        builder = StreamsBuilder(default_key_serde=TEXT, default_value_serde=TEXT)
+        names = builder.global_table_from(frame, "names", key="id")
+        stream = builder.stream(source)
+        stream.join(names, lambda one, row: f"{one}={row['name']}", key_selector=lambda one: one).to(target)
+        harness.send(source, [Sent(key.encode(), key.encode(), 10) for key in keys])
+        harness.run(builder.build())
+        found = harness.read(target)[seen:]
+        seen += len(found)
+        return sorted(record.value.decode() for record in found if record.value is not None)
+
+    def of_spark(spark: Any) -> Any:
+        return spark.createDataFrame([(1, "one"), (2, "two")], "id INT, name STRING")
+
+    assert asked(of_spark, "1", "2", "3") == ["1=one", "2=two"]
+    written = harness.read(topic)
+    assert sorted((record.key, record.value) for record in written) == [
+        (b"1", b'{"id":1,"name":"one"}'),
+        (b"2", b'{"id":2,"name":"two"}'),
+    ]
+    assert asked(of_spark, "1") == ["1=one"]
+    assert harness.read(topic) == written, "the same rows write nothing"
+    with pytest.raises(ConfigError, match="the row 1 has the key of another row: id = 1"):
+        asked(pd.DataFrame({"id": [1, 1]}))
+    assert asked(pd.DataFrame({"id": [2, 3], "name": ["deux", "trois"]}), "1", "2", "3") == ["2=deux", "3=trois"]
+    assert {record.key: record.value for record in harness.read(topic)[2:]} == {
+        b"1": None,
+        b"2": b'{"id":2,"name":"deux"}',
+        b"3": b'{"id":3,"name":"trois"}',
+    }

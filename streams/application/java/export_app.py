@@ -18,8 +18,8 @@ from state.kafka.topics import TopicPartition
 from streams.application.adopt import settled_position
 from streams.application.instances import check_group_is_free
 from streams.application.java.derived import closes_of, derivations, first_end_in
-from streams.application.java.limits import OffsetNote, last_rows, lost_in_java, one_sided, settings_for_java
-from streams.application.markers import still_running
+from streams.application.java.limits import OffsetNote, lost_in_java, one_sided, settings_for_java
+from streams.application.markers import last_rows, still_running
 from streams.application.prepare import Application, PreparedSub
 from streams.application.start import Preflight
 from streams.checkpoint.compare import Markers, check_checkpoint, check_program, check_topic
@@ -139,10 +139,10 @@ class Exporter:
 
     def _closes(self, prepared: PreparedSub, task: int, marker: CommitMarker) -> Mapping[str, int]:
         """Store -> the time up to which a task has closed its windows, ms."""
-        app, admin, first_ends = self._application.config.application_id, self.preflight.admin, {}
+        app, first_ends = self._application.config.application_id, {}
         for one in derivations(prepared.sub):
             if prepared.sub.stores[one.source].spec.kind.segmented:
-                rows = last_rows(self.kafka, admin, (changelog_topic(app, one.store), task))
+                rows = last_rows(self.kafka, (changelog_topic(app, one.store), task))
                 if (first := first_end_in(rows)) is not None:
                     first_ends[one.store] = first
         return closes_of(prepared.sub, marker.operator_state.get("nodes", {}), first_ends)

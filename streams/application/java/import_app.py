@@ -37,7 +37,8 @@ from state.stores.spec import RowFormat, StoreKind, StoreSpec
 from streams.application.adopt import Adopter, GivenPositions, reading_positions
 from streams.application.instances import check_group_is_free
 from streams.application.java.derived import DerivedRows, derivations
-from streams.application.java.limits import OffsetNote, last_rows, one_sided, topics_with_unread
+from streams.application.java.limits import OffsetNote, one_sided, topics_with_unread
+from streams.application.markers import last_rows
 from streams.application.prepare import Application, PreparedSub, ensure_internal_topics
 from streams.application.start import Preflight
 from streams.checkpoint.compare import NEVER
@@ -427,7 +428,7 @@ class Importer:
         for store, parts in one.derived.items():
             topic = changelog_topic(self._id, store)
             for task, part in enumerate(parts):
-                before = last_rows(self.kafka, self._admin, (topic, task))
+                before = last_rows(self.kafka, (topic, task))
                 gone = [key for key, value in before.items() if value is not None and key not in part.rows]
                 changed: list[tuple[bytes, bytes | None, int]] = [(key, None, NO_TIME) for key in gone]
                 changed += [(key, value, at) for key, (value, at) in part.rows.items() if before.get(key) != value]

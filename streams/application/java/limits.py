@@ -22,7 +22,7 @@ from streams.application.prepare import Application
 from streams.topology.node_kind import NodeKind
 from streams.topology.plan import SubTopology
 from streams.topology.specs.aggregations import AggregationSpec
-from streams.topology.specs.joins import GraceTableJoinSpec
+from streams.topology.specs.joins import GraceTableJoinSpec, StreamJoinSpec
 
 _HEAD = struct.Struct(">bq")
 _COUNT = struct.Struct(">i")
@@ -112,6 +112,8 @@ def state_of_one_side(sub: SubTopology) -> Iterator[str]:
             yield f"'{node.name}': Kafka Streams has no {_OURS_ALONE[kind]}"
         elif isinstance(node.spec, AggregationSpec) and len(node.stores) > 1 and _shared(sub, node.stores[1]):
             yield f"'{node.name}': {_SEVERAL_CLOSE}"
+        elif isinstance(node.spec, StreamJoinSpec) and node.spec.join.windows.bound is not None:
+            yield f"'{node.name}': Kafka Streams has no JoinWindows.until()"
     for name, store in sub.stores.items():
         if store.spec.rows is RowFormat.WAITING:
             yield f"store '{name}': {_OTHER_ROWS}"
@@ -154,13 +156,6 @@ def topics_with_unread(admin: KafkaAdmin, log: KafkaAccess, group: str, topics: 
 
 def _has_records(log: KafkaAccess, place: TopicPartition, start: int, end: int) -> bool:
     return start < end and any(len(records) for records in log.read(*place, start, end))
-
-
-def last_rows(log: KafkaAccess, admin: KafkaAdmin, place: TopicPartition) -> dict[bytes, bytes | None]:
-    """Key -> last value of each committed record of a partition that has a key."""
-    end = admin.end_offsets([place])[place]
-    cells = (cell for records in log.read(*place, log.begin_offset(place), end) for cell in records.cells())
-    return {key: value for key, value in cells if key is not None}
 
 
 # --- Settings of topics.

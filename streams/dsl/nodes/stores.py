@@ -11,7 +11,7 @@ from streams.dsl.options import Materialized, StreamJoined
 from streams.errors import TopologyError
 from streams.model.windows import JoinWindows, to_ms
 from streams.serdes.base import Serde
-from streams.serdes.internal import UnmatchedKeySerde, UnmatchedSerde
+from streams.serdes.internal import UnmatchedKeySerde, UnmatchedSerde, WaitingKeySerde
 from streams.topology.naming import Lineage, stateful_name
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import Parameters
@@ -117,7 +117,13 @@ def buffer_store(name: str, how: StreamJoined) -> StoreSpec:
     return store_spec(name, StoreKind.KEY_VALUE, how, rows=RowFormat.BUFFERED)
 
 
-def unmatched_store(graph: GraphBuilder, name: str, how: StreamJoined, right: Serde, left: Serde) -> str:
-    """Adds the store of a stream join's records that have no partner yet, with the serdes of their values."""
+def unmatched_store(
+    graph: GraphBuilder, name: str, how: StreamJoined, right: Serde, left: Serde, by_field: bool = False
+) -> str:
+    """Adds the store of a stream join's records that have no partner yet, with the serdes of their values.
+
+    `by_field`: whether a field says until when a record may meet one, so that the time in the key is not the record's own.
+    """
     spec = store_spec(name, StoreKind.KEY_VALUE, how, rows=RowFormat.UNMATCHED)
-    return graph.store(spec, UnmatchedKeySerde(), UnmatchedSerde(right, left))
+    keys = WaitingKeySerde() if by_field else UnmatchedKeySerde()
+    return graph.store(spec, keys, UnmatchedSerde(right, left))

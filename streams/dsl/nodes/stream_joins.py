@@ -58,7 +58,7 @@ def join_streams(
     join = StreamJoin(kind, windows, functions.joiner(joiner), key_serde)
     lineage = left.lineage | right.lineage
     base = how.name or stateful_name(NodeKind.KSTREAM_JOIN, lineage, (*join.parameters, *sides(left, right)))
-    if graph.optimize and left.node == right.node:
+    if graph.optimize and left.node == right.node and windows.bound is None:
         return graph.typed(_join_itself(graph, join, left, values, how, base), joiner, *types)
     stores = [
         graph.store(join_store(f"{how.store_name or base}-{side}-join-store", how, windows), key_serde, serde)
@@ -129,7 +129,8 @@ def _outer_join_buffer(
     if join.join_kind == "inner":
         return []
     left, right = values
-    return [unmatched_store(graph, f"{how.store_name or base}-{join.join_kind}-shared-join-store", how, right, left)]
+    name = f"{how.store_name or base}-{join.join_kind}-shared-join-store"
+    return [unmatched_store(graph, name, how, right, left, join.windows.bound is not None)]
 
 
 def common_key_serde(graph: GraphBuilder, left: Port, right: Port, asked: Serde) -> Serde:
@@ -304,6 +305,10 @@ def _check_options(
         raise TopologyError(
             f"join_all needs JoinWindows, not {windows!r}: give JoinWindows.of_time_difference_with_no_grace(...) or "
             f"..._and_grace(...)."
+        )
+    if windows.bound is not None:
+        raise TopologyError(
+            "join_all takes no JoinWindows.until(...): join two streams at a time, each with its own bound."
         )
     if windows.before_ms != windows.after_ms:
         raise TopologyError(

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from streams.errors import RecordError
 from streams.model.expressions import JoinedFields
 from streams.model.ownership import only_reads
-from streams.model.record import LEFT, RIGHT
+from streams.model.record import LEFT, MAX_TIME, RIGHT
+from streams.model.timestamps import field_ms
 from streams.model.windows import JoinWindows
 from streams.operators.table.value_getter import JoinKind
 from streams.serdes.base import Serde
@@ -46,8 +48,27 @@ class StreamJoin:
             ("before_ms", self.windows.before_ms),
             ("after_ms", self.windows.after_ms),
             ("grace_ms", self.windows.grace_ms),
+            *((("until", repr(self.windows.bound)),) if self.windows.bound is not None else ()),
             *((("kind", self.join_kind),) if self.join_kind != "inner" else ()),
         )
+
+    def until(self, value: Any) -> int:
+        """The last time at which a right record joins a left one with this value, ms, besides `after`.
+
+        Raises:
+            RecordError: The field of `JoinWindows.until` is missing or not a time.
+        """
+        bound = self.windows.bound
+        found = None if bound is None else bound(value)
+        if found is None:
+            return MAX_TIME
+        try:
+            return min(field_ms(found), MAX_TIME)
+        except (TypeError, ValueError, OverflowError):
+            raise RecordError(
+                f"The left value has no time in {bound!r}: found {str(found)[:60]!r}, and whole milliseconds since 1970, ISO 8601 "
+                f"text or a datetime is needed."
+            ) from None
 
     @property
     def keeps_values(self) -> bool:

@@ -247,7 +247,7 @@ FARTHEST_MS = 2**60
 def clamped(windows: JoinWindows) -> JoinWindows:
     """Windows of at most that length: longer ones are longer than any log."""
     before, after = (max(-FARTHEST_MS, min(ms, FARTHEST_MS)) for ms in (windows.before_ms, windows.after_ms))
-    return JoinWindows(before, after, min(windows.grace_ms, FARTHEST_MS))
+    return replace(windows, before_ms=before, after_ms=after, grace_ms=min(windows.grace_ms, FARTHEST_MS))
 
 
 class WindowJoin(Operator):
@@ -495,6 +495,9 @@ class Pairs:
     times: Int64s
     stored: pa.BinaryArray
     places: Int64s
+
+    def chosen(self, rows: Int64s) -> Pairs:
+        return replace(self, rows=self.rows[rows], partners=self.partners[rows], times=self.times[rows])
 
     def first(self, count: int) -> Pairs:
         return replace(self, rows=self.rows[:count], partners=self.partners[:count], times=self.times[:count])

@@ -21,6 +21,7 @@ from streams.operators.columnar import (
     null_values,
     take_values,
     value_column,
+    values_at,
 )
 from streams.operators.join.joined_objects import JoinedObjects
 from streams.operators.join.joins import JoinSide, StreamJoin
@@ -48,6 +49,7 @@ from streams.operators.join.waiting import (
     waits_of,
 )
 from streams.operators.operator import Operator, OperatorContext, forward_in_one
+from streams.operators.stores.codec import Codec
 from streams.operators.stores.unmatched_buffer import UnmatchedBuffer
 from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import StreamTime
@@ -169,6 +171,10 @@ class PairStep(StoredStep):
         """The open records that may be without a partner, and the pairs with the partners that may be waiting."""
         return self.is_open, pairs
 
+    def ends(self, pairs: Pairs) -> tuple[Int64s, Int64s]:
+        """The times of the rows of records that wait, and of the pairs' partners: their timestamps, to which `waits` is added."""
+        return self.timestamps, pairs.times
+
     @property
     def triggers(self) -> Bools:
         """Which records may start a scan in compat mode."""
@@ -183,7 +189,10 @@ class PairStep(StoredStep):
 
     def _waiting(self, pairs: Pairs, buffer: OuterJoinBuffer) -> WaitingStep:
         may_be_alone, met = self.may_be_alone(pairs)
-        step = JoinStep(self.join, self, may_be_alone & self.stored, self.triggers, met, self._objects)
+        ends, partner_ends = self.ends(met)
+        step = JoinStep(
+            self.join, self, may_be_alone & self.stored, self.triggers, met, self._objects, ends, partner_ends
+        )
         return (
             CompatWaitingStep(step, buffer)
             if isinstance(buffer, CompatOuterJoinBuffer)
@@ -275,6 +284,8 @@ class StreamStreamJoin(WindowJoin):
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and the shared stream time."""
         super().init(ctx)
+        # Kafka Streams has no bound that is a field, so there is one rule.
+        self.is_strict |= self.join.windows.bound is not None
         self.buffer = self._open_buffer(ctx)
         # Where nodes are not led, each one processes its own records, and forwards what these make due.
         self.lead([self])
@@ -282,8 +293,12 @@ class StreamStreamJoin(WindowJoin):
     def _open_buffer(self, ctx: OperatorContext) -> OuterJoinBuffer | None:
         if self.buffer_name is None:
             return None
-        rows = UnmatchedBuffer(ctx.store(self.buffer_name), self.join.key_serde, self.buffer_name, self.state)
-        waits = waits_of(self.join.windows, self.is_strict)
+        windows, by_field = self.join.windows, self.join.windows.bound is not None
+        rows = UnmatchedBuffer(ctx.store(self.buffer_name), self.join.key_serde, self.buffer_name, self.state, by_field)
+        if by_field:
+            longest = max(0, windows.before_ms, windows.after_ms)
+            return OuterJoinBuffer(rows, (self.grace_ms, self.grace_ms), longest=longest)
+        waits = waits_of(windows, self.is_strict)
         if self.is_strict:
             return OuterJoinBuffer(rows, waits)
         return CompatOuterJoinBuffer(rows, waits, self.grace_ms, self.state, ctx.now_ms, ctx.emit_interval_ms)
@@ -343,6 +358,60 @@ class StreamStreamJoin(WindowJoin):
         return newest - self.retention_ms + 1
 
 
+# --- A bound that is a field of the left value (`JoinWindows.until`), in both modes.
+#
+# U is the time in the field; without one, it is infinite. A right record at r joins a left one at l if l - before <= r <= l + after
+# and r <= U. The end of a left record is e = max(l, min(l + after, U)), that of a right one e = r + max(0, before); a record is
+# open while e + grace >= T. The rest is as in strict mode: so a left record without a partner gives its result when T passes U and
+# the grace. If r is late by at most the grace, the left record that it could join is open: r + grace >= T and r <= e.
+
+
+class LeftBound:
+    """The ends of a step's records, and of their partners.
+
+    Attributes:
+        ends: int64[n], of the records.
+        partner_ends: int64[m], of the partners in the pairs that `kept` has chosen.
+
+    Raises:
+        RecordError: A left record has no time in the field.
+    """
+
+    def __init__(self, join: StreamJoin, records: JoinRecords) -> None:
+        self._join, self._records = join, records
+        self._before, self._after = max(0, join.windows.before_ms), join.windows.after_ms
+        self._times = records.batch.timestamps
+        self._is_left = records.nodes == LEFT
+        rows = rows_where(self._is_left & records.complete)
+        self._until = np.full(len(records), MAX_TIME, np.int64)
+        self._until[rows] = [join.until(value) for value in values_at(records.batch.values, rows)]
+        self.ends = np.where(self._is_left, self._end(self._times, self._until), self._times + self._before)
+        self.partner_ends = np.empty(0, np.int64)
+
+    def _end(self, left: Int64s, until: Int64s) -> Int64s:
+        return np.maximum(left, np.minimum(left + self._after, until))
+
+    def kept(self, pairs: Pairs, left: Codec, oldest: Int64s) -> Int64s:
+        """Which pairs are within the bound, of left records that end at `oldest` (by record) or later."""
+        came_left = self._is_left[pairs.rows]
+        times = self._times[pairs.rows]
+        until = np.where(came_left, self._until[pairs.rows], self._until_of_partners(pairs, came_left, left))
+        left_ends = self._end(np.where(came_left, times, pairs.times), until)
+        in_time = np.where(came_left, pairs.times, times) <= until
+        rows = rows_where(in_time & (left_ends >= oldest[pairs.rows]))
+        self.partner_ends = np.where(came_left, pairs.times + self._before, left_ends)[rows]
+        return rows
+
+    def _until_of_partners(self, pairs: Pairs, came_left: Bools, left: Codec) -> Int64s:
+        """The bound of each partner that is a left record; each row of the store is read once."""
+        until = self._until[np.maximum(pairs.partners, 0)]
+        stored = rows_where(~came_left & (pairs.partners < 0))
+        distinct, places = np.unique(-1 - pairs.partners[stored], return_inverse=True)
+        values = map(left.reader, pairs.stored.take(pa.array(distinct)).to_pylist())
+        until[stored] = np.array([self._join.until(value) for value in values], np.int64)[places]
+        return until
+
+
 # --- A step of both sides at once.
 #
 # Stream time at a record is a running maximum, so which records are open is known for all of them at once, and the pairs are found
@@ -358,7 +427,10 @@ class _JoinStep(PairStep):
         timestamps = records.batch.timestamps
         time = np.maximum(np.maximum.accumulate(timestamps), sides[LEFT].time.now)
         is_open = records.complete
-        if self._is_strict:
+        self._bound = LeftBound(sides[LEFT].join, records) if sides[LEFT].join.windows.bound is not None else None
+        if self._bound is not None:
+            is_open &= self._bound.ends + sides[LEFT].grace_ms >= time
+        elif self._is_strict:
             is_open &= timestamps >= records.by_node([one.oldest_open(time) for one in sides])
         super().__init__(sides, records, time, is_open, is_open, only_time, only_time or len(records) == 1)
 
@@ -372,7 +444,16 @@ class _JoinStep(PairStep):
     def find(self, keys: Sequence[StoreKeys]) -> Pairs:
         latest = [one.latest for one in self.sides]
         partners = Partners([one.store for one in self.sides], keys, self.timestamps, latest)
-        return partners.find(self.is_open, self.records.nodes, self._reach())
+        found = partners.find(self.is_open, self.records.nodes, self._reach())
+        if self._bound is None:
+            return found
+        kept = self._bound.kept(found, self.codecs[LEFT], self.time - self.sides[LEFT].grace_ms)
+        return found.chosen(kept)
+
+    def ends(self, pairs: Pairs) -> tuple[Int64s, Int64s]:
+        if self._bound is None:
+            return super().ends(pairs)
+        return self._bound.ends, self._bound.partner_ends[: len(pairs.rows)]
 
     def stored_by_side(self) -> list[tuple[int, Bools]]:
         return [(side, self.is_open & (self.records.nodes == side)) for side in (RIGHT, LEFT)]

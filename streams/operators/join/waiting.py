@@ -26,7 +26,7 @@ from streams.operators.join.joins import StreamJoin
 from streams.operators.join.pairs import Bools, Pairs, Refused, StoredStep
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.unmatched_buffer import NEVER, UnmatchedBuffer
-from streams.serdes.internal_columns import keys_in, split_unmatched_keys, unmatched_keys
+from streams.serdes.internal_columns import split_unmatched_keys
 
 # --- The left or outer stream-join records without a partner: what the two modes know of them.
 #
@@ -41,17 +41,21 @@ class OuterJoinBuffer:
 
     Attributes:
         rows: The waiting records, by their timestamps.
-        waits: Per side, how long its records wait after their own timestamps, ms: its `after` (for a right record `before`) plus
-            grace; in compat mode it may be negative.
+        waits: Per side, how long its records wait after the times of their rows, ms. These are their own timestamps, and the waits
+            `after` (for a right record `before`) plus grace; in compat mode it may be negative. With a bound that is a field, the
+            times are the ends of their windows already.
+        longest: How far a row's time may be behind its record's timestamp, ms.
     """
 
     rows: UnmatchedBuffer
     waits: tuple[int, int]
+    longest: int = field(default=0, kw_only=True)
 
     @property
     def oldest(self) -> int:
-        """The least of the waiting records' timestamps, ms."""
-        return self.rows.first_time
+        """A lower bound of the waiting records' timestamps, ms."""
+        first = self.rows.first_time
+        return first if first == NEVER else first - self.longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +172,7 @@ class WaitingRecords:
 
     Attributes:
         cells: The bytes of the values.
+        timestamps: int64[n], the records' own, ms.
         headers: Encoded headers; None if no record has any.
         held: The records that errors name.
         read: Reads the values.
@@ -175,6 +180,7 @@ class WaitingRecords:
 
     keys: KeyColumn
     cells: pa.BinaryArray
+    timestamps: Int64s
     headers: list[bytes | None] | None
     held: HeldRows
     read: Callable[[], list[object]]
@@ -186,7 +192,7 @@ class WaitingRecords:
     @classmethod
     def of(cls, rows: WaitingRows, buffer: UnmatchedBuffer, codec: Codec | None) -> WaitingRecords:
         """Decodes rows. With a codec, it reads the values of both sides."""
-        cells, values = keys_in(rows.keys), rows.values
+        cells, values, times = buffer.record_keys(rows.keys), rows.values, buffer.timestamps(rows.keys)
         distinct = cells.dictionary_encode()
         data, serde = distinct.dictionary.to_pylist(), buffer.key_serde
         codes = distinct.indices.to_numpy().astype(np.int32)
@@ -199,11 +205,9 @@ class WaitingRecords:
 
         def held(row: int) -> HeldRecord:
             header = rows.headers[row] if rows.headers else None
-            return HeldRecord(
-                cells[row].as_py(), values[row].as_py(), int(rows.times[row]), tuple(decode_headers(header))
-            )
+            return HeldRecord(cells[row].as_py(), values[row].as_py(), int(times[row]), tuple(decode_headers(header)))
 
-        return cls(keys, values, rows.headers, HeldRows(held, np.arange(len(rows))), read)
+        return cls(keys, values, times, rows.headers, HeldRows(held, np.arange(len(rows))), read)
 
 
 @dataclass(slots=True)
@@ -356,6 +360,8 @@ class JoinStep:
         may_be_alone: Which records wait if they are in no pair, and their side is outer.
         triggers: Which records may start a scan in compat mode, if they are in order.
         objects: Makes results of the bytes of values; None if joiners are called.
+        ends: int64[n], the time of each record's row, if it waits (`OuterJoinBuffer.waits`).
+        partner_ends: int64[m], the same of the partner of each pair.
     """
 
     join: StreamJoin
@@ -364,6 +370,8 @@ class JoinStep:
     triggers: Bools
     pairs: Pairs
     objects: JoinedObjects | None
+    ends: Int64s
+    partner_ends: Int64s
 
 
 class WaitingStep(ABC):
@@ -421,7 +429,7 @@ class WaitingStep(ABC):
         due = WaitingRecords.of(rows, self.rows, self._stored.codecs[0] if self._alike else None)
         batch = self.records.batch
         headers, held = self._named(due, at)
-        results = ColumnarBatch(due.keys, (), rows.times, batch.order[at], headers, batch.place, held or {})
+        results = ColumnarBatch(due.keys, (), due.timestamps, batch.order[at], headers, batch.place, held or {})
         if self._step.objects is not None:
             try:
                 return results.with_values(
@@ -475,8 +483,9 @@ class WaitingStep(ABC):
     def _new_rows(self) -> WaitingRows:
         """The records that are added."""
         batch, rows = self.records.batch, self.added
-        sides, times = self.records.nodes[rows], batch.timestamps[rows]
-        keys = unmatched_keys(times, sides, self._keys.take(pa.array(batch.keys.codes[rows])))
+        sides, times = self.records.nodes[rows], self._step.ends[rows]
+        own = self._keys.take(pa.array(batch.keys.codes[rows]))
+        keys = self.rows.keys_of(times, sides, own, batch.timestamps[rows])
         codec = self.rows.store.codec
         if self._alike:
             headers = None if batch.headers is None else [batch.headers[row] for row in rows.tolist()]
@@ -494,18 +503,20 @@ class WaitingStep(ABC):
         pairs, nodes = self._step.pairs, self.records.nodes
         at = np.flatnonzero(pairs.partners < 0)
         at = at[self.outer[1 - nodes[pairs.rows[at]]]]
-        at = at[pairs.times[at] >= self.rows.earliest]
+        ends = self._step.partner_ends
+        at = at[ends[at] >= self.rows.earliest]
         sides = 1 - nodes[pairs.rows[at]]
         codes = self.records.batch.keys.codes[pairs.rows[at]]
-        keys = unmatched_keys(pairs.times[at], sides, self._keys.take(pa.array(codes))).dictionary_encode()
+        own = self._keys.take(pa.array(codes))
+        keys = self.rows.keys_of(ends[at], sides, own, pairs.times[at]).dictionary_encode()
         at = at[np.unique(keys.indices.to_numpy(), return_index=True)[1]]
         # The store is read in the order of the rows, and the rows found are put back into the order of the pairs.
         order = sorted_rows(keys.dictionary)
         cells = self.rows.store.rows.get_columns(keys.dictionary.take(pa.array(order)))
         cells = cells.take(pa.array(inverse(order)))
-        own = np.flatnonzero(cells.is_valid().to_numpy(zero_copy_only=False))
-        records = records_of(cells.take(pa.array(own)))
-        return WaitingRows.among(keys.dictionary.take(pa.array(own)), records), pairs.rows[at[own]][records.rows]
+        there = np.flatnonzero(cells.is_valid().to_numpy(zero_copy_only=False))
+        records = records_of(cells.take(pa.array(there)))
+        return WaitingRows.among(keys.dictionary.take(pa.array(there)), records), pairs.rows[at[there]][records.rows]
 
 
 def is_in(cells: pa.BinaryArray, others: pa.BinaryArray) -> Bools:

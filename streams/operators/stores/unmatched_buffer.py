@@ -8,12 +8,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from state.columns import joined, numbers_at, packed, sliced
 from state.stores.unmatched_lists import TIME_SIDE
 from streams.model.record import MAX_TIME, NO_TIME
 from streams.operators.columnar import Int64s
 from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.serdes.base import Serde
-from streams.serdes.internal_columns import split_unmatched_keys
+from streams.serdes.internal import NUMBER_BYTES
+from streams.serdes.internal_columns import keys_in, split_unmatched_keys, unmatched_keys
 
 NEVER: Final = MAX_TIME
 EARLIEST: Final = "earliest"
@@ -32,13 +34,32 @@ class UnmatchedBuffer:
         key_serde: Of the records' keys.
         name: Passed to the serde as the topic.
         state: A dict that survives restarts, shared by all users of the store.
+        ends: Whether keys are those of `WaitingKeySerde`: the time is the one until which a record may meet a partner, and its own
+            timestamp is the number behind its key, so that records which leave apart are in rows of their own.
     """
 
-    def __init__(self, store: TypedKeyValueStore, key_serde: Serde, name: str, state: dict[str, Any]) -> None:
+    def __init__(
+        self, store: TypedKeyValueStore, key_serde: Serde, name: str, state: dict[str, Any], ends: bool = False
+    ) -> None:
         self.store = store
+        self._ends = ends
         self.key_serde = key_serde
         self.name = name
         self._state = state
+
+    def keys_of(self, ends: Int64s, sides: Int64s, keys: pa.BinaryArray, timestamps: Int64s) -> pa.BinaryArray:
+        """The rows' keys of records with these timestamps, which may meet a partner until `ends`."""
+        if self._ends:
+            return unmatched_keys(ends, sides, joined(keys, packed(timestamps)))
+        return unmatched_keys(timestamps, sides, keys)
+
+    def record_keys(self, keys: pa.BinaryArray) -> pa.BinaryArray:
+        """The records' keys in those of rows."""
+        return sliced(keys_in(keys), 0, NUMBER_BYTES) if self._ends else keys_in(keys)
+
+    def timestamps(self, keys: pa.BinaryArray) -> Int64s:
+        """The records' timestamps in the keys of rows, ms."""
+        return numbers_at(keys, -NUMBER_BYTES if self._ends else 0)
 
     @property
     def earliest(self) -> int:

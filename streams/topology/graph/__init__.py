@@ -4,6 +4,7 @@ from streams.topology.graph.graph import Graph
 from streams.topology.graph.nodes import (
     DeltaTable,
     Failed,
+    GivenRows,
     GlobalTable,
     InternalTopic,
     LakeSink,
@@ -20,6 +21,7 @@ from streams.topology.graph.nodes import (
 __all__ = [
     "DeltaTable",
     "Failed",
+    "GivenRows",
     "GlobalTable",
     "Graph",
     "InternalTopic",

@@ -28,26 +28,28 @@ from streams.topology.specs.base import NodeSpec, Parameters
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """A repartition topic, before the application's id is known.
+    """A topic of the application's own, before its id is known: a repartition topic, unless `ending` says otherwise.
 
     Attributes:
         name: The name without the application's id and without the suffix.
         partitions: The number of partitions; None: as many as the writing sub-topology has tasks.
         delay_ms: Of a retry topic: how long after a record was written it is read; None: a topic without a delay.
         added: Of a topic that the plan has added (`planning.repartitions`): why; empty: the program has it.
+        ending: The suffix: what the topic is for.
     """
 
     name: str
     partitions: int | None = None
     delay_ms: int | None = None
     added: str = field(default="", compare=False)
+    ending: str = "repartition"
 
     def topic_name(self, application_id: str) -> str:
-        """The topic's real name, `<application>-<name>-repartition` (Kafka Streams' form)."""
-        return f"{application_id}-{self.name}-repartition"
+        """The topic's real name, `<application>-<name>-<ending>` (Kafka Streams' form)."""
+        return f"{application_id}-{self}"
 
     def __str__(self) -> str:
-        return f"{self.name}-repartition"
+        return f"{self.name}-{self.ending}"
 
 
 Topic: TypeAlias = str | InternalTopic
@@ -232,6 +234,40 @@ class StoreNode(AnswersUnknownNames):
 
 
 @dataclass(frozen=True, slots=True)
+class GivenRows:
+    """All rows of a global table, as the program gives them; the driver writes what has changed to the changelog of its store.
+
+    Attributes:
+        name: The name of the table and its store.
+        frame: What has the rows as Arrow columns (`__arrow_c_stream__`), or `frame(spark)`, which makes it at each start.
+        key: The columns of the key.
+        key_serde: How keys are written.
+        value_serde: How values are written.
+    """
+
+    name: str
+    frame: Any = field(compare=False, repr=False)
+    key: tuple[str, ...]
+    key_serde: Serde
+    value_serde: Serde
+
+    @property
+    def text(self) -> str:
+        """What has the rows, for descriptions."""
+        name = getattr(self.frame, "__qualname__", type(self.frame).__qualname__)
+        return (
+            f"the function {name}"
+            if callable(self.frame)
+            else f"a {type(self.frame).__module__.partition('.')[0]} {name}"
+        )
+
+    @property
+    def topic(self) -> InternalTopic:
+        """The changelog, before the application's id is known. Rows are few, so it has one partition."""
+        return InternalTopic(self.name, 1, ending="changelog")
+
+
+@dataclass(frozen=True, slots=True)
 class GlobalTable:
     """A table that every task has a full copy of; each process that runs tasks reads it once.
 
@@ -240,12 +276,19 @@ class GlobalTable:
         source: The source that reads the topic.
         store: The table's store, whose changelog is the topic itself.
         supplier: Makes the processor that fills the store; None: the store has the last value of each key.
+        given: The rows, if the program gives them; None: others write the topic.
     """
 
     name: str
     source: SourceNode
     store: StoreNode
     supplier: Callable[[], AnyProcessor] | None = None
+    given: GivenRows | None = None
+
+    @property
+    def lasting_topic(self) -> str:
+        """The topic for descriptions, which have no application id."""
+        return str(self.source.topics[0] if self.given is None else self.given.topic)
 
 
 Node: TypeAlias = SourceNode | ProcessorNode | SinkNode
