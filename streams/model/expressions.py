@@ -210,7 +210,7 @@ class Expression(AnswersUnknownNames):
         return _operation("regexp_extract", self, pattern, group)
 
     def __getitem__(self, index: int | slice | str) -> Expression:
-        """An element of a list or a character of a text (null beyond the ends), a part (`[0:10]`), or a field of an object."""
+        """An element of a list or a character of a text (null beyond the ends), a part (`[0:10]`), or a field by its own name."""
         if isinstance(index, str) and isinstance(self, Col):
             return col(f"{self.path}.{name_in_path(index)}")
         if type(index) is int:
@@ -534,7 +534,8 @@ def _not_none(other: object, instead: str) -> object:
 def col(path: str) -> Expression:
     """A field of the value: `col("temperature")`, `col("customer.name")`; `col("v.0")` is the first element of an array.
 
-    The name is PySpark's and Polars'. A missing field is null. A value that has no fields (a text, a number) is an error of the
+    The name is PySpark's and Polars'. A field whose own name has a dot stands between backticks, as in PySpark: ``col("`a.b`.c")``, or
+    `col("a")["b.c"]` for one within another. A missing field is null. A value that has no fields (a text, a number) is an error of the
     record; a null value has none either, so that its fields are null.
 
     Raises:
