@@ -534,9 +534,9 @@ def _not_none(other: object, instead: str) -> object:
 def col(path: str) -> Expression:
     """A field of the value: `col("temperature")`, `col("customer.name")`; `col("v.0")` is the first element of an array.
 
-    The name is PySpark's and Polars'. A field whose own name has a dot stands between backticks, as in PySpark: ``col("`a.b`.c")``, or
-    `col("a")["b.c"]` for one within another. A missing field is null. A value that has no fields (a text, a number) is an error of the
-    record; a null value has none either, so that its fields are null.
+    The name is PySpark's and Polars'. A field whose own name has a dot stands between backticks, as in PySpark:
+    ``col("`a.b`.c")``, or `col("a")["b.c"]` for one within another. A missing field is null. A value that has no fields (a text, a
+    number) is an error of the record; a null value has none either, so that its fields are null.
 
     Raises:
         TopologyError: The path is empty, or has an empty name in it.
