@@ -210,7 +210,7 @@ class Expression(AnswersUnknownNames):
         return _operation("regexp_extract", self, pattern, group)
 
     def __getitem__(self, index: int | slice | str) -> Expression:
-        """An element of a list or a character of a text (null beyond the ends), a part (`[0:10]`), or a field of an object."""
+        """An element of a list or a character of a text (null beyond the ends), a part (`[0:10]`), or a field by its own name."""
         if isinstance(index, str) and isinstance(self, Col):
             return col(f"{self.path}.{name_in_path(index)}")
         if type(index) is int:
@@ -537,8 +537,9 @@ def _not_none(other: object, instead: str) -> object:
 def col(path: str) -> Expression:
     """A field of the value: `col("temperature")`, `col("customer.name")`; `col("v.0")` is the first element of an array.
 
-    The name is PySpark's and Polars'. A missing field is null. A value that has no fields (a text, a number) is an error of the
-    record; a null value has none either, so that its fields are null.
+    The name is PySpark's and Polars'. A field whose own name has a dot stands between backticks, as in PySpark:
+    ``col("`a.b`.c")``, or `col("a")["b.c"]` for one within another. A missing field is null. A value that has no fields (a text, a
+    number) is an error of the record; a null value has none either, so that its fields are null.
 
     Raises:
         TopologyError: The path is empty, or has an empty name in it.
@@ -637,7 +638,7 @@ class ValueFields:
 
     def _made(self, value: Any, read: ReadField) -> dict[str, Any]:
         if value is None:
-            return value  # type: ignore[no-any-return]  # a deletion, which no type says of a stream's values
+            return value  # type: ignore[return-value]  # a deletion, which no type says of a stream's values
         made = all_fields(value) if self.everything else {}
         for name, expression in self.computed:
             made[name] = expression.evaluate(read)
