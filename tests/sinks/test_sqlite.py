@@ -5,8 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from datetime import date, datetime, timezone
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,7 @@ from streams.errors import LakePositionError, LakeSchemaError, SinkUnavailableEr
 from streams.sinks import SinkTable, SqliteSink
 from streams.sinks import sql as module
 from streams.testing import check_sink
-
-NUMBERS = SinkTable("app/sink", pa.schema([("key", pa.string()), ("n", pa.int64())]), ("key",))
-NONE = pa.table({"key": pa.array([], pa.string())})
+from tests.sinks.rows import NONE, NUMBERS, ROW, SCHEMA, numbers
 
 
 def rows_of(path: Path, table: str) -> list[dict[str, Any]]:
@@ -28,10 +24,6 @@ def rows_of(path: Path, table: str) -> list[dict[str, Any]]:
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchall():
             return []
         return [dict(row) for row in connection.execute(f"SELECT * FROM {table}")]
-
-
-def numbers(*rows: tuple[str | None, int]) -> pa.Table:
-    return pa.Table.from_pylist([{"key": key, "n": n} for key, n in rows], NUMBERS.schema)
 
 
 @pytest.fixture
@@ -44,37 +36,13 @@ def test_it_has_each_row_once_whatever_is_killed(path: Path) -> None:
 
 
 def test_columns_have_the_types_of_the_database(path: Path) -> None:
-    row = {
-        "text": "a",
-        "real": 1.5,
-        "yes": True,
-        "bytes": b"\0",
-        "at": datetime(2026, 1, 2, 3, tzinfo=timezone.utc),
-        "day": date(2026, 1, 2),
-        "price": Decimal("9.500000000000000000"),
-        "tags": [("a", "b")],
-        "legs": [{"from": "JFK", "miles": None}],
-    }
-    schema = pa.schema(
-        [
-            ("text", pa.string()),
-            ("real", pa.float64()),
-            ("yes", pa.bool_()),
-            ("bytes", pa.binary()),
-            ("at", pa.timestamp("us", "UTC")),
-            ("day", pa.date32()),
-            ("price", pa.decimal128(38, 18)),
-            ("tags", pa.map_(pa.string(), pa.string())),
-            ("legs", pa.list_(pa.struct([("from", pa.string()), ("miles", pa.int64())]))),
-        ]
-    )
     sink = SqliteSink(path, "flights")
-    sink.open(SinkTable("app/sink", schema))
-    sink.write(pa.Table.from_pylist([row, dict.fromkeys(row)], schema), pa.table({}))
+    sink.open(SinkTable("app/sink", SCHEMA))
+    sink.write(pa.Table.from_pylist([ROW, dict.fromkeys(ROW)], SCHEMA), pa.table({}))
     sink.commit("1", None)
     full, empty = rows_of(path, "flights")
     assert full == {
-        **row,
+        **ROW,
         "yes": 1,
         "at": "2026-01-02T03:00:00+00:00",
         "day": "2026-01-02",
