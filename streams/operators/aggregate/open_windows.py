@@ -16,7 +16,6 @@ import numpy as np
 
 from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.operator import OperatorContext
-from streams.operators.stores.key_value import CachedRow
 from streams.operators.stores.time_ordered_buffer import ExpiryIndex
 from streams.operators.stream_time import NO_LIMIT
 
@@ -93,12 +92,19 @@ class OpenWindows:
 
     def close_in_turn(
         self,
-        opened: Iterable[tuple[int, CachedRow]],
+        opened: Iterable[tuple[int, bytes, int]],
         end_of: Callable[[int], int],
         batch: ColumnarBatch,
         closing: Closing,
     ) -> list[ClosedWindow]:
-        """Adds windows and closes others, as `add` and `close` would record by record."""
+        """Adds windows and closes others, as `add` and `close` would record by record.
+
+        Args:
+            opened: See `FoldedAggregate.end`.
+            end_of: The end of a window with some start, ms.
+            batch: The records.
+            closing: The records that may close windows.
+        """
         closed: list[ClosedWindow] = []
 
         def close(before: int) -> None:
@@ -110,9 +116,9 @@ class OpenWindows:
                     self._rows.remove(found, int(batch.timestamps[row]))
                     closed.append(ClosedWindow(row, found[_BOUNDS.size :], start, end))
 
-        for row, window in opened:
+        for row, key, start in opened:
             close(int(np.searchsorted(closing.rows, row)))
-            self.add(window.key, window.start, end_of(window.start), int(batch.timestamps[row]))
+            self.add(key, start, end_of(start), int(batch.timestamps[row]))
         close(len(closing.rows))
         return closed
 
