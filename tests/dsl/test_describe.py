@@ -13,6 +13,7 @@ import pytest
 
 from streams import (
     Branched,
+    CalendarWindows,
     Consumed,
     EmitStrategy,
     Grouped,
@@ -284,6 +285,18 @@ def both_ways_to_one_topic(table: KTable) -> None:
             lambda s: (
                 s.group_by_key().windowed_by(windows).emit_strategy(CLOSE).mean("a", Materialized("m", caching=False))
             ),
+            None,
+        ),
+        (
+            lambda s: (
+                s.group_by_key().windowed_by(CalendarWindows.of("day", "UTC")).emit_strategy(CLOSE).mean("a", "m")
+            ),
+            "has windows of a class that computes their bounds for one record at a time",
+        ),
+        (
+            lambda s: (
+                s.group_by_key().windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(5)).emit_strategy(CLOSE)
+            ).mean("a", "m"),
             None,
         ),
         (lambda s: both_ways_to_one_topic(s.group_by_key().windowed_by(windows).mean("a", "m")), None),

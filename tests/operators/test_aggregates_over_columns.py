@@ -47,6 +47,7 @@ WINDOWS = {
         lambda windows: (windows, CLOSE)
     ),
 }
+WINDOWS |= {f"{kind} on close": st.tuples(WINDOWS[kind], st.just(CLOSE)) for kind in ("sessions", "sliding")}
 FAR = {
     "sessions": st.builds(
         SessionWindows, st.sampled_from([28_000, 42_000, 56_000]), st.sampled_from([0, 90_000, 500_000])

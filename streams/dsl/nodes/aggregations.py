@@ -413,7 +413,9 @@ class Sliding(WindowKind[SlidingWindows]):
     def column_operator(
         self, fields: FieldAggregates, store: str, open_store: str | None, how: Materialized
     ) -> Supplier:
-        return partial(SlidingAggregate, store, self.windows, fields.functions, caching=how.caching, fields=fields)
+        return partial(
+            SlidingAggregate, store, self.windows, fields.functions, open_store, caching=how.caching, fields=fields
+        )
 
 
 # --- Sessions (KIP-94).
@@ -460,6 +462,7 @@ class Session(WindowKind[SessionWindows]):
             store,
             self.windows,
             fields.functions,
+            open_store,
             caching=how.caching,
             fields=fields,
             asked_for_retention=how.retention is not None,
@@ -497,8 +500,6 @@ class Windowing:
             return DISTINCT
         if any(one.gives_decimals for one in what.fields.aggregates.values()):
             return "aggregates Decimals, which columns do not hold"
-        if self.emit.on_close and isinstance(self.windows, SessionWindows | SlidingWindows):
-            return "emits on close, with the record that closes a window"
         return self.kind.by_record(what.fields) or what.projection
 
     @property
