@@ -1,6 +1,6 @@
 """The fixed cost of a step: small steps of windowed aggregation on the embedded broker, in one process and without Spark.
 
-    python -m benchmarks.small_steps [--steps 240] [--records 1500]
+    python -m benchmarks.small_steps [--steps 240] [--records 1500] [--on-close]
 
 At a low rate a micro-batch costs what its steps cost without records: fencing, the commit marker, the local store, the requests
 of a transaction. `benchmarks/small-steps.md` has figures, and what has changed them. Wall time needs a quiet machine; CPU
@@ -36,7 +36,7 @@ from state.restore.task_stores import TaskStateManager, worker_memory
 from state.stores.task_store import open_task_store
 from state.tables.open_tables import open_tables
 from state.tables.rocks_common import rocks_settings
-from streams import StreamsBuilder, TimeWindows, Topology, agg
+from streams import EmitStrategy, StreamsBuilder, TimeWindows, Topology, agg
 from streams.engine.graph.settings import TaskSettings
 from streams.engine.source.offsets import OffsetRange
 from streams.engine.source.topics import SourceSpec
@@ -68,20 +68,22 @@ class CpuWatch(commit_step.StopWatch):
         super().lap(name)
 
 
-def windows() -> Topology:
-    """Count, mean and largest number of the records of each key and second."""
+def windows(on_close: bool) -> Topology:
+    """Count, mean and largest number of the records of each key and second; perhaps once, when the second is over."""
     builder = StreamsBuilder()
     by_second = (
         builder.stream(INPUT).group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(timedelta(seconds=1)))
     )
+    if on_close:
+        by_second = by_second.emit_strategy(EmitStrategy.on_window_close())
     by_second.aggregate(n=agg.count(), mean=agg.mean("v"), s=agg.max("s")).to_stream().to(RESULTS)
     return builder.build()
 
 
 @contextmanager
-def prepared() -> Iterator[tuple[QueryJob, str]]:
+def prepared(on_close: bool) -> Iterator[tuple[QueryJob, str]]:
     """The job of the topology on an empty cluster, and the id of its input topic."""
-    sub = build_plan(windows(), APPLICATION).sub_topologies[0]
+    sub = build_plan(windows(on_close), APPLICATION).sub_topologies[0]
     with tempfile.TemporaryDirectory(prefix="small-steps-") as folder, own_cluster(Path(folder) / "kafka") as cluster:
         client = cluster.client
         internal = [commits_topic(APPLICATION, sub.name), *(changelog_topic(APPLICATION, name) for name in sub.stores)]
@@ -120,12 +122,12 @@ def step_of(job: QueryJob, task: int) -> CommitStep:
     return CommitStep(identity, kafka, stores, job.crash, worker_memory().compared)
 
 
-def measure(steps: int, records: int) -> dict[str, list[tuple[float, float]]]:
+def measure(steps: int, records: int, on_close: bool) -> dict[str, list[tuple[float, float]]]:
     """Part of a step -> its duration and CPU time (ms) in the second half of all steps."""
     warm_up()
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     copies: dict[int, MarkerCopy] = {}
-    with prepared() as (job, topic_id):
+    with prepared(on_close) as (job, topic_id):
         for number in range(steps):
             batch, task = divmod(number, TASKS)
             now_ms = int(time.time() * 1000)
@@ -147,11 +149,12 @@ def measure(steps: int, records: int) -> dict[str, list[tuple[float, float]]]:
 def main(
     steps: Annotated[int, typer.Option(help="Steps; the first half is not measured.")] = 240,
     records: Annotated[int, typer.Option(help="Records of each partition and micro-batch.")] = 1_500,
+    on_close: Annotated[bool, typer.Option("--on-close", help="Emit each window once, when it closes.")] = False,
 ) -> None:
     """Measure the parts of small steps; prints the medians, ms."""
     commit_step.StopWatch = CpuWatch  # type: ignore[misc]
     typer.echo("part          wall      CPU")
-    for part, times in measure(steps, records).items():
+    for part, times in measure(steps, records, on_close).items():
         wall, cpu = (statistics.median(column) for column in zip(*times, strict=True))
         typer.echo(f"{part:10} {wall:7.1f}  {cpu:7.1f}")
 

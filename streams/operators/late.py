@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from streams.operators.aggregate.aggregates import WindowAggregateOnClose as WindowAggregateOnClose
     from streams.operators.aggregate.column_aggregate import StreamColumnAggregate as StreamColumnAggregate
     from streams.operators.aggregate.column_aggregate import WindowColumnAggregate as WindowColumnAggregate
+    from streams.operators.aggregate.column_aggregate import (
+        WindowColumnAggregateOnClose as WindowColumnAggregateOnClose,
+    )
     from streams.operators.aggregate.deduplicate import Deduplicate as Deduplicate
     from streams.operators.aggregate.distinct import StreamDistinctAggregate as StreamDistinctAggregate
     from streams.operators.aggregate.distinct import WindowDistinctAggregate as WindowDistinctAggregate
@@ -70,7 +73,7 @@ if TYPE_CHECKING:
 
 NAMES: Final = {
     "aggregate.aggregates": "StreamAggregate WindowAggregate WindowAggregateOnClose",
-    "aggregate.column_aggregate": "StreamColumnAggregate WindowColumnAggregate",
+    "aggregate.column_aggregate": "StreamColumnAggregate WindowColumnAggregate WindowColumnAggregateOnClose",
     "aggregate.deduplicate": "Deduplicate",
     "aggregate.distinct": "StreamDistinctAggregate WindowDistinctAggregate WindowDistinctAggregateOnClose",
     "aggregate.session_aggregate": "SessionAggregate",

@@ -40,6 +40,7 @@ from streams.topology.planning.repartitions import Placed, behind_new_keys, behi
 from streams.topology.planning.sub_topologies import in_run_order, sub_topologies, sub_topology_name
 from streams.topology.planning.task_input import TaskInput, inputs_without_shuffle, key_serde_of, task_inputs
 from streams.topology.planning.units import Unit, units
+from streams.topology.specs.aggregations import AggregationSpec
 
 G = TypeVar("G", bound=Graph)
 
@@ -318,6 +319,11 @@ def _sub_topology(
     key_serde = partial(key_serde_of, topology, nodes)
     columns = column_head(nodes, head, key_serde)
     entries = task_inputs(nodes, head, columns, key_serde)
+    found = units(nodes, head, entries)
+    if in_turn := _closing_in_turn(nodes, columns, found):
+        nodes |= in_turn
+        columns = column_head(nodes, head, key_serde)
+        entries = task_inputs(nodes, head, columns, key_serde)
     return SubTopology(
         index=index,
         name=sub_topology_name(declared, known),
@@ -336,8 +342,21 @@ def _sub_topology(
             for topic in source.topics
         ),
         delays=_delays(declared, application_id),
-        units=units(nodes, head, entries),
+        units=found,
     )
+
+
+def _closing_in_turn(nodes: Mapping[str, Node], columns: ColumnHead, found: Sequence[Unit]) -> dict[str, Node]:
+    """The aggregations on columns whose windows close where records go depth first; as such that take these, too.
+
+    Each result has its place among the results of the records. Columns would give all results of a step at once.
+    """
+    in_turn = (nodes[name] for unit in found if not unit.groups for name in unit.nodes if name in columns.aggregates)
+    return {
+        node.name: replace(node, spec=node.spec.by_record())
+        for node in in_turn
+        if isinstance(node, ProcessorNode) and isinstance(node.spec, AggregationSpec) and node.spec.on_close
+    }
 
 
 def _delays(sources: Iterable[SourceNode], application_id: str) -> dict[str, int]:

@@ -79,6 +79,7 @@ def add_aggregates(events: KStream[str, dict[str, int]]) -> None:
     grouped.windowed_by(minutes).reduce(lambda total, value: value)
     closing = grouped.windowed_by(minutes).emit_strategy(EmitStrategy.on_window_close())
     closing.aggregate(n=agg.count_distinct("n"))
+    closing.count(materialized=Materialized(name="counted"))
     closing.reduce(lambda total, value: value, materialized=Materialized(name="closed"))
     grouped.windowed_by(SessionWindows.of_inactivity_gap_and_grace(MINUTE, 0)).count()
     grouped.windowed_by(SlidingWindows.of_time_difference_and_grace(MINUTE, 0)).count()

@@ -13,6 +13,7 @@ import pytest
 
 from streams import (
     Branched,
+    CalendarWindows,
     Consumed,
     EmitStrategy,
     Grouped,
@@ -21,6 +22,7 @@ from streams import (
     JoinWindows,
     JsonSerde,
     KStream,
+    KTable,
     Materialized,
     Processor,
     Produced,
@@ -217,6 +219,7 @@ class Watching(Processor):
 
 
 PLAIN = (col("a") > 1, "f")
+CLOSE = EmitStrategy.on_window_close()
 WRITTEN = "bytes: the readers have written the values"
 
 
@@ -241,6 +244,12 @@ def test_a_topic_says_whether_readers_have_written_its_values(
 
 def aggregate(stream: KStream, field: str = "a") -> None:
     stream.group_by_key().mean(field, Materialized("m"))
+
+
+def both_ways_to_one_topic(table: KTable) -> None:
+    """Each result is in the topic twice before the next one."""
+    table.to_stream().to("out")
+    table.to_stream().map_values(str).to("out")
 
 
 @pytest.mark.parametrize(
@@ -269,10 +278,31 @@ def aggregate(stream: KStream, field: str = "a") -> None:
             "emits every update (caching=False)",
         ),
         (
+            lambda s: s.group_by_key().windowed_by(windows).emit_strategy(CLOSE).mean("a", "m"),
+            None,
+        ),
+        (
             lambda s: (
-                s.group_by_key().windowed_by(windows).emit_strategy(EmitStrategy.on_window_close()).mean("a", "m")
+                s.group_by_key().windowed_by(windows).emit_strategy(CLOSE).mean("a", Materialized("m", caching=False))
             ),
-            "emits on close",
+            None,
+        ),
+        (
+            lambda s: (
+                s.group_by_key().windowed_by(CalendarWindows.of("day", "UTC")).emit_strategy(CLOSE).mean("a", "m")
+            ),
+            "has windows of a class that computes their bounds for one record at a time",
+        ),
+        (
+            lambda s: (
+                s.group_by_key().windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(5)).emit_strategy(CLOSE)
+            ).mean("a", "m"),
+            None,
+        ),
+        (lambda s: both_ways_to_one_topic(s.group_by_key().windowed_by(windows).mean("a", "m")), None),
+        (
+            lambda s: both_ways_to_one_topic(s.group_by_key().windowed_by(windows).emit_strategy(CLOSE).mean("a", "m")),
+            "write to the topic 'out'",
         ),
         (lambda s: s.group_by_key().aggregate(int, lambda v, n: n + 1, Materialized("m")), "aggregates with functions"),
         (

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import (
+    EmitStrategy,
     JoinWindows,
     JsonSerde,
     Materialized,
@@ -37,11 +38,16 @@ MANY = 100
 """More rows than there are: all of them are few."""
 CODEC = Codec("changelog", JsonSerde(), JsonSerde())
 modes = st.sampled_from(["strict", "compat"])
+CLOSE = EmitStrategy.on_window_close()
 WINDOWS = {
     "groups": st.sampled_from([None, TimeWindows(10, 10, 0), TimeWindows(10, 3, 4), TimeWindows(20, 5, 30)]),
     "sessions": st.builds(SessionWindows, st.sampled_from([0, 4, 6, 8]), st.sampled_from([0, 10, 40, 60])),
     "sliding": st.builds(SlidingWindows, st.integers(1, 12), st.sampled_from([0, 10, 40, 60])),
+    "on close": st.sampled_from([TimeWindows(10, 10, 0), TimeWindows(10, 3, 4), TimeWindows(20, 5, 30)]).map(
+        lambda windows: (windows, CLOSE)
+    ),
 }
+WINDOWS |= {f"{kind} on close": st.tuples(WINDOWS[kind], st.just(CLOSE)) for kind in ("sessions", "sliding")}
 FAR = {
     "sessions": st.builds(
         SessionWindows, st.sampled_from([28_000, 42_000, 56_000]), st.sampled_from([0, 90_000, 500_000])
@@ -53,6 +59,9 @@ FAR = {
 
 def grouped(stream, windows):
     found = stream.group_by_key()
+    if isinstance(windows, tuple):
+        windows, strategy = windows
+        return found.windowed_by(windows).emit_strategy(strategy)
     return found if windows is None else found.windowed_by(windows)
 
 

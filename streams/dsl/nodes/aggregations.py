@@ -39,6 +39,7 @@ from streams.operators.late import (
     WindowAggregate,
     WindowAggregateOnClose,
     WindowColumnAggregate,
+    WindowColumnAggregateOnClose,
     WindowDistinctAggregate,
     WindowDistinctAggregateOnClose,
 )
@@ -205,7 +206,9 @@ class WindowKind(ABC, Generic[W]):
         """Why built-in aggregates take whole records, one by one; None if they take columns."""
         return None
 
-    def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
+    def column_operator(
+        self, fields: FieldAggregates, store: str, open_store: str | None, how: Materialized
+    ) -> Supplier:
         """Makes the operator of built-in aggregates that take columns; it takes records, too."""
         raise NotImplementedError
 
@@ -278,7 +281,9 @@ class Unwindowed(WindowKind[None]):
     ) -> Supplier:
         return partial(StreamAggregate, store, functions, caching=how.caching)
 
-    def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
+    def column_operator(
+        self, fields: FieldAggregates, store: str, open_store: str | None, how: Materialized
+    ) -> Supplier:
         return partial(StreamColumnAggregate, store, fields, caching=how.caching)
 
     def seen_store(self, name: str, how: Materialized) -> StoreSpec:
@@ -337,7 +342,11 @@ class TumblingOrHopping(StartKeyedWindows[TimeWindows]):
     def key_serde(self, inner: Serde) -> Serde:
         return TimeWindowedSerde(inner, self.windows.size_ms)
 
-    def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
+    def column_operator(
+        self, fields: FieldAggregates, store: str, open_store: str | None, how: Materialized
+    ) -> Supplier:
+        if open_store is not None:
+            return partial(WindowColumnAggregateOnClose, store, self.windows, fields, open_store)
         return partial(WindowColumnAggregate, store, self.windows, fields, caching=how.caching)
 
 
@@ -401,8 +410,12 @@ class Sliding(WindowKind[SlidingWindows]):
     def by_record(self, fields: FieldAggregates) -> str | None:
         return own_class(fields)
 
-    def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
-        return partial(SlidingAggregate, store, self.windows, fields.functions, caching=how.caching, fields=fields)
+    def column_operator(
+        self, fields: FieldAggregates, store: str, open_store: str | None, how: Materialized
+    ) -> Supplier:
+        return partial(
+            SlidingAggregate, store, self.windows, fields.functions, open_store, caching=how.caching, fields=fields
+        )
 
 
 # --- Sessions (KIP-94).
@@ -441,12 +454,15 @@ class Session(WindowKind[SessionWindows]):
     def by_record(self, fields: FieldAggregates) -> str | None:
         return own_class(fields)
 
-    def column_operator(self, fields: FieldAggregates, store: str, how: Materialized) -> Supplier:
+    def column_operator(
+        self, fields: FieldAggregates, store: str, open_store: str | None, how: Materialized
+    ) -> Supplier:
         return partial(
             SessionAggregate,
             store,
             self.windows,
             fields.functions,
+            open_store,
             caching=how.caching,
             fields=fields,
             asked_for_retention=how.retention is not None,
@@ -455,8 +471,8 @@ class Session(WindowKind[SessionWindows]):
 
 # --- The windows of an aggregation, if any, and when its results are emitted.
 #
-# Built-in aggregates of fields process whole columns if the windows allow it and every update is emitted; otherwise they process
-# records one by one like user functions.
+# Built-in aggregates of fields process whole columns if the windows allow it; otherwise they process records one by one like user
+# functions.
 
 _ON_UPDATE = EmitStrategy.on_window_update()
 
@@ -484,8 +500,6 @@ class Windowing:
             return DISTINCT
         if any(one.gives_decimals for one in what.fields.aggregates.values()):
             return "aggregates Decimals, which columns do not hold"
-        if self.emit.on_close:
-            return "emits on close, with the record that closes a window"
         return self.kind.by_record(what.fields) or what.projection
 
     @property
@@ -529,7 +543,7 @@ class Windowing:
         if what.fields is not None and what.fields.counts_distinct:
             return self.kind.distinct_operator(what.fields, stores[0], stores[-1], open_store, how)
         if what.fields is not None and not isinstance(self.columns(what), str):
-            return self.kind.column_operator(what.fields, stores[0], how)
+            return self.kind.column_operator(what.fields, stores[0], open_store, how)
         return self.kind.operator(what.functions, stores[0], open_store, how)
 
 

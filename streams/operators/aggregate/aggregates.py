@@ -371,8 +371,14 @@ class FoldedAggregate(Operator):
     def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:
         """Leave an update pending until the end of the step."""
 
-    def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, CachedRow]], failed: Collection[int]) -> None:
-        """Called after all records of a batch are aggregated."""
+    def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, bytes, int]], failed: Collection[int]) -> None:
+        """Called after all records of a batch are aggregated.
+
+        Args:
+            batch: The records.
+            opened: The row of each record that has begun an aggregate, the bytes of its key and the start of its window.
+            failed: The rows of the records that have failed.
+        """
 
     def _set(self, row: CachedRow, value: Any, timestamp: int, record: Record) -> None:
         row.set(value, timestamp)
@@ -528,7 +534,7 @@ class WindowAggregateOnClose(WindowAggregate):
         """Write the window at the end of the step."""
         self._unwritten[(row.key, row.start)] = row
 
-    def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, CachedRow]], failed: Collection[int]) -> None:
+    def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, bytes, int]], failed: Collection[int]) -> None:
         """Emit the windows that the records have closed. A window that is closed gets no more records, so this can be done last."""
         assert self.open_windows is not None, "results come on close"
         rows = rows_where(batch.keys.codes != NULL_KEY)
@@ -670,7 +676,8 @@ class Fold:
         else:
             self._keep_groups(rows_where(done), values, self._times(done, np.array(begun, np.int64)))
         failed = {self._rows[at] for at in rows_where(~done).tolist()}
-        opened = [(self._rows[at], self._entries[groups[at]]) for at in begun if done[at]]
+        begun_rows = [(self._rows[at], self._entries[groups[at]]) for at in begun if done[at]]
+        opened = [(row, entry.key, entry.start) for row, entry in begun_rows]
         for operator, batch, _, _ in self._parts:
             operator.end(batch, opened, failed)
 

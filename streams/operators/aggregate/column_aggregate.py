@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from state.columns import BinaryColumn, column_of, rows_where, valid_rows
 from streams.errors import RecordError, StreamsError
@@ -18,13 +19,14 @@ from streams.model.expressions import Expression
 from streams.model.record import HeldRecord, Record
 from streams.model.sketches import ApproxCountDistinct
 from streams.model.windows import TimeWindows
-from streams.operators.aggregate.accumulators import accumulators_of
+from streams.operators.aggregate.accumulators import FieldAccumulators, accumulators_of
 from streams.operators.aggregate.aggregates import (
     Fold,
     FoldedAggregate,
     RecordsOfOperator,
     StreamAggregate,
     WindowAggregate,
+    WindowAggregateOnClose,
     WindowPairs,
     without_windows,
 )
@@ -265,6 +267,78 @@ def rows_of_fields(
 # emitted one, as in Kafka Streams' `count`.
 
 
+class _AddedGroups(NamedTuple):
+    """The groups of a step's records, with these added; groups are numbered in the order of their first rows.
+
+    Attributes:
+        keys: The bytes of the key of each group.
+        starts: int64[G], the start of its window, ms.
+        known: bool[G], whether it was in the store before.
+        before: The accumulators of the groups in the store.
+        accumulators: Those of all groups, in slots.
+        slots: int64[G], the slot of each group.
+        times: int64[G], the largest timestamp of its records, ms.
+        of_rows: int64[m], the group of each row.
+    """
+
+    keys: BinaryColumn
+    starts: Int64s
+    known: Bools
+    before: Sequence[Any]
+    accumulators: FieldAccumulators
+    slots: Int64s
+    times: Int64s
+    of_rows: Int64s
+
+    def written(self, order: Int64s, codec: Codec) -> WrittenRows:
+        """The rows of the store for the groups, in an order."""
+        keys, times = self.keys.take(pa.array(order)), self.times[order]
+        cells = self.accumulators.written(self.slots[order], codec)
+        return WrittenRows(keys, self.starts[order], codec.timestamped_column(keys, cells, times), times, cells)
+
+
+def _added(
+    fields: FieldAggregates,
+    store: Any,
+    rows: FieldRows,
+    columns: Sequence[FieldColumn | None],
+    at: Int64s,
+    window_starts: Int64s,
+) -> _AddedGroups:
+    """Adds rows to the groups of their keys and windows; changes nothing.
+
+    Nothing is decoded or encoded row by row, except the accumulators of the stored rows.
+
+    Raises:
+        Exception: They cannot be added at once.
+    """
+    batch, codec = rows.batch, store.codec
+    groups = group(batch.keys.codes[at], window_starts)
+    keys = column_of(rows.data, groups.codes)
+    stored = _stored(store, keys, groups.starts)
+    known = valid_rows(stored)
+    # Slots with known accumulators come first.
+    slots = np.empty(len(known), np.int64)
+    slots[np.argsort(~known, kind="stable")] = np.arange(len(known))
+    there = stored.drop_null() if stored.null_count else stored
+    before = codec.old_values(there)
+    accumulators = accumulators_of(fields, columns, before, len(known), len(at))
+    accumulators.apply(at, slots[groups.of_rows])
+    accumulators.check()
+    times = np.full(len(known), -1, np.int64)
+    times[known] = timestamps_of(there)
+    np.maximum.at(times, groups.of_rows, batch.timestamps[at])
+    return _AddedGroups(keys, groups.starts, known, before, accumulators, slots, times, groups.of_rows)
+
+
+def _stored(store: Any, keys: BinaryColumn, starts: Int64s) -> BinaryColumn:
+    """The local values of groups."""
+    if isinstance(store, TypedTimestampedWindowStore):
+        return store.fetch_columns(keys, starts)
+    found: BinaryColumn = store.stored_column(keys.to_pylist())
+    return found
+
+
 class _FoldedGroups(NamedTuple):
     """The groups of a step and the updates to forward, both in order of time, then of their first rows."""
 
@@ -346,37 +420,19 @@ class ColumnAggregate(FoldedAggregate):
     ) -> _FoldedGroups:
         """Adds rows to the groups of their keys and windows; changes nothing.
 
-        Nothing is decoded or encoded row by row, except the accumulators of the stored rows.
-
         Raises:
             Exception: They cannot be added at once.
         """
-        batch, codec = rows.batch, self.store.codec
-        groups = group(batch.keys.codes[at], window_starts)
-        stored = self._stored(column_of(rows.data, groups.codes), groups.starts)
-        known = valid_rows(stored)
-        # Slots with known accumulators come first.
-        slots = np.empty(len(known), np.int64)
-        slots[np.argsort(~known, kind="stable")] = np.arange(len(known))
-        there = stored.drop_null() if stored.null_count else stored
-        before = codec.old_values(there)
-        accumulators = accumulators_of(self.fields, columns, before, len(known), len(at))
-        accumulators.apply(at, slots[groups.of_rows])
-        accumulators.check()
-        timestamps = np.full(len(known), -1, np.int64)
-        timestamps[known] = timestamps_of(there)
-        np.maximum.at(timestamps, groups.of_rows, batch.timestamps[at])
-        order = np.argsort(timestamps, kind="stable")
-        last_rows = np.zeros(len(known), np.int64)
-        last_rows[groups.of_rows] = at  # the last assignment to an index wins
-        old = None
+        added = _added(self.fields, self.store, rows, columns, at, window_starts)
+        order = np.argsort(added.times, kind="stable")
+        last_rows = np.zeros(len(order), np.int64)
+        last_rows[added.of_rows] = at  # the last assignment to an index wins
+        slots, before, old = added.slots[order], added.before, None
         if self.send_old:
-            old = [self.fields.result(before[slot]) if slot < len(before) else None for slot in slots[order].tolist()]
-        changes = Changes(accumulators.values(slots[order]), old)
-        keys, starts, timestamps = column_of(rows.data, groups.codes[order]), groups.starts[order], timestamps[order]
-        cells = accumulators.written(slots[order], codec)
-        written = WrittenRows(keys, starts, codec.timestamped_column(keys, cells, timestamps), timestamps, cells)
-        return _FoldedGroups(written, self._results(batch, last_rows[order], written, changes))
+            old = [self.fields.result(before[slot]) if slot < len(before) else None for slot in slots.tolist()]
+        changes = Changes(added.accumulators.values(slots), old)
+        written = added.written(order, self.store.codec)
+        return _FoldedGroups(written, self._results(rows.batch, last_rows[order], written, changes))
 
     def _results(self, batch: ColumnarBatch, last: Int64s, written: WrittenRows, changes: Changes) -> ColumnarBatch:
         """The updates of groups, in order; `last` has the last row of each."""
@@ -386,11 +442,6 @@ class ColumnAggregate(FoldedAggregate):
         held = HeldRows(lambda row: _name_result(written.keys, results, row), numbers)
         results = ColumnarBatch(keys, changes, written.timestamps, numbers, headers, held=held)
         return results
-
-    def _stored(self, keys: BinaryColumn, starts: Any) -> BinaryColumn:
-        if isinstance(self.store, TypedTimestampedWindowStore):
-            return self.store.fetch_columns(keys, starts)
-        return self.store.stored_column(keys.to_pylist())
 
 
 class StreamColumnAggregate(ColumnAggregate, StreamAggregate):
@@ -462,3 +513,78 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
 
     def _assigned(self, timestamps: Int64s) -> Assigned:
         return assign(timestamps, self.windows, self._time.now)
+
+
+class WindowColumnAggregateOnClose(WindowAggregateOnClose):
+    """Aggregates fields of JSON values per key and window; see `WindowAggregateOnClose`.
+
+    The fields of records that are late for all their windows are not read.
+
+    Args:
+        store: Name of a timestamped window store of JSON values.
+        windows: Size, advance and grace.
+        fields: The aggregates.
+        open_store, caching, send_old: See `WindowAggregateOnClose`.
+    """
+
+    windows: TimeWindows
+
+    def __init__(
+        self,
+        store: str,
+        windows: TimeWindows,
+        fields: FieldAggregates,
+        open_store: str | None,
+        caching: bool = True,
+        send_old: bool = False,
+    ) -> None:
+        super().__init__(store, windows, fields.functions, open_store)
+        self.fields = fields
+
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Aggregate the records of the group, or the fields of those of the operator."""
+        if isinstance(batch.values, FieldValues):
+            self._process_fields(*rows_of_fields(self.ctx, self.store.codec, batch, takes_null_values=True))
+        else:
+            super().process_batch(batch)
+
+    def _process_fields(self, rows: FieldRows, keyed: Bools) -> None:
+        # Where a part of the step was aggregated record by record, its windows are in the cache alone.
+        self._flush_pending()
+        self.store.forget_cache()
+        batch, at = rows.batch, rows_where(keyed)
+        assigned = assign(batch.timestamps[at], self.windows, self._time.now)
+        pairs, in_time = at[assigned.rows], np.zeros(len(batch), np.bool_)
+        in_time[pairs] = True
+        picked = PickedFields(self.fields, rows, in_time)
+        done = ~picked.failing[pairs]
+        try:
+            added = _added(self.fields, self.store, rows, picked.columns, pairs[done], assigned.starts[done])
+            written = added.written(np.arange(len(added.known)), self.store.codec)
+        except Exception as error:
+            if not concerns_records(error):
+                raise
+            self._add_in_turn(picked.records(at), picked.functions)
+            return
+        self.begin(batch, WindowPairs(assigned, {}))
+        self.ctx.drop_many(len(assigned.late), "late")
+        for row in sorted(picked.errors):
+            self.ctx.refuse(batch, row, picked.errors[row])
+        written.put(self.store)
+        self.end(batch, _opened(added, pairs[done]), picked.errors)
+
+    def _add_in_turn(self, records: ColumnarBatch, functions: AggregationFunctions) -> None:
+        """Adds one record after the other."""
+        pairs = self.pairs(records)
+        values = [records.values[row] for row in pairs.rows.tolist()]
+        calls = repeat(functions), records.keys.take(pairs.rows).each(), values
+        Fold([RecordsOfOperator(self, records, pairs, calls)]).run()
+
+
+def _opened(added: _AddedGroups, at: Int64s) -> list[tuple[int, bytes, int]]:
+    """The windows that were not in the store: the row that has opened each one, its key and its start, in the order of rows."""
+    first = np.zeros(len(added.known), np.int64)
+    first[added.of_rows[::-1]] = at[::-1]  # the last assignment to an index wins
+    new = rows_where(~added.known)
+    keys = added.keys.take(pa.array(new)).to_pylist()
+    return list(zip(first[new].tolist(), keys, added.starts[new].tolist(), strict=True))

@@ -4,6 +4,9 @@ Which windows there are depends on the times of a key's records, and not on the 
 records of a batch: it takes them key by key and writes down operations, each of which adds a record to a window, or puts what
 another window holds into it. Then the operations are carried out: those of built-in aggregates on arrays (`FieldAccumulators`),
 those of functions one after the other, in the order of the records (`_Calls`).
+
+A window that is closed is not changed any more: a record that is in time may take a closed session in, but that makes another
+window. So where built-in aggregates emit on close, the windows of a batch close after all its records are added.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from streams.operators.aggregate.column_aggregate import (
 )
 from streams.operators.aggregate.column_rows import FieldValues, RowsByKey, by_key
 from streams.operators.aggregate.functions import AggregationFunctions, FieldAggregates
+from streams.operators.aggregate.open_windows import NO_ROW, Closing, OpenWindows, StepWindows
 from streams.operators.columnar import (
     NULL_KEY,
     Changes,
@@ -379,7 +383,7 @@ class _Calls:
             self._keep_updates(operator, row, record.key, updates)
             for (new, old), one in zip(shown, updates, strict=False):
                 self._results.append(_Result(row, record.key, self._windows.bounds[one.window], new, old, one.time))
-            if operator.closes_windows(record.timestamp, bool(operations)):
+            if operator.open_windows is not None and (not operations or record.timestamp >= operator.looks_from_ms):
                 self._close(operator, row)
             if any(source >= 0 and cells[window] is None for source, window in operations):
                 self._found_until[key_of[row]] = row + 1
@@ -434,10 +438,13 @@ class _Calls:
             place = data, bounds = windows.keys[window], windows.bounds[window]
             if open_windows is not None:
                 self._number_of[place] = window
+                if cell is None and window == updates[-1].window and updates[-1].cell is not None:
+                    self._updated[window] = None
+                    continue  # a session that takes itself in stays open
                 if cell is None:
-                    open_windows.remove(data, *bounds, time)
+                    open_windows.remove(data, *bounds, bounds.end)
                 elif windows.cells[window] is None or len(self._operators) > 1:
-                    open_windows.add(data, *bounds, time)
+                    open_windows.add(data, *bounds, bounds.end)
             elif operator.caching:
                 held = operator.store.updates
                 before = held[place].old if place in held else old
@@ -478,30 +485,34 @@ class _Calls:
         keys, cells = (binary_column([column[one] for one in numbers]) for column in (windows.keys, windows.cells))
         starts, ends = np.array([windows.bounds[one] for one in numbers], np.int64).reshape(-1, 2).T
         self._first.put(keys, starts, ends, cells, np.array([windows.times[one] for one in numbers], np.int64))
-        if self._results:
-            self._forward()
+        _forward(self._operators, batch, self._nodes, self._results)
 
-    def _forward(self) -> None:
-        rows, keys, windows, news, olds, times, closed = zip(*self._results, strict=True)
-        first, at = self._first, np.array(rows, np.int64)
-        causes = self._batch.take(at)
-        if first.open_windows is not None:
-            made = [
-                HeldRecord(data, None, time, (), window)
-                for data, time, window in zip(closed, times, windows, strict=True)
-            ]
-            causes = replace(
-                causes,
-                held=HeldRows(lambda one: made[one]._replace(headers=causes.headers_of(one)), np.arange(len(made))),
-            )
-        results = replace(
+
+def _forward(
+    operators: Sequence[KeyedAggregation[Any]], batch: ColumnarBatch, nodes: Int64s, results: Sequence[_Result]
+) -> None:
+    """Forwards results of the records of a batch, each of which has come to one of the operators."""
+    if not results:
+        return
+    rows, keys, windows, news, olds, times, closed = zip(*results, strict=True)
+    first, at = operators[0], np.array(rows, np.int64)
+    causes = batch.take(at)
+    if first.open_windows is not None:
+        made = [
+            HeldRecord(data, None, time, (), window) for data, time, window in zip(closed, times, windows, strict=True)
+        ]
+        causes = replace(
             causes,
-            keys=windowed_keys(keys, windows),
-            values=Changes(news, olds if first.send_old else None),
-            timestamps=np.array(times, np.int64),
-            headers=causes.headers if first.keeps_headers or first.open_windows is not None else None,
+            held=HeldRows(lambda one: made[one]._replace(headers=causes.headers_of(one)), np.arange(len(made))),
         )
-        forward_in_one([one.ctx for one in self._operators], results, self._nodes[at])
+    forwarded = replace(
+        causes,
+        keys=windowed_keys(keys, windows),
+        values=Changes(news, olds if first.send_old else None),
+        timestamps=np.array(times, np.int64),
+        headers=causes.headers if first.keeps_headers or first.open_windows is not None else None,
+    )
+    forward_in_one([one.ctx for one in operators], forwarded, nodes[at])
 
 
 def drop_of_group(
@@ -537,6 +548,7 @@ class _Folded(NamedTuple):
         accumulators: Those of all windows.
         keys: The bytes of the keys of the windows that have updates, in the order of these.
         cells: These windows' local values.
+        in_time: bool[n], the records that belong to some window.
     """
 
     batch: ColumnarBatch
@@ -546,6 +558,7 @@ class _Folded(NamedTuple):
     accumulators: FieldAccumulators
     keys: BinaryColumn
     cells: BinaryColumn
+    in_time: Bools
 
 
 class KeyedAggregation(WindowedAggregation[W]):
@@ -623,9 +636,10 @@ class KeyedAggregation(WindowedAggregation[W]):
     def keeps(self, window: Window) -> bool:
         """Whether the store takes a window."""
 
-    def closes_windows(self, timestamp: int, in_time: bool) -> bool:
-        """Whether a record looks for closed windows; `in_time`: it belongs to some window."""
-        return self.open_windows is not None
+    @property
+    def looks_from_ms(self) -> int:
+        """The least timestamp of a record that belongs to some window and looks for closed ones, ms. Late records always look."""
+        return 0
 
     def shown(self, updates: Sequence[WindowUpdate]) -> list[tuple[Any, Any]]:
         """The new and old values of updates that are forwarded at once; none with a cache, or where results come on close."""
@@ -689,9 +703,38 @@ class KeyedAggregation(WindowedAggregation[W]):
         self._folded, placed, at = folded, folded.placed, folded.placed.updated
         self.put(folded.keys, placed.starts[at], placed.ends[at], folded.cells, placed.times[at])
         self.ctx.drop_many(int(placed.late.sum()), "late")
-        for row in sorted(picked.errors):
-            if not placed.late[row]:
-                self.ctx.refuse(rows.batch, row, picked.errors[row])
+        refused = [row for row in sorted(picked.errors) if not placed.late[row]]
+        for row in refused:
+            self.ctx.refuse(rows.batch, row, picked.errors[row])
+        if self.open_windows is not None:
+            self._folded = None
+            looking = taken & (~folded.in_time | (timestamps >= self.looks_from_ms))
+            looking[refused] = False
+            at = rows_where(looking)
+            self._close(folded, keyed, Closing(at, times[at] - self._close_delay_ms), self.open_windows)
+
+    def _close(self, folded: _Folded, keyed: KeyedRows, closing: Closing, open_windows: OpenWindows) -> None:
+        """Forwards the results of the windows that records close."""
+        batch, placed, codec = folded.batch, folded.placed, self.store.codec
+        begun = placed.first_updates >> _PLACE_BITS
+        begun[: len(folded.before)] = -1
+        gone = np.where(placed.times == GONE, placed.last_rows, NO_ROW)
+        met = StepWindows(keyed.cells_of(placed.keys), placed.starts, placed.ends, begun, gone)
+        found = open_windows.close_together(met, batch.timestamps, open_windows.due(closing))
+        known = np.array([number for _, number in found if number is not None], np.int64)
+        times = np.where(placed.times == GONE, placed.ends, placed.times)[known]
+        values = zip(folded.accumulators.values(known), times.tolist(), strict=True)
+        results = []
+        for one, number in found:
+            key, window = codec.read_key(one.key), Window(one.start, one.end)
+            if number is not None:
+                value, time = next(values)
+            elif (stored := self.store.get(Windowed(key, window))) is not None:
+                value, time = self.functions.viewed(stored.value), stored.timestamp
+            else:
+                continue
+            results.append(_Result(one.row, key, window, value, None, time, one.key))
+        _forward([self], batch, np.zeros(len(batch), np.int64), results)
 
     def _fold(self, rows: FieldRows, keyed: KeyedRows, picked: PickedFields) -> _Folded:
         """Adds the records of a step to built-in aggregates; changes nothing.
@@ -706,8 +749,10 @@ class KeyedAggregation(WindowedAggregation[W]):
         before = [self.read(cell) for cell in stored.cells]
         count = len(before) + made_by_row * len(keyed.order.rows)
         accumulators = FieldAccumulators(self.fields, picked.columns, before, count, in_arrays)
+        in_time = np.zeros(len(rows.batch), np.bool_)
 
-        def apply(_: Int64s, sources: Int64s, windows: Int64s) -> None:
+        def apply(of_rows: Int64s, sources: Int64s, windows: Int64s) -> None:
+            in_time[of_rows] = True
             others = sources != ~windows
             accumulators.apply(sources[others], windows[others])
 
@@ -720,7 +765,7 @@ class KeyedAggregation(WindowedAggregation[W]):
         values = accumulators.written(np.where(times == GONE, GONE, at), self.store.codec)
         cells = self.local(keys, values, times)
         codes = keyed.order.codes[placed.keys].astype(np.int32)
-        return _Folded(rows.batch, codes, placed, before, accumulators, keys, cells)
+        return _Folded(rows.batch, codes, placed, before, accumulators, keys, cells, in_time)
 
     def _flush_pending(self) -> None:
         """Emit each window's last value, in order of time."""

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
+from state.columns import BinaryColumn, joined, packed, rows_where
 from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.operator import OperatorContext
-from streams.operators.stores.key_value import CachedRow
 from streams.operators.stores.time_ordered_buffer import ExpiryIndex
 from streams.operators.stream_time import NO_LIMIT
 
@@ -49,6 +51,28 @@ class ClosedWindow(NamedTuple):
     key: bytes
     start: int
     end: int
+
+
+NO_ROW: Final = np.iinfo(np.int64).max
+"""Behind every row of a batch."""
+
+
+class StepWindows(NamedTuple):
+    """The windows that the records of a batch have met, by number.
+
+    Attributes:
+        keys: The bytes of the key of each one.
+        starts: int64[N], ms.
+        ends: int64[N], ms.
+        begun: int64[N], the row that has made it; -1 for one that was there before.
+        gone: int64[N], the row by which another window has taken it in; `NO_ROW`: none has.
+    """
+
+    keys: BinaryColumn
+    starts: Int64s
+    ends: Int64s
+    begun: Int64s
+    gone: Int64s
 
 
 class OpenWindows:
@@ -93,12 +117,19 @@ class OpenWindows:
 
     def close_in_turn(
         self,
-        opened: Iterable[tuple[int, CachedRow]],
+        opened: Iterable[tuple[int, bytes, int]],
         end_of: Callable[[int], int],
         batch: ColumnarBatch,
         closing: Closing,
     ) -> list[ClosedWindow]:
-        """Adds windows and closes others, as `add` and `close` would record by record."""
+        """Adds windows and closes others, as `add` and `close` would record by record.
+
+        Args:
+            opened: See `FoldedAggregate.end`.
+            end_of: The end of a window with some start, ms.
+            batch: The records.
+            closing: The records that may close windows.
+        """
         closed: list[ClosedWindow] = []
 
         def close(before: int) -> None:
@@ -110,11 +141,62 @@ class OpenWindows:
                     self._rows.remove(found, int(batch.timestamps[row]))
                     closed.append(ClosedWindow(row, found[_BOUNDS.size :], start, end))
 
-        for row, window in opened:
+        for row, key, start in opened:
             close(int(np.searchsorted(closing.rows, row)))
-            self.add(window.key, window.start, end_of(window.start), int(batch.timestamps[row]))
+            self.add(key, start, end_of(start), int(batch.timestamps[row]))
         close(len(closing.rows))
         return closed
+
+    def close_together(
+        self, windows: StepWindows, timestamps: Int64s, closing: Closing
+    ) -> list[tuple[ClosedWindow, int | None]]:
+        """Adds, removes and closes windows, as `add`, `remove` and `close` would record by record.
+
+        Args:
+            windows: The windows that the records have met.
+            timestamps: Those of the records, ms.
+            closing: The records that may close windows.
+
+        Returns:
+            The closed windows in order, each with its number if the records have met it.
+        """
+        rows, gone = joined(packed(windows.ends), packed(windows.starts), windows.keys), windows.gone
+        closing_rows, made = np.append(closing.rows, NO_ROW), windows.begun >= 0
+        ends_at = np.searchsorted(closing.ends, windows.ends)
+        closed_by = closing_rows[np.maximum(ends_at, np.searchsorted(closing.rows, windows.begun))]
+        found = self._close_stored(rows, windows, timestamps, closing)
+        own = rows_where(made & (closed_by < gone))
+        found += zip(closed_by[own].tolist(), rows.take(pa.array(own)).to_pylist(), own.tolist(), strict=True)
+        changed = rows_where(made | (gone != NO_ROW))
+        stays = (gone == NO_ROW) & (closed_by == NO_ROW)
+        closed = changed[~stays[changed] & (gone[changed] == NO_ROW)]
+        times = windows.ends.copy()
+        times[closed] = timestamps[closed_by[closed]]
+        present = pa.array(np.full(len(changed), PRESENT), pa.binary(), mask=~stays[changed])
+        self._rows.put_columns(rows.take(pa.array(changed)), present, times[changed])
+        results = []
+        for row, data, number in sorted(found, key=itemgetter(0, 1)):
+            end, start = _BOUNDS.unpack_from(data)
+            results.append((ClosedWindow(row, data[_BOUNDS.size :], start, end), number))
+        return results
+
+    def _close_stored(
+        self, rows: BinaryColumn, windows: StepWindows, timestamps: Int64s, closing: Closing
+    ) -> list[tuple[int, bytes, int | None]]:
+        """Closes the windows that were there before: the row that closes each one, its row in the index, and its number."""
+        found: list[tuple[int, bytes, int | None]] = []
+        first_end = self.first_end
+        if first_end is None or not len(closing.ends) or first_end > (last_end := int(closing.ends[-1])):
+            return found
+        stored = rows_where(windows.begun < 0)
+        number_of = dict(zip(rows.take(pa.array(stored)).to_pylist(), stored.tolist(), strict=True))
+        for data, _ in self._rows.up_to(_BOUNDS.pack(last_end + 1, 0)):
+            end, _ = _BOUNDS.unpack_from(data)
+            row, number = int(closing.rows[np.searchsorted(closing.ends, end)]), number_of.get(data)
+            self._rows.remove(data, int(timestamps[row]))
+            if number is None or row < windows.gone[number]:
+                found.append((row, data, number))
+        return found
 
     def release(self) -> None:
         """Releases the store at the end of the step."""

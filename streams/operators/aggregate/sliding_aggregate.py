@@ -375,9 +375,10 @@ class SlidingAggregate(KeyedAggregation[SlidingWindows]):
     def keeps(self, window: Window) -> bool:
         return window.start >= self.store.earliest_start
 
-    def closes_windows(self, timestamp: int, in_time: bool) -> bool:
-        """In time, only if its left window has the full length."""
-        return self.open_windows is not None and (not in_time or timestamp >= self.windows.difference_ms)
+    @property
+    def looks_from_ms(self) -> int:
+        """Only records whose left windows have the full length look."""
+        return self.windows.difference_ms
 
     def read(self, cell: bytes | None) -> Any:
         return self.store.codec.old_value(cell)

@@ -14,7 +14,9 @@ from collections.abc import Collection, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
+from state.columns import BinaryColumn
 from streams.model.record import MAX_TIME, Headers, HeldRecord, WaitingKey, WaitingRecord
+from streams.operators.columnar import Int64s
 from streams.operators.stores.key_value import TypedKeyValueStore
 from streams.serdes.base import Serde
 
@@ -39,6 +41,12 @@ class ExpiryIndex:
 
     def remove(self, row: bytes, timestamp: int) -> None:
         self._store.put(row, None, timestamp)
+
+    def put_columns(self, rows: BinaryColumn, values: BinaryColumn, timestamps: Int64s) -> None:
+        """Write a column of rows, each of which is new or is removed: null removes."""
+        self._store.rows.put_columns(rows, values, timestamps)
+        for row in rows.filter(values.is_valid()).to_pylist():
+            self.add(row)
 
     def up_to(self, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Existing rows < end, in order; each must be removed before the next is requested."""

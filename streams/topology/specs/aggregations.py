@@ -56,11 +56,11 @@ class AggregationSpec(CachingTableSpec):
 
     @property
     def projection(self) -> tuple[str, ...] | None:
-        """The fields, with caching.
+        """The fields, with caching or where windows have one result, on close.
 
         Without a cache every update is forwarded with its record, and columns are folded all at once.
         """
-        return None if isinstance(self.fields, str) or not self.caching else self.fields
+        return None if isinstance(self.fields, str) or not (self.caching or self.on_close) else self.fields
 
     @property
     def single(self) -> str:
@@ -68,7 +68,7 @@ class AggregationSpec(CachingTableSpec):
         if self.fields == DISTINCT:
             return f"{DISTINCT}: {ONE_BY_ONE}"
         keyed = isinstance(self.windows, SlidingWindows | SessionWindows)
-        if self.kind is not NodeKind.COGROUPKSTREAM_AGGREGATE or keyed or not self._on_close:
+        if self.kind is not NodeKind.COGROUPKSTREAM_AGGREGATE or keyed or not self.on_close:
             return ""
         return "the streams of a cogroup close windows, each by its own stream time"
 
@@ -77,7 +77,8 @@ class AggregationSpec(CachingTableSpec):
         return self.kind is NodeKind.COGROUPKSTREAM_AGGREGATE and not self.single
 
     @property
-    def _on_close(self) -> bool:
+    def on_close(self) -> bool:
+        """Whether windows have their results when they close."""
         return ("emit", "on_close") in self.parameters
 
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
@@ -94,7 +95,7 @@ class AggregationSpec(CachingTableSpec):
             return self.fields
         return (
             "gets whole records instead of columns"
-            if self.caching
+            if self.caching or self.on_close
             else "emits every update (caching=False) with its record"
         )
 
