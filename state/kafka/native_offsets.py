@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Mapping
 
 from state.errors import ClientFailure
-from state.kafka.librdkafka import COMMIT_CALLBACK, CONSUMER, library
+from state.kafka.librdkafka import COMMIT_CALLBACK, CONSUMER, TopicPartitionList, library
 from state.kafka.topics import TopicPartition
 
 
@@ -25,7 +25,7 @@ def commit_offsets(
     found, cells, failures = library(), [text.encode() for _, text in offsets.values()], list[ClientFailure]()
 
     @COMMIT_CALLBACK
-    def committed(_client: int, error: int, places: ctypes._Pointer, _opaque: int) -> None:
+    def committed(_client: int, error: int, places: ctypes._Pointer[TopicPartitionList], _opaque: int) -> None:
         each = [places.contents.elems[at].err for at in range(places.contents.cnt)] if places else []
         failures.extend(found.failure(code) for code in dict.fromkeys((error, *each)) if code)
 
