@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Mapping
 
 from state.errors import ClientFailure
-from state.kafka.librdkafka import COMMIT_CALLBACK, CONSUMER, library
+from state.kafka.librdkafka import COMMIT_CALLBACK, CONSUMER, TopicPartitionList, library
 from state.kafka.topics import TopicPartition
 
 
@@ -24,8 +24,7 @@ def commit_offsets(
     """
     found, cells, failures = library(), [text.encode() for _, text in offsets.values()], list[ClientFailure]()
 
-    @COMMIT_CALLBACK
-    def committed(_client: int, error: int, places: ctypes._Pointer, _opaque: int) -> None:
+    def committed(_client: int, error: int, places: ctypes._Pointer[TopicPartitionList], _opaque: int) -> None:
         each = [places.contents.elems[at].err for at in range(places.contents.cnt)] if places else []
         failures.extend(found.failure(code) for code in dict.fromkeys((error, *each)) if code)
 
@@ -34,8 +33,8 @@ def commit_offsets(
         for ((topic, partition), (offset, _)), data in zip(offsets.items(), cells, strict=True):
             entry = found.topic_partition_list_add(places, topic.encode(), partition).contents
             entry.offset, entry.metadata_size = offset, len(data)
-            entry.metadata = ctypes.cast(data, ctypes.c_void_p).value if data else None
-        code = found.commit_queue(client, places, None, committed, None)
+            entry.metadata = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value if data else None
+        code = found.commit_queue(client, places, None, COMMIT_CALLBACK(committed), None)
         return failures or ([found.failure(code)] if code else [])
     finally:
         # The metadata are Python's, and freeing the list would free them, too.

@@ -39,7 +39,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 def check_format(spec: StoreSpec, records: ChangelogBatch, offsets: Int64s, topic: str, partition: int) -> None:
     """Refuses records that are not in the format of their store. Raises `ForeignRowError`."""
-    found = misfit(spec.rows, records) if spec.rows in _CHECKS else None
+    found = None if spec.rows is None or spec.rows not in _CHECKS else misfit(spec.rows, records)
     if found is not None:
         raise _foreign(spec, found, offsets, topic, partition)
 

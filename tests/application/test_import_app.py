@@ -412,8 +412,8 @@ def test_a_store_with_headers_is_taken_over_by_one_only(tmp_path: Path, name: st
         world.hand_over()
 
 
-class Idle(Processor):
-    def process(self, record: Record) -> None: ...
+class Idle(Processor[Any, Any, Any, Any]):
+    def process(self, record: Record[Any, Any]) -> None: ...
 
 
 def test_rows_of_another_format_are_refused(tmp_path: Path) -> None:

@@ -522,8 +522,11 @@ def derived_state(
         if isinstance(node.spec, GraceTableJoinSpec):
             # Its stream time is that of the stream, not of the table.
             if (buffer := logs[node.stores[-1]]).earliest is not None:
-                own = {STREAM_TIME: buffer.newest, buffered.EARLIEST: buffer.earliest, buffered.NUMBER: buffer.number}
-                nodes[node.name] = own
+                nodes[node.name] = {
+                    STREAM_TIME: buffer.newest,
+                    buffered.EARLIEST: buffer.earliest,
+                    buffered.NUMBER: buffer.number,
+                }
             continue
         if isinstance(node.spec, StreamJoinSpec):
             earliest = [first for name in of if (first := logs[name].earliest) is not None]
