@@ -1,8 +1,8 @@
 """Folders and files that only their owner can access: local state and checkpoints hold users' data.
 
-Rights are set when a file or folder is created, never afterwards, so there is no moment in which others can open it. Whoever can
-write into a parent folder, such as `/tmp`, can put a folder or a link of theirs under the name that we are about to use: what
-exists must therefore belong to this user, or to root, who can read everything anyway.
+Rights are set when a file or folder is created, never afterwards, so there is no moment in which others can open it. Anybody who
+can write into a parent folder, such as `/tmp`, can create a folder or a link under the name that this process is about to use. So
+an existing folder must belong to this user, or to root, who can read everything anyway.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def make_private(folder: Path) -> None:
 
 
 def check_owner(path: Path) -> None:
-    """Refuses a folder or file that another user has put in its place; one that does not exist is accepted."""
+    """Refuses a folder or file that another user has put in its place; accepts a path that does not exist."""
     for found in (path.lstat, path.stat):
         try:
             owner = found().st_uid
@@ -87,7 +87,7 @@ PART = ".part"
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Gives a file a second name; where the disk or its rights do not allow that, copies the file. All or nothing."""
+    """Gives a file a second name. If the disk or the rights do not allow that, copies the file. All or nothing."""
     part = part_of(target)
     part.unlink(missing_ok=True)
     try:
@@ -105,5 +105,5 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def part_of(target: Path) -> Path:
-    """Where this thread writes a file before it gets its name."""
+    """The path at which this thread writes a file before it gets its name."""
     return target.with_name(f"{target.name}.{os.getpid()}-{threading.get_ident()}{PART}")
