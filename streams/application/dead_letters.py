@@ -76,7 +76,7 @@ class Letter:
 
     @property
     def _is_row(self) -> bool:
-        """Whether the letter is a row of which an ingest could not make a record; its key and value are then the row's text."""
+        """Whether the letter is a row that an ingest could not turn into a record; its key and value are then the row's text."""
         return self.error("partition") == str(OUTSIDE)
 
     @property

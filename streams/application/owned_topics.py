@@ -87,7 +87,7 @@ def write_manifest(
 
 
 def described_topics(written: Mapping[str, Any], application_id: str) -> set[str]:
-    """The real names of all internal topics of a described program, including those that exist only during a rescale."""
+    """The real names of all internal topics of a described program, including the temporary ones of a rescale."""
     subs = written["sub_topologies"]
     stores = {name: store for sub in subs.values() for name, store in sub["stores"].items()}
     return {

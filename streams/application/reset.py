@@ -169,7 +169,7 @@ def parse_offsets(lines: Iterable[str]) -> dict[TopicPartition, int]:
 
 
 def start_positions(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog, wanted: Wanted) -> dict[str, FirstBatch]:
-    """Sub-topology -> where it is to begin. Those that only read repartition topics, which a reset deletes, are left out."""
+    """Sub-topology -> where it is to begin. Sub-topologies that only read repartition topics are left out."""
     if local_folder(config.checkpoint_dir) is None:
         raise ConfigError(
             f"the checkpoint {config.checkpoint_dir} is on remote storage, where a reset cannot make a new one: reset without "
@@ -241,7 +241,7 @@ def _inputs(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog) -> dict[st
 
 
 def _plain_sources(sub: Mapping[str, Any], kept: Mapping[str, Any], known: set[str]) -> set[str]:
-    """The topics that a described sub-topology reads by name. Those that match a pattern are known from the markers."""
+    """The topics that a described sub-topology reads by name. Topics that match a pattern are known from the markers."""
     named = {str(topic) for topics in sub["sources"].values() for topic in topics}
     # A pattern stands between slashes, which no topic's name contains.
     return {topic for topic in named - set(kept["repartition_topics"]) if topic in known or "/" not in topic}

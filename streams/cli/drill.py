@@ -135,7 +135,7 @@ def _held(drill: Drill, hold: Callable[[Callable[[str], None]], DrillResult], co
 
 
 def _chosen(names: Sequence[str], own_program: bool) -> list[Drill]:
-    """The drills for the given numbers, `quick` or `all`. For a user's program, only those that can be held with any program."""
+    """The drills for the given numbers, `quick` or `all`. For a user's program, only drills for any program."""
     by_id = {drill.id: drill for drill in DRILLS}
     chosen: list[Drill] = []
     for name in names:

@@ -25,7 +25,7 @@ from streams.broker.processes import HOST, free_ports
 from streams.drills.drill import DrillFailed, SpoiledByBroker
 
 FETCH, LIST_OFFSETS = 1, 2
-"""The API keys of requests that read records, and of those that ask for offsets."""
+"""The API keys of requests that read records, and of requests for offsets."""
 INIT_PRODUCER_ID = 22
 """The API key of a producer's first request, which fences older ones."""
 END_TXN = 26

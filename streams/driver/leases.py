@@ -61,7 +61,7 @@ class LeaseWatch(Background):
         driver: The driver, which gets the messages of the slots.
         possible: Returns how many slots Spark can run at once now.
         missing: Called every few seconds while slots have not begun, and once when all have: with the number of slots, the numbers
-            of those that have not begun, and whether they have been missing for long.
+            of the missing ones, and whether they have been missing for long.
         close: Called by the thread after its last look.
         clock: A monotonic clock, in seconds.
 

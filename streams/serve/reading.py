@@ -50,7 +50,7 @@ Decode = Callable[[DumpRow, int], Any]
 
 
 class Point(NamedTuple):
-    """The commit as of which a task has answered.
+    """The commit that a task's answer is from.
 
     Attributes:
         sub: The sub-topology; empty: the global tables.
@@ -462,7 +462,7 @@ class ReadStore:
         return ((order, (row, task)) for order, row in self._rows(view, scan))
 
     def points(self, tasks: Iterable[int] | None = None) -> tuple[Point, ...]:
-        """The commits as of which the tasks can be read now.
+        """The commits at which the tasks can be read now.
 
         Raises:
             StoreNotReadyError: A copy cannot be read here.

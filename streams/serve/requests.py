@@ -402,7 +402,7 @@ def parse_point(data: Mapping[str, Any]) -> Point:
 
 
 def tasks_json(answer: Answer) -> list[dict[str, Any]]:
-    """The commit as of which each task has answered, as JSON."""
+    """The commit that each task's answer is from, as JSON."""
     return [point_json(point) for point in answer.points]
 
 
@@ -413,7 +413,7 @@ def tasks_text(answer: Answer) -> bytes:
 
 
 def point_json(point: Point) -> dict[str, Any]:
-    """The commit as of which one task has answered, as JSON."""
+    """The commit that one task's answer is from, as JSON."""
     return {
         "sub_topology": point.sub,
         "task": point.task,

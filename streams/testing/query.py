@@ -165,7 +165,7 @@ class DriverQuery:
         self._times = PartitionTimes(self._kafka, self.commits_topic, lambda partitions: None) if asked else None
 
     def pending(self, now_ms: int) -> bool:
-        """Whether there are records that no step has processed, not counting those that wait for a retry."""
+        """Whether there are records that no step has processed, not counting records that wait for a retry."""
         return any(self._end(place, now_ms) > self._done.of(*place) for place in self._places())
 
     def step(self, now_ms: int, every_task: bool = False) -> None:

@@ -296,7 +296,7 @@ class SubHistory:
     def falls_behind(self, now_ms: int) -> bool:
         """Whether the lag grows: its minimum in the last third of a minute is above its maximum in the first third.
 
-        A single moment is no measure, because the lag rises and falls with each micro-batch.
+        A single moment does not show that, because the lag rises and falls with each micro-batch.
         """
         lags = [(now_ms - at, end - read) for at, read, end in self.ends if now_ms - at <= WAITS_OVER_MS]
         recent = [lag for age, lag in lags if age <= WAITS_OVER_MS / 3]

@@ -118,7 +118,7 @@ class KafkaLook:
     # --- Commits
 
     def subs(self) -> tuple[SubInKafka, ...]:
-        """The sub-topologies of the program; without a program, those that have committed."""
+        """The sub-topologies of the program; without a program, the sub-topologies that have committed."""
         if self.topology is None:
             return self._kept.of("subs", 30.0, lambda: subs_in_kafka(self._app, self._admin(), self.log))
         return subs_of(self._application(self.topology))

@@ -167,7 +167,7 @@ def _only_branch(name: str, item: Write, exact: bool) -> Write:
 class _Union:
     """Finds the branch of each value of a union.
 
-    Each branch first takes only exactly its own values; for values that leave, it then also takes those that it can convert without
+    Each branch first takes only exactly its own values; for values that leave, it then also takes all that it can convert without
     loss. If two records both take a dict, neither is chosen.
 
     Args:

@@ -35,7 +35,7 @@ class Merged:
     Args:
         groups: Returns which process has which tasks; raises `StoreNotReadyError` if no process has one of them.
         source: Opens the events of a process; raises `StoreNotReadyError` if the process goes away, or does not have the tasks.
-        follow: Whether the stream waits for further changes after those that exist.
+        follow: Whether the stream waits for further changes after the existing ones.
         after: The places of all tasks after which the stream begins; None: it begins as the client asked.
     """
 
