@@ -135,7 +135,7 @@ def check_routing(identity: TaskIdentity, found: CommitMarker, routing: Routing,
 def check_not_passed_over(
     identity: TaskIdentity, found: CommitMarker, copy: CommitMarker | None, keyed_by: Sequence[str]
 ) -> None:
-    """Checks that a repeated micro-batch has not left out a task that had committed records by function-made keys."""
+    """Checks, if a task has committed records by function-made keys, that the repeated micro-batch has not left the task out."""
     keyed = any(digest != NO_KEYS for of in found.routing.values() for _, digest in of.values())
     if keyed and found.version > expected_version(copy, found):
         raise RoutingMismatchError(str(identity), found.batch_id, found.version, keyed_by)

@@ -43,7 +43,7 @@ RESCALED = "~rescaled"
 tasks."""
 
 EXPORTED = "~exported"
-"""The same ending after `streams export-app` has handed the state to Kafka Streams; `streams import-app` takes the state back."""
+"""The ending after `streams export-app` has handed the state to Kafka Streams; `streams import-app` takes the state back."""
 
 Ranges = Mapping[str, Mapping[str, tuple[int, int]]]
 """topic -> partition (as text, for JSON) -> [start, end) of the offsets that fed a step."""

@@ -207,7 +207,7 @@ class TaskSession:
         shared.fence()
         points.reach("after_init")
         fenced, newest = set(shared.not_to_fence), newest or self._newest
-        # As far as it can be read: whoever has written it may have left a transaction open.
+        # As far as it can be read, because its writer may have left a transaction open.
         found = known or read_last_marker(self._logs.kafka, self._logs.commits)
         while True:
             if (writer := self._writer_of(found)) not in fenced:
@@ -215,7 +215,7 @@ class TaskSession:
                 fenced.add(writer)
             self.ends = dict(self._logs.ends())
             found = newest(found, self.ends[self._logs.commits])
-            # If not, another one has committed meanwhile.
+            # If not, another attempt has committed in the meantime.
             if self._writer_of(found) in fenced:
                 break
         points.reach("after_tail_read")

@@ -123,7 +123,7 @@ class SharedProducer:
         with self._fencing:
             self.close()
             self._producer = guards.fenced_producer(self._kafka, self.transactional_id, kept=self._kept)
-        # All at once: one task after the other, each with requests of its own, a slot with thirty stood still for seconds.
+        # All tasks at once: with separate requests for each task, a slot with thirty tasks stood still for seconds.
         members = tuple(self._members)
         ends = self._kafka.log_ends([place for member in members for place in member.places])
         for member in members:

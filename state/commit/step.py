@@ -94,7 +94,7 @@ class CommitStep(TaskLogs):
             decision = self._decide(step, known, found, session)
             self._compared[self.identity.query_id, self.commits] = topic_id
             session.continue_behind(last)
-            # Of the step that was decided: one that is skipped is the last marker's own.
+            # The crash points of the decided step; a skipped step is the last marker's own.
             self.points(known).reach("after_decide")
             watch.lap("decide")
             if decision is Decision.SKIP and last is not None:

@@ -134,7 +134,7 @@ def tls_advice(config: ClientConfig) -> str:
 
 def wants_tls(config: ClientConfig) -> str | None:
     """The advice if a client without TLS connects to a port with TLS; None if no address has TLS."""
-    # Nothing is sent over this connection, so whose certificate it is does not matter.
+    # Nothing is sent over this connection, so the certificate need not be checked.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     for host, port in _addresses(config):
@@ -209,7 +209,7 @@ class RightsProbe:
         for name, future in futures.items():
             try:
                 allowed = future.result().authorized_operations
-                # Whoever may describe a topic has at least that right: these brokers do not name any, and so they are not judged.
+                # Credentials that may describe a topic have at least that right. These brokers name none, so nothing is refused here.
                 found[name] = frozenset(one.name for one in allowed) if allowed else _EVERYTHING
             except KafkaException as error:
                 code = error.args[0].code()

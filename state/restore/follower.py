@@ -187,7 +187,7 @@ class FollowedTask(FollowedCopy):
             if self._closed:
                 return False
             if end is None or end < self.read_to:
-                # An end from before may be lower than what another look has led to meanwhile.
+                # This end may be older, and so lower, than the one that another look has led to in the meantime.
                 asked_s = self.clock_s()
                 end = self._source.end_offsets([place])[place]
             if end < self.read_to:
@@ -351,7 +351,7 @@ class Follower(Generic[_Copy]):
         """Tasks of copies that are not this process's any more, and since when."""
         self._retry_at: dict[TopicPartition, float] = {}
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="copies")
-        # Restores take minutes. Copies that can be read are not to grow old meanwhile.
+        # Restores take minutes, during which readable copies must not grow old.
         self._restores = ThreadPoolExecutor(parallel, thread_name_prefix="restores")
 
     def run(self, member: GroupMembership, ended: threading.Event) -> None:
@@ -478,7 +478,7 @@ class Follower(Generic[_Copy]):
             forward()
             copy.fault = ""
         except Exception as error:
-            # Whatever it is: the copy keeps what it has, says why it cannot follow, and is tried again.
+            # After any error, the copy keeps its rows, reports why it cannot follow, and is tried again.
             failed, copy.fault = True, str(error) or repr(error)
             self._retry_at[place] = self._clock_s() + _RETRY_S
         with self._lock:

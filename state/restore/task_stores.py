@@ -219,7 +219,7 @@ class TaskStateManager:
         if not self.report.copy and any(
             done.action is Action.FROM_START and done.store in on_disk for done in self.report.stores
         ):
-            # Nobody wants to read that much again, so the end of the step takes a snapshot, whenever the last one was taken.
+            # To avoid reading that much again, the end of the step takes a snapshot, whenever the last one was taken.
             forget(self.directory.path, self._memory.ledgers)
         if self.report.copy:
             _log.info(

@@ -222,7 +222,7 @@ def verify_task(
     linked = StateDirectory(into / LINKED).task(place.application_id, place.sub_topology, place.task)
     here = (local / "CURRENT").exists()
     if here:
-        # Before the marker is read: Kafka is then never behind what is linked.
+        # Before the marker is read, so that Kafka is never behind the linked files.
         make_private(linked.path)
         copy_linked(local, linked.path / DATABASE)
     marker = last_marker(source, place)

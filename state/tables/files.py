@@ -63,7 +63,7 @@ def private_temporary_folder(name: str) -> Path:
     try:
         make_private(folder)
     except ForeignFolderError:
-        # Somebody else has taken that name, which must stop nobody.
+        # Another user has taken that name, which must not stop this process.
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
     return folder
 
@@ -71,7 +71,7 @@ def private_temporary_folder(name: str) -> Path:
 def write_private(file: Path, data: bytes) -> None:
     """Writes a file that only its owner can read, atomically and durably: after a crash it is complete or unchanged."""
     fresh = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    # What a crash has left; and never through a link that somebody has put there.
+    # Deletes what a crash has left, and never writes through a link that somebody has put there.
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE), "wb") as opened:
         opened.write(data)

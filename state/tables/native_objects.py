@@ -16,7 +16,7 @@ from state.columns import compare
 from state.numba_functions import cfunc, types
 from state.numba_kernels import as_pointer, call, carray, kernel
 
-# A block has the addresses of these functions, in this order, and behind them the words that follow.
+# A block has the addresses of these functions, in this order, followed by the words below.
 ROCKS = (
     "get_pinned",
     "pinnableslice_value",

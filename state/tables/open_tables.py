@@ -201,7 +201,7 @@ class OpenTables:
 
     def _serve(self, selector: selectors.BaseSelector) -> None:
         while True:
-            # A database that is kept while this waits is found by the next call, at the latest after the idle time.
+            # A database that is kept while this waits is found by the next call, after the idle time at the latest.
             for key, _ in selector.select(self.idle_s / 2):
                 self._asked(key.data)
             self._close_idle()

@@ -246,7 +246,7 @@ def take_over(
         overtaken = _replace_markers(sub, access, adoption, markers, moves)
         if overtaken is None:
             break
-        # In a switch it is a process of the query before, which was slow to end. Once it has found another marker, it does.
+        # In a switch, a process of the earlier query was slow to end. It ends once it finds another marker.
         if not (adoption.switch and left):
             raise still_running(sub, overtaken, "run" if adoption.switch else "adopt")
     if files.names(sub.name):

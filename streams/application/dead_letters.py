@@ -473,7 +473,7 @@ class _Transaction:
         target, headers = self.to or letter.target, letter.own_headers
         if target == letter.retry_topic:
             headers = (*headers, *(one for one in letter.headers if one[0] in _KEPT))
-            # Records there wait by the clock of the application. That of whoever replays may be ahead of it by a day.
+            # Records there wait by the application's clock. The clock of a replay may be ahead of it by a day.
             timestamp = max(0, min(self.now_ms, letter.timestamp))
         else:
             timestamp = max(0, letter.event_time)

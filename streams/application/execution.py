@@ -187,7 +187,7 @@ class Switch:
             check_checkpoint(sub, found.checkpoint, markers)
             at = position(found.checkpoint, markers)
             assert at is not None, "written before the first live step"
-            # The first micro-batch would find it, but by then the switch is made.
+            # The first micro-batch would notice it, but only after the switch.
             check_same(at.topic_ids, self.preflight.admin.describe_topics(at.topics))
             return at
 

@@ -52,7 +52,7 @@ class Placements:
         return replace(self.application, subs=tuple(map(self._placed, self.application.subs)))
 
     def disagreeing(self, also_old: bool = False) -> Mapping[str, str | None]:
-        """Topic -> the function that its keys show, or None, for the topics of new sub-topologies whose topics do not agree.
+        """Topic -> the function that its keys show, or None. Only for topics of new sub-topologies whose topics disagree.
 
         If the application may run live, its plan has repartition topics after these topics.
 
@@ -93,7 +93,7 @@ class Placements:
                     f"{self.application.config.application_id} --placement {asked.value}`"
                 )
             prepared = replace(prepared, placement=written)
-            # What has run live needs no look.
+            # A sub-topology that has run live needs no look.
             return self._kept(prepared) if self._may_run_live and not last.live else prepared
         if asked is not None:
             prepared = replace(prepared, placement=asked)

@@ -148,7 +148,7 @@ class Application:
         """The given repartition topics that have unread records."""
         ends = written_ends(admin, topics)
         read = admin.group_offsets(self.config.application_id, list(ends)) if ends else {}
-        # What was read is deleted soon; the sink of a Delta table has no positions in the group, only these.
+        # Records that were read are deleted soon. The sink of a Delta table has only these positions, none in the group.
         begins = admin.begin_offsets(ends) if ends else {}
         return {
             place[0] for place, end in ends.items() if max(read.get(place, 0), begins[place], known.get(place, 0)) < end

@@ -276,7 +276,7 @@ def _answer(
         router = Router(server.nodes, front.tls_of_others)
         api = Api(server.served, front.guard, front.limits, lambda: server.trouble, server.reader, server.write, router)
         uvicorn = http_server(api.application(), {**front.tls, **api.options})
-        # What can never be followed again ends the command, with its error.
+        # A copy that can never be followed again ends the command with its error.
         server.on_error = partial(setattr, uvicorn, "should_exit", True)
         if copies.processes > 1:
             watch_parent(server.on_error)

@@ -192,7 +192,7 @@ def _carry_out(
     check_reset_rights(plan.config.application_id, plan.topics.keys(), RightsProbe(client), client)
     with while_stopped(plan.config, admin, commits_topics_of(plan.config.application_id, plan.topics)):
         if not asks:
-            # Nobody has read the warnings.
+            # With --yes or --execute, nobody has read the warnings.
             _check_stopped(plan.config.application_id, plan.warnings, "deleted")
         reset_application(plan, admin, say)
     return True

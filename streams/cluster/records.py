@@ -180,7 +180,7 @@ def _function(client: Mapping[str, str], found: Mapping[str, TopicInfo], admin: 
     try:
         (shown,) = shown_in(found, admin, _KeyReader(client)).values()
     except KafkaClientError:
-        # Whoever may write need not have the right to read.
+        # A client that may write does not always have the right to read.
         return Placement.MURMUR2
     return shown.functions[0] if shown.functions else Placement.MURMUR2
 

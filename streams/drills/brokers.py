@@ -201,7 +201,7 @@ class Proxy:
         assert task is not None
         self._pumps.add(task)
         try:
-            # A client or a broker that goes away is nothing special here.
+            # It is normal here that a client or a broker goes away.
             with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 if not self.refusing:
                     await self._connect(reader, writer)

@@ -104,7 +104,7 @@ def _attempt(drill: Drill, subject: Subject, seed: int, folder: Path, say: Say, 
                     raise DrillFailed("no fault was seen, so the drill proves nothing")
                 result.wrong = world.settle() if drill.settles else []
             finally:
-                # Whatever failed, a broker that has left a transaction hanging is the first thing to know.
+                # After any failure, first check whether a broker has left a transaction hanging.
                 world.logs.check()
     except NotPossibleHere as reason:
         result.outcome, result.wrong = Outcome.SKIPPED, [str(reason)]
@@ -113,7 +113,7 @@ def _attempt(drill: Drill, subject: Subject, seed: int, folder: Path, say: Say, 
     except DrillFailed as error:
         result.wrong = [str(error)]
     except Exception as error:
-        # Whatever a fault has broken in the drill itself: the other drills are still to be held.
+        # An error in the drill itself, by any fault, must not keep the other drills from being held.
         result.wrong = [f"{type(error).__name__}: {error}"]
     if result.wrong and result.outcome is Outcome.PASSED:
         result.outcome = Outcome.FAILED

@@ -1,4 +1,4 @@
-"""Outside readers: of all committed records of a topic, of all aborted ones, and one that reads throughout the drill."""
+"""Reads topics from outside: all committed records, all aborted ones, or continuously throughout a drill."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class OutsideReader(threading.Thread):
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                # Drills take its broker away; it is patient, and need not tell.
+                # Drills take its broker away, so it waits, and does not log that.
                 "log_level": "0",
                 # But it leaves a leader that stands still soon, or a drill would measure the reader's recovery.
                 **SOON_ELSEWHERE,

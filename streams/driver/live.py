@@ -95,7 +95,7 @@ class LiveDriver:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closed = True
-        # What wakes the thread that accepts connections, if it still waits for one.
+        # Wakes the thread that accepts connections, if it still waits for one.
         with suppress(OSError):
             socket.create_connection((self._bound, self.address.port), timeout=1).close()
         self._listener.close()
@@ -118,7 +118,7 @@ class LiveDriver:
 
     def _say_bounds(self) -> None:
         """Sends the slots how far the sub-topologies may go, if that has changed."""
-        # One after the other, so that what is said last is what is so.
+        # One after the other, so that the last message has the present bounds.
         with self._aligning:
             if self._alignment is not None:
                 bounds = self._alignment.bounds(self._says[PAUSED])
@@ -186,7 +186,7 @@ class LiveDriver:
                 log.debug("a connection to the driver has failed: %s", error)
                 continue
             self._expect(connection)
-            # Whoever connects and then says nothing must not keep the others waiting.
+            # A client that connects and then stays silent must not keep the others waiting.
             threading.Thread(target=self._serve, args=(connection,), name="worker", daemon=True).start()
 
     def _expect(self, connection: Connection) -> None:

@@ -186,7 +186,7 @@ class StreamsApplication:
             try:
                 self._run(session)
             except KeyboardInterrupt:
-                # Before it was running, where a signal interrupts whatever the start waits for.
+                # Before it was running: a signal interrupts any wait of the start.
                 self._interrupted()
             except BaseException as error:
                 self.progress.metrics.failed(mask(str(error)))
@@ -312,7 +312,7 @@ class StreamsApplication:
                 self._await(ingests)
             self._run_on([])
             if lakes and not self._stop.is_set():
-                # What the steps have left in the internal topics of the sinks.
+                # The records that the steps have left in the internal topics of the sinks.
                 self._ask(self._application.await_lake_topics)
                 self._await(lakes)
 
@@ -321,13 +321,13 @@ class StreamsApplication:
         refused: dict[str, str] = {}
         running = False
         while not self._stop.is_set():
-            # What an operator says now; once that changes, the queries end and this begins again.
+            # The execution that an operator asks for now. Once it changes, the queries end and this loop begins again.
             asked = self._pauses.execution
             config = self.config if asked is None else self.config.model_copy(update={"execution": Execution(asked)})
             self._application = replace(self._application, config=config)
             if config.available_now and may_run_live(config) and not self._until:
                 self._until = self._ask(partial(self._application.ends, time_ms=self._until_ms))
-            # In a session of his own, a user has queries of his own.
+            # In a user's own session there may be the user's queries.
             shared = bool(others) or self._session_of_user
             ways, starts = self._ways(shared, refused, running)
             running = True

@@ -84,7 +84,7 @@ def newest(metadata: Iterable[str | None], of: SinkId) -> SinkCommit | None:
             if (data["application"], data["sink"]) == (of.application_id, of.sink):
                 return SinkCommit.from_json(data)
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-            continue  # somebody else's text
+            continue  # another writer's text
     return None
 
 

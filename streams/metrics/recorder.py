@@ -58,7 +58,7 @@ class MetricsRecorder:
         """Notes that a query starts; one that starts again continues its totals."""
         with self._lock:
             known = self._subs.get(sub) or SubTopologyMetrics(tasks, topics)
-            # What the failed query was restoring begins again, perhaps with less to read.
+            # The restores of the failed query begin again, perhaps with less to read.
             ended = {place: one for place, one in known.restores.items() if not one.remaining}
             self._subs[sub] = replace(known, starts=known.starts + 1, running_since_ms=None, restores=ended)
             self._obstacles[f"first {sub}"] = f"the sub-topology {sub} has not finished its first step"

@@ -90,7 +90,7 @@ def notice_silence(connection: Connection) -> None:
             ("TCP_KEEPALIVE", SILENT_S // _PROBES),  # macOS's name of it
             ("TCP_KEEPINTVL", SILENT_S // _PROBES),
             ("TCP_KEEPCNT", _PROBES - 1),
-            # What was sent and not answered keeps keep-alive from looking.
+            # Data that was sent but not acknowledged keeps keep-alive from probing.
             ("TCP_USER_TIMEOUT", SILENT_S * 1000),
         ):
             if hasattr(socket, option):

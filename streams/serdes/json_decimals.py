@@ -29,7 +29,7 @@ def read_decimals(read: Callable[[bytes], Any], data: bytes) -> Any:
     exact = _read_quoted(read, data, spans, value)
     if exact is not None:
         return exact
-    found, taken = value, list[_Span]()  # one at a time, because something else is read of some
+    found, taken = value, list[_Span]()  # one at a time, because some are not read as numbers
     for span in spans:
         exact = _read_quoted(read, data, [*taken, span], value)
         if exact is not None:

@@ -206,7 +206,7 @@ class _Samples:
             try:
                 found.append(reader.validate_json(doc, strict=True))
             except Exception:
-                # A function of the user's may raise whatever it likes.
+                # A user's function may raise any exception.
                 continue
         return found
 
@@ -279,7 +279,7 @@ class _Samples:
         samples = self.of(schema.get("items_schema", {"type": "any"}), depth)
         try:
             return self._made(schema, [kind(()), kind(samples), *(kind((sample,)) for sample in samples[:2])])
-        except TypeError:  # a set of what has no hash
+        except TypeError:  # a set of elements without a hash
             return []
 
     def _tuple(self, schema: Any, depth: int) -> list[Any]:

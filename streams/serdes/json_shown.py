@@ -153,7 +153,7 @@ def reader_of(serde: Serde, topic: str, view: Callable[[Any], Any] | None = None
     """
     serde = taken(serde)
     if view is None and type(serde) in _JSON:
-        # Without the type, whose objects would only be taken apart again.
+        # Without the type, because its objects would only be converted back.
         return quick(loads, partial(JsonSerde().deserialize, topic))
     if view is None and type(serde) in _TEXT:
         return quick(bytes.decode, partial(serde.deserialize, topic))
@@ -432,6 +432,6 @@ def _of_own(serde: Serde, topic: str, data: Any) -> Any:
             if shown(serde.deserialize(topic, serde.serialize(topic, value))) == data:
                 return value
         except Exception:
-            # Whatever a user's function raises for what is none of its values.
+            # A user's function may raise anything for data that is not one of its values.
             continue
     raise SerdeError(f"nothing that {type(serde).__name__} reads is shown so")

@@ -124,7 +124,7 @@ def parts_of(value: Any) -> dict[str, Any] | None:
     elif hasattr(value, "__struct_fields__"):
         names = value.__struct_fields__
     elif hasattr(value, "__pydantic_fields__"):
-        # What a model keeps for itself is not written: it may only be what it is in every new one.
+        # Private attributes of a model are not written, so they must have the same values as in every new object.
         own = {**(value.__pydantic_extra__ or {}), **(value.__pydantic_private__ or {})}
         return {name: getattr(value, name) for name in type(value).__pydantic_fields__ if hasattr(value, name)} | own
     else:

@@ -273,7 +273,7 @@ class AvroSerde(RegistrySerde):
         settings = self._settings(
             **{"auto.register.schemas": self.auto_register and not latest, "use.latest.version": latest}
         )
-        # What functions of the user's convert, functions of the program are shown as it was read, so it may be converted.
+        # If the user's functions convert values, the program's functions see them as they are read, so conversion is harmless.
         kind = _checking(self._client_module().AvroSerializer, exact and self.is_inverse)
         writer: Callable[[Any, Any], bytes | None] = kind(client_of(self.registry), self.schema, self.to_dict, settings)
         return writer
@@ -300,7 +300,7 @@ def _checking(kind: type[Any], exact: bool) -> type[Any]:
             return lambda value: check(value.value(schema) if type(value) is AskedFor else value)
 
         def _checked(self, value: Any, _: Any) -> Any:
-            # What is asked for by its form in JSON is a value of Avro's already.
+            # A value that is given by its JSON form is an Avro value already.
             found = value if self._convert is None or type(value) is AskedFor else self._convert(value)
             return found if self._own is None else self._own(found)
 

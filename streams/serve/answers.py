@@ -47,7 +47,7 @@ class AnsweredRoute(Route):
             response = await endpoint(Request(scope, receive, send))
             await response(scope, receive, send)
 
-        # Without Starlette's handlers of exceptions, which none reaches.
+        # Without Starlette's exception handlers, because no exception reaches them.
         self.app = answered
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,7 +96,7 @@ def refusal(error: Exception, route: str) -> tuple[Response, str]:
         return error.response, str(error.response.status_code)
     if isinstance(error, StreamsError):
         return error_answer(error), type(error).__name__
-    # A fault of this server, whatever was asked: the caller hears that, and the log has the rest.
+    # A fault of this server, not of the request: the caller gets only that, and the log has the rest.
     log.error("a request of the kind %s could not be answered", route, exc_info=error)
     return refused(500, "InternalError", "internal error: see the log of this server"), type(error).__name__
 

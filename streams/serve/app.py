@@ -119,7 +119,7 @@ class Api:
         self._following = 0
         self._readers = CapacityLimiter(_READERS)
         self._queries = Turns(_QUERIES, _WAITING, "queries in SQL")
-        # Of other processes, which have a turn themselves: theirs must not wait for each other.
+        # Turns for requests of other processes, which hold a turn there: these must not wait for each other.
         self._parts = Turns(_PARTS, _WAITING, "queries in SQL of other processes")
         self._sink = None if write is None else Topics(served, write)
         self.metrics = ServingMetrics(served.application_id, self._figures)
@@ -254,7 +254,7 @@ class Api:
         why = self._alive()
         copies = [copy for store in self._served.stores.values() for copy in store.here()]
         waiting = sorted({copy.what for copy in copies if not copy.ready})
-        # A process that has got no tasks, since there are more processes than tasks, asks the others.
+        # A process without tasks, because there are more processes than tasks, asks the others.
         others = self._asks is not None and bool(self._asks.nodes.others())
         healthy = not why and (bool(copies) or others) and not waiting
         state = {"status": "ok" if healthy else "not ready", "copies": len(set(copies)), "waiting": waiting, "why": why}
@@ -317,7 +317,7 @@ class Api:
             return await ask(None, tasks)
         if (elsewhere := self._redirected(store, tasks, request, given)) is not None:
             return elsewhere
-        # Of a key that may be in any task, the answer with a row counts.
+        # If a key may be in any task, the answer with a row counts.
         return min(await self._router.gather(store, tasks, ask), key=lambda answer: answer.status_code)
 
     async def _batch(self, request: Request) -> Response:
@@ -448,7 +448,7 @@ class Api:
             async with self._parts:
                 query = await run_in_threadpool(Query, text, self._served.stores)
                 return json_answer((await self._loaded_here(query, store, part, given)).as_json)
-        # Before the rows are loaded: what waits for its turn has none.
+        # Before the rows are loaded, so that a query that waits for its turn holds none.
         async with self._queries:
             query = await run_in_threadpool(Query, text, self._served.stores)
             loaded = {store.name: await self._loaded(query, store, request, given, body) for store in query.stores}
@@ -615,13 +615,13 @@ class Api:
         elif (elsewhere := self._redirected(store, tasks, request, given)) is not None:
             return elsewhere
         else:
-            # A task may move while the client listens, also one that is here. What nobody has is refused at once.
+            # A task may move while the client listens, even one that is here. A task that no process has is refused at once.
             self._router.groups(store, tasks)
             places = known_places(after, store, tasks) if after else None
             found = Merged(partial(self._router.groups, store), of, follow, places).events(tasks)
         event = await anext(found)
         if event.kind == "error":
-            # As the status, which every client understands; what goes wrong later is an event.
+            # As the HTTP status, which every client understands; later errors are events.
             error = loads(event.data)
             return refused(STATUS_OF.get(error["error"], 500), error["error"], error["message"])
         data = self._counted(encoded(_behind(event, found)))
@@ -658,7 +658,7 @@ class Api:
         task, key = self._sink.awaited(store, record, given.key(store, "await_key"))
         if not self._is_here(store, [task]) and given.text(PART) is None:
             return await self._router.hand_on_once(store, task, request, wait_s, shown_json(body))
-        # Before anything is written: whoever has the copy is to wait for the result.
+        # Before anything is written, because the process with the copy has to wait for the result.
         store.copy(task)
         written = await run_in_threadpool(self._sink.write, record)
         answer = await self._result(store, task, key, Freshness(position=written.position), wait_s)

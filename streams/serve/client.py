@@ -362,7 +362,7 @@ class _Tried:
         if not isinstance(error, self._no_answer):
             return False
         _log.info("%s: %s", self._url, error)
-        # From now on it is asked last.
+        # From now on this server is asked last.
         self._urls.remove(self._url)
         self._urls.append(self._url)
         unanswered = StoreNotReadyError(f"no server of the store answers: {error}")

@@ -241,7 +241,7 @@ class Copy(FollowedCopy):
         """Makes this the present view."""
         with self._changed:
             if self._current is not None:
-                # When that was the last commit, this one was still to come.
+                # While that was the last commit, this one did not exist yet.
                 view.known_s = self._current.known_s
             self._views.append(view)
             self._current = view
@@ -284,7 +284,7 @@ class TaskCopy(FollowedTask, Copy):
         self._position = Position()
 
     def markers(self, end: int) -> list[CommitMarker]:
-        """At first all that the topic still has, for the position of the sources."""
+        """The commit markers that were not read yet: at first, all that the topic still has, which have the sources' position."""
         start = self.read_to or self._source.begin_offset(self.task.commits)
         return self.markers_from(start, end)
 
@@ -323,7 +323,7 @@ class TaskCopy(FollowedTask, Copy):
 
     def close(self) -> None:
         """Closes the copy, which stays on disk."""
-        # The database in any case, or the next copy of the task would find it open.
+        # Close the database in any case, or the next copy of the task would find it open.
         with ExitStack() as leave:
             leave.callback(self._on_close)
             leave.callback(super().close)
@@ -331,7 +331,7 @@ class TaskCopy(FollowedTask, Copy):
                 self._closed = True
                 if self._stores is not None:
                     self._flush(self._stores[1])
-        # Whoever follows its changes continues in another process.
+        # Clients that follow its changes continue in another process.
         self._woken()
 
 

@@ -40,7 +40,7 @@ class CopyKafka(LiveKafka):
             try:
                 yield from self._readers.reader(self._properties, topic, partition, start, self._native).read(end)
             except KafkaClientError:
-                # Perhaps the log begins later by now.
+                # The log may begin later by now.
                 self._begins.clear()
                 raise
 

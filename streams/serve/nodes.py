@@ -142,7 +142,7 @@ class Nodes:
             self._hear(me.url)
             self.trouble = ""
         except Exception as error:
-            # Whatever it is: what is known of the others still counts, and the next look tries again.
+            # After any error, the known processes still count, and the next look tries again.
             if not self.trouble:
                 log.warning("the serving processes cannot find each other now: %s", error)
             self.trouble = str(error) or repr(error)
@@ -162,7 +162,7 @@ class Nodes:
             id_ = key.decode(errors="replace")
             node = None if value is None else Node.from_bytes(key, value)
             self._silent.discard(id_)
-            # Nor one whose address this process has now: its record is older than this process.
+            # Nor a process whose address this one has now: its record is older than this process.
             if node is None or (node.url == url and id_ != self.id):
                 self._others.pop(id_, None)
             elif id_ != self.id:

@@ -155,7 +155,7 @@ class Kept(NamedTuple):
 
     def holds(self, at: Step) -> bool:
         """Whether this commit is the task's state as of the end of a micro-batch."""
-        # What is of another query is of one before, which has ended: another checkpoint continues.
+        # A step of another query is from an earlier query, which has ended: another checkpoint continues.
         mine = self.step.query == at.query
         begun = self.step.batch <= at.batch if mine else self.step.now_ms <= at.now_ms
         if self.until is None:

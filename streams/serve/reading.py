@@ -293,7 +293,7 @@ class ReadStore:
                                 f"the values of these keys have more than {most_bytes} bytes: ask for fewer"
                             )
                     for place, value in zip(some, values, strict=True):
-                        # Of a key that may be in any task, only one has the row.
+                        # If a key may be in any task, only one task has the row.
                         if value is not None:
                             found[place], of[place] = value, task
         return found, of, tuple(points)
@@ -599,7 +599,7 @@ def _keys(store: KeyValueBytesStore, scan: Scan, order: KeyOrder) -> Iterator[Ro
         return chain.from_iterable([store.range(*span) for span in spans])
     if scan.lower is None and scan.upper is None:
         return store.prefix(prefix, scan.reverse)
-    # Behind a cursor, which stands at a row with the prefix.
+    # After a cursor, which is at a row with the prefix.
     rows = store.range(scan.lower or prefix, scan.upper, scan.reverse)
     return takewhile(lambda row: row[0].startswith(prefix), rows)
 

@@ -270,7 +270,7 @@ def _next(stores: Mapping[int, KeyValueBytesStore], start: bytes, end: bytes | N
             parts.append((keys, values, np.full(len(keys), task)))
     if len(parts) < 2:
         return parts[0] if parts else None
-    # What comes behind the last row that was read of a task is not known.
+    # The rows after the last one that was read of a task are not known.
     known = pa.scalar(min(keys[-1].as_py() for keys, _, _ in parts), pa.binary())
     counts = [pc.sum(pc.less_equal(keys, known)).as_py() for keys, _, _ in parts]
     keys, values, tasks = _joined([(k[:n], v[:n], t[:n]) for (k, v, t), n in zip(parts, counts, strict=True)])

@@ -115,7 +115,7 @@ class Served:
                 self.stores[name] = ReadStore(name, node.spec.kind, reader, sub.name, tasks, copy_of, placement)
 
     def placement(self, sub: str) -> Placement:
-        """What gives keys to the tasks of a sub-topology. Until that is decided, no task has any rows."""
+        """The rule that assigns a sub-topology's keys to tasks; a default until it is decided, since no task has rows by then."""
         known = self._placements.get(sub)
         if known is None:
             found = self._placement_of(sub)
@@ -232,7 +232,7 @@ class Served:
         if copy is None:
             return None
         found = {"sub_topology": store.sub, "task": task, "tasks": store.tasks, "ready": False, "fault": copy.fault}
-        # It may be hidden at any time: what says that it is ready also has the commit.
+        # It may be hidden at any time, so one object shows both that it is ready and the commit.
         with suppress(StoreNotReadyError):
             (point,) = store.points([task])
             found |= {"ready": True, "commit": point.version, "position": str(point.position), "age_ms": point.age_ms}

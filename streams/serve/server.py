@@ -120,7 +120,7 @@ class StoreServer:
         self._url = url
         self._alone = alone
         self._writer = RecordWriter(config.client)
-        # A record that comes late says nothing that the next one does not say.
+        # A late record has nothing that the next one does not have.
         self._node_writer = RecordWriter(config.client, wait_s=BEAT_S)
         node_log = _KafkaNodeLog(self._reader(1), self._node_writer, app, config.replication_factor)
         self.nodes = Nodes(name, node_log, self._me)
@@ -138,7 +138,7 @@ class StoreServer:
 
     def __enter__(self) -> StoreServer:
         if self._url is not None:
-            # Whoever asks at once is answered by the others, while the copies here are restored.
+            # While the copies here are restored, the other processes answer.
             self.nodes.look()
         self._placements.look()
         for thread in self._threads:
@@ -361,7 +361,7 @@ def trusted(certificate: Path | None, key: Path | None, security: Security) -> s
     if certificate is None:
         return None
     found = ssl.create_default_context(cafile=security.tls_ca)
-    # Processes that share one certificate need no authority, whoever has signed it.
+    # Processes that share one certificate need no authority, no matter who signed it.
     found.load_verify_locations(certificate)
     found.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if security.tls_ca is not None:

@@ -124,7 +124,7 @@ def _shown_column(cells: Sequence[Any], serde: Serde) -> _Column:
     if kind is not None:
         with suppress(pa.ArrowInvalid, pa.ArrowTypeError, SerdeError):
             if kind in (pa.binary(), pa.float64()):
-                # In JSON, these are texts: all bytes, and what is not finite.
+                # In JSON, these are texts: all bytes, and floats that are not finite.
                 cells = [value_of(serde, "", cell) for cell in cells]
             return pa.array(cells, kind), False
     texts = (None if cell is None else shown_json(cell).decode() for cell in cells)

@@ -99,7 +99,7 @@ class FilesSink(ABC):
         if newest != self._last or after != (newest.position if newest else None):
             raise self._table.conflict()
         manifest = _Manifest(number, position, self._batch.name if self._batch else "")
-        self._batch = None  # from here on it may be committed, whatever comes back
+        self._batch = None  # from here on it may be committed, even after an error
         written = self._own / f"{number}-{uuid.uuid4().hex}"
         written.write_bytes(orjson.dumps({"position": position, "file": manifest.file}))
         _to_disk(written)

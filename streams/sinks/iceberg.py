@@ -103,7 +103,7 @@ class IcebergSink:
             )
         if self._position(table) != after:
             raise self._wanted.conflict()
-        # PyIceberg would try a commit that has failed on the next snapshot, whatever position that has.
+        # PyIceberg would retry a failed commit on the next snapshot, without looking at its position.
         alone = {**table.metadata.properties, "commit.retry.num-retries": "0"}
         table.metadata = table.metadata.model_copy(update={"properties": alone})
         name = _PROPERTY + self._wanted.owner
@@ -182,7 +182,7 @@ class IcebergSink:
                 f"{self._wanted.owner}: the catalog of the {self.target} does not answer: {error}. The rows of this batch wait in "
                 f"the sink's internal topic. The sink is opened again until it answers, and sees then whether they were written."
             ) from error
-        except ValueError as error:  # what PyIceberg raises for rows of another schema
+        except ValueError as error:  # PyIceberg's error for rows of another schema
             raise LakeSchemaError(
                 f"{self._wanted.owner}: the {self.target} does not take this batch: {' '.join(str(error).split())}. Nothing of it "
                 f"was written, and its rows wait in the sink's internal topic. Let the table take them, then start again."

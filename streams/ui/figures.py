@@ -160,7 +160,7 @@ def operators(app: ApplicationMetrics, history: History) -> dict[str, Any]:
 
 
 def _operator(node: str, one: NodeMetrics, sub: SubTopologyMetrics, history: SubHistory) -> dict[str, Any]:
-    # Operators count what a policy takes out of the way, and stages whether it was skipped or became a dead letter.
+    # Operators count the records that a policy removes; stages count whether they were skipped or became dead letters.
     letters = {stage for stage in sub.dead_letters if stage not in sub.skipped}
     cpu_ns_per_s = history.per_s(lambda sample: sample.counters.get(f"{CPU_NS}{node}", 0)) if one.cpu_ns else None
     return {

@@ -363,7 +363,7 @@ def _shown(topic: str, serde: Serde[Any] | None, data: bytes | None, headers: He
         found = shown(serde.deserialize(topic, data, headers))
         return found if isinstance(found, str) else shown_json(found).decode()
     except Exception:
-        # A serde of the user's; and a record that it cannot read is just what somebody wants to see.
+        # It may be a user's serde, and a record that it cannot read is exactly the one to look at.
         return _text(data)
 
 

@@ -87,7 +87,7 @@ class KafkaWatch:
         try:
             topics = self._look.dead_letters()["topics"]
         except StreamsError as error:
-            # Who may not read them sees all else.
+            # Without the right to read them, everything else is shown.
             log.debug("the dead letters of %s cannot be read: %s", self._app, error)
             return
         since = wall_clock_ms() - TROUBLE_MS

@@ -201,7 +201,7 @@ class Importer:
         for prepared, findings in adopter.misfits():
             adopter.adopt(prepared, findings)
 
-    # --- The checks.
+    # --- Checks of the survey.
 
     def _check_names(self) -> None:
         ours = {name for prepared in self._application.subs for name in prepared.sub.stores}

@@ -118,7 +118,7 @@ class Replan:
         """
         subs = [self._of(prepared, *states[prepared.sub.name], context) for prepared in self.before.subs]
         if any(sub.phase not in (None, Phase.COPYING) for sub in subs):
-            # All had begun before any came so far: where there are no notes any more, nothing is left to do.
+            # All sub-topologies had begun before any came so far. One without notes has nothing left to do.
             subs = [sub for sub in subs if sub.notes is not None]
         return Rescaler(subs)
 

@@ -221,7 +221,7 @@ class SubRescale:
         markers = opened(self._markers.fenced()) if self._exists(self._commits) else {}
         made = self._new_markers(self.notes.plan, markers)
         keys = row_keys(self.sub, self._context.choices.by_key)
-        # What an interrupted run has copied is not known to be complete.
+        # The copies of an interrupted run may be incomplete.
         self._context.admin.delete_topics([staging_topic(self._app, spec.name) for spec in self._specs])
         for part, spec in self._moved():
             topic = staging_topic(self._app, spec.name)
@@ -252,7 +252,7 @@ class SubRescale:
                 if marker is not None and not marker.query_id.endswith(RESCALED):
                     self._put(task, marker, replace(marker, query_id=marker.query_id + RESCALED))
         except CheckpointMismatchError:
-            # What was copied is no longer the state, so the next run copies it again.
+            # The copies are no longer the present state, so the next run copies again.
             self._note(self.notes.plan, Phase.COPYING)
             raise
         self._note(self.notes.plan, Phase.REPLACING)

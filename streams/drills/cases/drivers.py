@@ -397,7 +397,7 @@ def zombie(world: World) -> None:
     (world.application.checkpoint / LOCK).unlink()
     world.restarts("another host took over from a stalled one")
     world.at_rest()
-    # Nobody else commits now, whichever sub-topology the stalled worker belongs to.
+    # No other process commits now, in any sub-topology that the stalled worker may belong to.
     commit = world.proxy.on(END_TXN, ProxyAction.WATCH, f"{APPLICATION_ID}-".encode())
     stalled.thaw()
     world.require(commit.hit.wait(60), "the stalled worker did not try to commit")

@@ -42,7 +42,7 @@ def lost_offsets(world: World) -> None:
     world.topics.delete(ORDERS)
     world.topics.create(ORDERS, PARTITIONS, {"retention.ms": "-1"})
     for number, end in enumerate(ends):
-        # Grown beyond the old offsets, so that only the topic's id tells that it is another one.
+        # Grown beyond the old offsets, so that only the topic's id shows that it is another topic.
         world.topics.write(ORDERS, *[(b"k", b'{"id":"x"}', 1_000)] * (end + 20), partition=number)
     said = world.refused("TopicRecreatedError", apart_from=_OF_THE_SECOND)
     world.saw(f"refused: {said[:160]}")

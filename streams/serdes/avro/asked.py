@@ -86,7 +86,7 @@ class _Asked:
     def _of_logical(self, schema: Schema, logical: str, data: Any) -> Any:
         kind = logical.partition("-")[2]
         if kind not in _LOGICAL:
-            # One that was added to fastavro, whose values are not known here.
+            # A logical type that was added to fastavro, whose values are not known here.
             return data
         try:
             value = _LOGICAL[kind](data)

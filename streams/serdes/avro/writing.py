@@ -96,7 +96,7 @@ class _Writers:
             return _decimal(schema, exact)
         if kind in _LOGICAL:
             return _LOGICAL[kind](_plain(schema, base, exact), exact)
-        # One that was added to fastavro, whose values are not known here.
+        # A logical type that was added to fastavro, whose values are not known here.
         raw = self._record(schema, False) if base in RECORDS else _plain(schema, base, False)
         prepare = logical_writers()[logical]
 

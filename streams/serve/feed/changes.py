@@ -121,7 +121,7 @@ class ChangeFeed:
 
     def _check(self, task: int, place: ChangelogPlace, end: ChangelogPlace) -> None:
         """Checks that the changelog of a task still has all records from a place on."""
-        # Of a task that had no commit yet, everything is new.
+        # If a task had no commit yet, everything is new.
         if place.log not in ("", end.log) or place.offset < self._source.begin_offset((self._topic, task)):
             raise CursorExpiredError(
                 f"{self._topic}-{task}: the changes from offset {place.offset} on are deleted, or the topic was made again: begin "
@@ -132,7 +132,7 @@ class ChangeFeed:
         """The present rows of a scan. `next` then returns the changes after them."""
         tasks = [task for task in self.store.tasks_of(scan) if task in self._tasks]
         with ExitStack() as reading:
-            # The places belong to the commits that the rows are of, whatever is committed meanwhile.
+            # The places belong to the commits that the rows are from, even if there are new commits by now.
             views = {task: reading.enter_context(self.store.copy(task).reading()) for task in tasks}
             self._places |= {task: self._end(task, view) for task, view in views.items()}
             versions = {task: view.version for task, view in views.items()}
@@ -175,7 +175,7 @@ class ChangeFeed:
             end, point = self._end(task, view), self.store.point(task, copy, view)
         self._check(task, start, end)
         if end.offset < start.offset:
-            # What was seen comes from another process, whose copy was ahead of this one.
+            # The last event came from another process, whose copy was ahead of this one.
             return
         rows: list[bytes] = []
         size = 0

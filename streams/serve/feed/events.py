@@ -104,5 +104,5 @@ async def encoded(found: AsyncIterator[ServerSentEvent]) -> AsyncIterator[bytes]
 
 
 def _as_json(change: StoreChange) -> bytes:
-    # Stored JSON may have line breaks between its parts, where they mean nothing: here they would end the event.
+    # Stored JSON may have line breaks between its parts, which mean nothing in JSON, but would end the event.
     return rows_text(change.rows, point_json(change.point)).translate(_WITHOUT_BREAKS)

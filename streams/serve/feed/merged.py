@@ -103,7 +103,7 @@ class Merged:
                         break
                     lost_s = None
                     if event.kind not in ("rows", "position", "error"):
-                        # Until then it stays where it comes from, since a process may give its first rows for long.
+                        # Until then the events wait in their process, since its first rows may take long.
                         await self._known.wait()
                     await self._queue.put(event)
                     begun = begun or event.kind == "rows"
@@ -123,7 +123,7 @@ class Merged:
             self._begin(await self._others(tasks, lost_s), places, lost_s)
             await self._queue.put(None)
         except Exception as error:
-            # Whatever it is ends the stream, which says so.
+            # Any other error ends the stream, and is its last event.
             await self._queue.put(ServerSentEvent.of_error(error))
 
     async def _others(self, tasks: Sequence[int], lost_s: float) -> Sequence[Group]:

@@ -125,7 +125,7 @@ class Connections:
         waiting = [(self._of[other.network], -since_s, other) for other in some if (since_s := other.waiting_since_s)]
         if not waiting:
             return False
-        # Of the address with the most, the one that has waited longest.
+        # The connection that has waited longest, from the address with the most connections.
         _, _, last = max(waiting, key=lambda one: one[:2])
         self.leave(last)
         last.abort()
@@ -136,7 +136,7 @@ class Connections:
 
     def _look(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
         now_s = loop.time()
-        # Else this process had no time, and what has come meanwhile is still to be read: nobody is overdue for that.
+        # Otherwise this process was busy, and has not read what came in the meantime, so no client is overdue.
         if now_s - due_s < _LATE_S:
             for one in list(self._all):
                 one.look(now_s)
@@ -158,7 +158,7 @@ class JoinedWrites(asyncio.Transport):
         self._transport, self._loop = transport, loop
         self._head: Any = b""
         self._later: asyncio.Handle | None = None
-        # What costs a call for each answer.
+        # Bound directly, which saves a call for each answer.
         self.is_closing = transport.is_closing  # type: ignore[method-assign]
         self.resume_reading = transport.resume_reading  # type: ignore[method-assign]
 
@@ -261,11 +261,11 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Gives the received bytes to the parser."""
         self._begins_here = False
-        # As uvicorn does, without a line in the log for whatever strangers send.
+        # As uvicorn does, but without a log line for anything that strangers send.
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            # There is nothing to change to: the request is answered as it is.
+            # No other protocol is offered, so the request is answered as it is.
             return
         except httptools.HttpParserError:
             if self._parsed_bytes > self.room.limits.head_bytes:
@@ -322,7 +322,7 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Answers a request whose head is complete, after all earlier requests: at once if possible, else in an asyncio task."""
-        # What comes behind a head may still be wrong.
+        # The body after a head may still be wrong.
         whole = _BODY.isdisjoint([name for name, _ in self.headers])
         can_write = not (self.flow.write_paused or self.transport.is_closing())
         response = self.at_once(cycle.scope) if whole and can_write else None
@@ -385,7 +385,7 @@ class Connection(HttpToolsProtocol):
             front = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
             self.transport.write(STATUS_LINE[status] + front + body)
         if cycle is not None and not cycle.response_complete:
-            # Whoever waits for the rest of it hears that there is none.
+            # Ends the wait for the rest of the request.
             cycle.disconnected = True
             cycle.message_event.set()
         self.transport.close()
@@ -395,7 +395,7 @@ def _head(response: Response, defaults: Sequence[tuple[bytes, bytes]], keep_aliv
     """The status line and headers of an answer in HTTP/1.1; None: uvicorn has to write them."""
     headers = [*defaults, *response.raw_headers]
     lines = b"".join([b"%b: %b\r\n" % header for header in headers])
-    # A header with a line of its own would be another header, and what closes the connection is for uvicorn.
+    # A line break in a header would begin another header; uvicorn handles answers that close the connection.
     if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers) or b"connection" in lines:
         return None
     return b"%b%b%b" % (

@@ -54,7 +54,7 @@ class Handshake:
             found = made()
 
             def connection_made(transport: asyncio.BaseTransport) -> None:
-                # From now on it counts as what it has become.
+                # From now on it counts as a connection of uvicorn.
                 room.leave(self)
                 del found.connection_made
                 found.connection_made(transport)
@@ -69,7 +69,7 @@ class Handshake:
                 agreed, self._connection, ssl=tls, ssl_handshake_timeout=HANDSHAKE_S
             )
         except (OSError, asyncio.TimeoutError):
-            # Whatever strangers send: errors of TLS are of this kind, too.
+            # Errors in anything that strangers send, including TLS errors.
             log.debug("no TLS with %s", self.network, exc_info=True)
         finally:
             room.leave(self)

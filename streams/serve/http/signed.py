@@ -147,7 +147,7 @@ class SignedTokens:
             # The signature was right, so its owner may know what else is wrong.
             raise NotValidError(_said(error)) from error
         except Exception:
-            # Whatever somebody has put together there that no library expects: it is not a token of ours.
+            # A token in a form that no library expects. It is not one of this server's tokens.
             log.debug("a token cannot be read", exc_info=True)
         return None
 

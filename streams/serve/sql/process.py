@@ -91,7 +91,7 @@ def computed(text: str, tables: Mapping[str, pa.Table], limits: Any) -> Any:
 
 
 class _Alarms:
-    """Calls something when time is up, from one thread that stays: to start one for each query would cost as much as the query."""
+    """Calls functions when their time is up, from one lasting thread: starting one per query would cost as much as the query."""
 
     _LOOK_S = 0.05
 
@@ -144,7 +144,7 @@ class _Process:
     """
 
     def __init__(self, memory: str) -> None:
-        # Of the environment only what finds this program: the rest may have secrets.
+        # Only the variables that are needed to find this program: others may have secrets.
         known = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT") if name in os.environ}
         path = os.pathsep.join(one for one in sys.path if one) or os.curdir
         self._process = subprocess.Popen(
@@ -189,7 +189,7 @@ class _Process:
         self._process.wait()
 
     def _exchanged(self, asked: Mapping[str, Any] | None, frames: Sequence[bytes], seconds: float) -> Any:
-        """Its next answer; None: it has ended, or was killed after so long."""
+        """Sends a message if there is one, and returns the next answer; None: the process has ended, or was killed in the end."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with _at(seconds, self._kill):
@@ -199,7 +199,7 @@ class _Process:
                 data = _read(self._process.stdout)
                 return None if data is None else loads(data)
             except (OSError, ValueError):
-                # It went away within a message.
+                # The process ended within a message.
                 return None
 
     def _kill(self) -> None:
@@ -291,7 +291,7 @@ def main() -> None:
     database = duckdb.connect(":memory:", config={**_FIXED, "memory_limit": memory})
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")
-    # What the first query would wait for otherwise.
+    # Otherwise the first query would have to wait for this.
     _answered(database, {"do": "run", "sql": "SELECT 1", "seconds": _STARTED_S, "rows": 1, "bytes": 100}, ())
     _limit_memory(memory)
     _write(said, b"{}")
@@ -305,7 +305,7 @@ def _answered(database: DuckDBPyConnection, asked: Mapping[str, Any], tables: Se
     from streams.serdes.json_shown import shown_json
 
     try:
-        # A cursor has tables of its own, which go away with it.
+        # A cursor has its own tables, which are deleted with it.
         with database.cursor() as cursor:
             if asked["do"] == "parse":
                 return orjson.dumps({"answer": _tree(cursor, asked["sql"])})
