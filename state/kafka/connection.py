@@ -209,7 +209,7 @@ class RightsProbe:
         for name, future in futures.items():
             try:
                 allowed = future.result().authorized_operations
-                # Credentials that may describe a topic have at least that right. These brokers name none, so nothing is refused here.
+                # Credentials that may describe a topic have at least that right. These brokers name none, so all is allowed here.
                 found[name] = frozenset(one.name for one in allowed) if allowed else _EVERYTHING
             except KafkaException as error:
                 code = error.args[0].code()
