@@ -6,7 +6,7 @@ to version 3. `*`, or leaving the part out, matches any task or version. `freeze
 armed once the one before has happened.
 
 `STREAMS_FAULT_ONCE=FILE` makes each fault happen once. Just before a fault, a line `PID POINT@TASK:VERSION` is appended to
-the file; a process that finds its line there carries on. The test reads the file to see which faults happened, and to whom.
+the file; a process that finds its line there continues. The test reads the file to see which faults happened in which processes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SNAPSHOT_POINTS = (
     "snapshot_half_stored",  # some files are stored, and no manifest names them
     "snapshot_stored",  # the manifest is, too; older snapshots and their files are not collected yet
 )
-"""Only reached with snapshots, and not in a certain order with the points of later steps."""
+"""Points that are only reached with snapshots. They have no fixed order with the points of later steps."""
 
 _FAULT = re.compile(r"(?:(kill|freeze) )?(\w+)(?:@(\*|\d+)(?::(\*|\d+))?)?")
 
@@ -90,7 +90,7 @@ class Fault:
 
 
 class Faults(Protocol):
-    """What a step asks at each crash point. `CrashPoints` kills the process; a test driver only simulates that."""
+    """The object that a step calls at each crash point. `CrashPoints` kills the process; a test driver only simulates that."""
 
     def armed(self, point: str, task: int, version: int) -> bool:
         """Whether `reach` would cause a fault here."""
@@ -126,7 +126,7 @@ class CrashPoints:
         return cls(faults, Path(once) if once else None)
 
     def armed(self, point: str, task: int, version: int) -> bool:
-        """Whether `reach` would cause a fault here. Only then is what the point promises to be durable flushed first."""
+        """Whether `reach` would cause a fault here. Only then is the data that the point promises to be durable flushed first."""
         if not self.faults or not any(fault.is_at(point, task, version) for fault in self.faults):
             return False
         due = self._due(self._happened())

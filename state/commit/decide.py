@@ -1,8 +1,8 @@
 """Decides what an attempt may do, from Spark's copy of the marker and the marker on the commits partition. A pure function.
 
 Spark may be one step behind Kafka (after a crash between Kafka's commit and Spark's own), never ahead of Kafka and never
-further behind. Any other combination means that a checkpoint or a topic was lost, rolled back, or belongs to something else:
-the attempt ends with an error that says what was found, and nothing is written. A task never "starts empty".
+further behind. Any other combination means that a checkpoint or a topic was lost, rolled back, or belongs to something else. Then
+the attempt ends with an error that describes the findings, and nothing is written. A task never "starts empty".
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TaskIdentity:
         tasks: Number of tasks of the sub-topology.
         query_id: Id of Spark's checkpoint.
         topology_hash: Structure of the sub-topology.
-        placement: What gives keys to tasks (`CommitMarker.placement`); None: it is not known, and not compared.
+        placement: The rule that assigns keys to tasks (`CommitMarker.placement`); None: it is not known, and not compared.
     """
 
     application_id: str
@@ -54,20 +54,20 @@ class TaskIdentity:
 
     @property
     def written_placement(self) -> str:
-        """What markers of the task say; rows from outside Kafka have no tasks of keys, and no placement."""
+        """The placement in the task's markers. Rows from outside Kafka have none, because their tasks do not depend on keys."""
         return Placement.MURMUR2.value if self.placement is None else self.placement
 
     @property
     def transactional_id(self) -> str:
-        """The task's own transactional id: of micro-batches, and of whoever replaces its marker."""
+        """The task's own transactional id, which micro-batches use, and commands that replace its marker."""
         return f"{self.application_id}-{self.sub_topology}-{self.task}"
 
     def noted(self, transactional_id: str) -> str:
-        """What a marker says of the id that writes it."""
+        """The form in which a marker notes the transactional id that writes it."""
         return "" if transactional_id == self.transactional_id else transactional_id
 
     def writer_of(self, marker: CommitMarker | None) -> str:
-        """The transactional id of whoever wrote the task's last marker, or would write the first one in a micro-batch."""
+        """The transactional id that wrote the task's last marker, or that would write the first one in a micro-batch."""
         return (marker.transactional_id if marker else "") or self.transactional_id
 
     def __str__(self) -> str:
@@ -75,10 +75,10 @@ class TaskIdentity:
 
 
 def slot_transactional_id(application_id: str, slot: int) -> str:
-    """The transactional id of a slot, which writes for all of its tasks. No topic's name, so no sub-topology's, has a `~`.
+    """The transactional id of a slot, which writes for all of its tasks. It has a `~`, which no topic or sub-topology has.
 
-    A slot has the tasks whose numbers leave the same rest as its own when divided by the number of slots. So a task has only ever
-    been in slots whose number is not larger than its own, whatever the number of slots was.
+    A slot has the tasks whose numbers leave the same remainder as its own number when divided by the number of slots. So a task has
+    only ever been in slots whose numbers are not larger than its own, whatever the number of slots was.
     """
     return f"{application_id}-slot~{slot}"
 
@@ -124,7 +124,7 @@ def decide(
 def _decide_ahead(
     identity: TaskIdentity, batch_id: int, found: CommitMarker, expected: int, same_input: bool, ranges: Ranges
 ) -> Decision:
-    """The decision where Kafka's marker is ahead of Spark's checkpoint."""
+    """The decision if Kafka's marker is ahead of Spark's checkpoint."""
     version = found.version
     if version > expected + 1 + found.passed_over:
         raise mismatch(
@@ -174,7 +174,7 @@ def check_lineage(identity: TaskIdentity, found: CommitMarker) -> None:
     """Checks that a marker belongs to this query, with the same number of tasks and the same topology.
 
     Raises:
-        CheckpointMismatchError: The marker belongs to something else.
+        CheckpointMismatchError: The marker belongs to another query, topology or number of tasks.
     """
     if found.query_id.endswith(RESCALED):
         raise mismatch(

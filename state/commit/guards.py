@@ -1,9 +1,9 @@
-"""The assumptions of a step, each checked by a function of its own.
+"""The assumptions of a step, each checked by a separate function.
 
-Each guard prevents silent loss after one particular fault, and has no effect while all is well. As separate functions, they
-can be switched off one at a time, and a simulation must then detect the fault that the guard prevents. Other checks of this
-kind are where they belong: `decide.decide` (marker and checkpoint), `restore.plan` (changelogs and local state),
-`restore.proof` (digest of a step), `restore.task_stores.may_trim`.
+Each guard prevents silent loss after one particular fault, and otherwise has no effect. Because they are separate, they can be
+switched off one at a time, and a simulation must then detect the fault that the guard prevents. Other checks of this kind are in:
+`decide.decide` (marker and checkpoint), `restore.plan` (changelogs and local state), `restore.proof` (digest of a step),
+`restore.task_stores.may_trim`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def check_decided(task: TaskIdentity | str, ends: Mapping[TopicPartition, tuple[
 
 
 def id_of(kafka: KafkaAccess, topic: str) -> str:
-    """Kafka's present id of a topic: one that was created again (`streams rescale`, `reset`) may end where the old one ended."""
+    """Kafka's present id of a topic. A topic that was created again (`streams rescale`, `reset`) may end where the old one did."""
     found = kafka.describe_topics([topic])
     if topic not in found:
         raise TopicNotFoundError(topic)
@@ -81,12 +81,12 @@ def check_is_last(
 ) -> None:
     """Checks that no changelog has records of a later step than the last marker's: then markers are lost.
 
-    A step's records and its marker are committed together. Micro-batches know the last step from Spark's checkpoint, too; live
-    steps are logged nowhere else. Behind the records of the marker's step, there may be its control record, and attempts that
-    were aborted. A record is not alone there: it has a control record of its own.
+    A step's records and its marker are committed together. Micro-batches also know the last step from Spark's checkpoint; live
+    steps are logged nowhere else. After the records of the marker's step, there may be its control record, and aborted attempts. A
+    further record would not be alone, because it has its own control record.
 
     Raises:
-        CheckpointMismatchError: There are such records. The lost steps would be done, and their results written, a second time.
+        CheckpointMismatchError: There are such records. The lost steps would be repeated, and their results written twice.
     """
     if not marker.version:
         return check_nothing_written(identity, kafka, changelogs, ends)
@@ -104,7 +104,7 @@ def check_is_last(
 
 
 def traces_of(kafka: KafkaAccess, place: TopicPartition, end: int) -> str | None:
-    """What shows that something was once committed to a partition, in words; None: nothing does."""
+    """Describes the signs that something was once committed to a partition; None: there are none."""
     begin = kafka.begin_offset(place)
     if begin > 0:
         return f"starts at offset {begin}, so records were written and trimmed"
@@ -116,7 +116,7 @@ def _has_records(kafka: KafkaAccess, place: TopicPartition, begin: int, end: int
 
 
 def check_routing(identity: TaskIdentity, found: CommitMarker, routing: Routing, keyed_by: Sequence[str]) -> None:
-    """Checks that a repeated step got the same rows by function-made keys as the attempt that committed.
+    """Checks that function-made keys have brought a repeated step the same rows as the attempt that committed.
 
     A range that has fewer records than then (compaction has removed some) proves nothing about the functions and is ignored.
     """
@@ -135,7 +135,7 @@ def check_routing(identity: TaskIdentity, found: CommitMarker, routing: Routing,
 def check_not_passed_over(
     identity: TaskIdentity, found: CommitMarker, copy: CommitMarker | None, keyed_by: Sequence[str]
 ) -> None:
-    """Checks that no task was left out of a repeated micro-batch after it committed records by function-made keys."""
+    """Checks, if a task has committed records by function-made keys, that the repeated micro-batch has not left the task out."""
     keyed = any(digest != NO_KEYS for of in found.routing.values() for _, digest in of.values())
     if keyed and found.version > expected_version(copy, found):
         raise RoutingMismatchError(str(identity), found.batch_id, found.version, keyed_by)

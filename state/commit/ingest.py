@@ -1,10 +1,10 @@
 """One batch of one task of an ingest: rows from outside Kafka, written to a topic in one transaction with a marker.
 
-An ingest has a commits topic like a sub-topology: task N writes its markers to partition N. A marker says which batch of a
-query the task has written, which rows these were, and where that query was then (`OFFSETS`). A batch that runs again is therefore
-recognised by every task that has written its part of it. The order is that of a step (`state.commit.step`), without stores:
-fence, read the last marker, decide, send, commit. The first batch of a run is checked for all tasks together before any of them
-writes (`check_batch`), because a batch with other rows must not be written by some of them.
+An ingest has a commits topic like a sub-topology: task N writes its markers to partition N. A marker names the batch of a query
+that the task has written, identifies its rows, and has the query's offsets at that time (`OFFSETS`). So every task that has written
+its part of a batch recognises the batch if it runs again. The order is that of a step (`state.commit.step`), without stores: fence,
+read the last marker, decide, send, commit. The first batch of a run is checked for all tasks together before any of them writes
+(`check_batch`), because a batch with other rows must not be written by some of them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from state.kafka.partitioner import choose_partitions
 from state.kafka.topics import TopicPartition
 
 KEYS = "keys"
-"""The name under which a marker has `IngestBatch.keys`."""
+"""The name of `IngestBatch.keys` in a marker."""
 ROWS = "rows"
-"""The name under which a marker has the hash of the task's rows (`Rows.hash`)."""
+"""The name of the hash of the task's rows (`Rows.hash`) in a marker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class Rows:
 
     Attributes:
         timestamps: Their timestamps, ms since 1970.
-        hash: The sum of the hashes of the rows they were made of, which does not depend on the rows' order.
-        count: The number of these rows, with the ones that the policy left out; None: all are records.
-        letters: Dead letters of these rows.
+        hash: The sum of the hashes of the rows from which they were made. It does not depend on the order of rows.
+        count: The number of these rows, including rows that the policy left out; None: all rows became records.
+        letters: The dead letters of these rows.
     """
 
     keys: BinaryColumn
@@ -57,7 +57,8 @@ def check_batch(
     """Checks the first batch of a run against the last markers of all tasks, before any of them writes.
 
     Raises:
-        CheckpointMismatchError: A task has last written another batch, or other rows; or no task has a marker, and there are rows.
+        CheckpointMismatchError: The last batch of a task is another one, or had other rows; or there are rows, but no task has a
+            marker.
     """
     found = {}
     for identity in identities:
@@ -100,7 +101,7 @@ def write_batch(
     """Writes a task's part of a batch, unless it is written already.
 
     Raises:
-        CheckpointMismatchError: The task has last written another batch than the one before, so rows would be missing or doubled.
+        CheckpointMismatchError: The task's last batch is not the one before this one, so rows would be missing or doubled.
     """
     producer = guards.fenced_producer(kafka, identity.transactional_id)
     try:
@@ -130,12 +131,12 @@ def write_batch(
 
 
 def is_written(identity: TaskIdentity, batch: IngestBatch, found: CommitMarker | None) -> bool:
-    """Whether a task has written its part of a batch, by its last marker."""
+    """Whether the task's last marker shows that it has written its part of a batch."""
     if found is None and batch.batch_id == 0:
         return False
     written = "no batch" if found is None else f"batch {found.batch_id} of query {found.query_id}"
     if found is not None and found.query_id == identity.query_id:
-        # Markers of older versions have no digest, and those of static DataFrames have nothing to make one of.
+        # Markers of older versions have no digest, and static DataFrames have no logged offsets for one.
         logged = str(found.operator_state.get(OFFSETS, ""))
         noted = found.batch or (digest_of(logged) if logged else "")
         expected = {batch.batch_id: batch.digest, batch.batch_id - 1: batch.before}.get(found.batch_id)
@@ -172,7 +173,7 @@ def _last_marker(kafka: KafkaAccess, identity: TaskIdentity) -> tuple[TopicParti
 
 
 def _check_nothing_written(kafka: KafkaAccess, identity: TaskIdentity, places: Sequence[TopicPartition]) -> None:
-    """Checks that no rows are there where no task has a marker."""
+    """Checks that no rows were written for tasks without a marker."""
     for place, end in kafka.end_offsets(places).items():
         traces = guards.traces_of(kafka, place, end)
         if traces is not None:
@@ -186,7 +187,7 @@ def _check_nothing_written(kafka: KafkaAccess, identity: TaskIdentity, places: S
 
 
 def _wrapped(number: int) -> int:
-    """A sum of hashes as 64 bits without a sign."""
+    """A sum of hashes as an unsigned 64-bit number."""
     return number & 0xFFFF_FFFF_FFFF_FFFF
 
 

@@ -1,4 +1,4 @@
-"""Which batch of an ingest's query a task has written, and where the query was then: what is written with it is in `ingest`."""
+"""The batch of an ingest's query that a task has written, and the query's offsets then; `ingest` has the data written with it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 OFFSETS = "offsets"
-"""The name under which a marker has the query's logged offsets, from which a lost checkpoint is made again."""
+"""The name of the query's logged offsets in a marker. A lost checkpoint is made again from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +16,12 @@ class IngestBatch:
 
     Attributes:
         batch_id: Spark's number of the batch, from 0.
-        offsets: What Spark has logged for the batch; empty if that does not lead back to the same rows.
+        offsets: Spark's log entry for the batch; empty if it is not enough to read the same rows again.
         now_ms: When the batch was made, ms since 1970.
-        digest: Digest of where the batch ends (`digest_of`): two batches with the same one end with the same row. Empty for a
+        digest: Digest of where the batch ends (`digest_of`): two batches with the same digest end with the same row. Empty for a
             static DataFrame, for which nothing is logged.
-        before: The digest of the batch before, behind which this one begins.
-        keys: Digest of what decides which task gets a row.
+        before: The digest of the batch before, after which this one begins.
+        keys: Digest of the columns that decide which task gets a row.
     """
 
     batch_id: int

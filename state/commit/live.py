@@ -39,8 +39,8 @@ class LiveKafka:
         transaction_timeout_ms: Transaction timeout of the producers.
         bulk: Use librdkafka's C API instead of the ordinary client.
         outputs: Output topics; producers make no batches larger than all of them accept.
-        query_id: The query whose tasks ask. Internal topics are only ever replaced between two queries (`streams rescale`), so
-            another query does not take what is cached.
+        query_id: The query that the tasks belong to. Internal topics are only ever replaced between two queries (`streams
+            rescale`), so another query does not use cached facts.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class LiveKafka:
 
     @property
     def topics(self) -> LiveTopics:
-        """What the process knows of the output topics."""
+        """Cached facts of this process about the output topics."""
         return _process_clients(self._client).output_topics
 
     def producer(self, transactional_id: str, kept: bool = False) -> TransactionalProducer:
-        """A new producer; call its `init_transactions` before anything else. `kept`: for more than one transaction."""
+        """A new producer; call its `init_transactions` first. With `kept`, it may write more than one transaction."""
         known = _process_clients(self._client)
         largest = known.output_topics.batch_bytes(self._outputs)
         client = {**known.connections(), **self._client}
@@ -81,7 +81,7 @@ class LiveKafka:
         return self.admin.end_offsets(partitions)
 
     def log_ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Last stable offset and end of each log; repeated where they differ, until no transaction of this task can be open.
+        """Last stable offset and end of each log, requested again while they differ and a transaction of this task can be open.
 
         A transaction that was just decided still looks open for a moment. An older, delayed attempt of the task may also fence this
         one and write; it then ends, or the coordinator aborts its transaction.
@@ -128,11 +128,11 @@ class LiveKafka:
         self.admin.delete_records(before)
 
     def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
-        """The topics that exist, asked for at each call."""
+        """The topics that exist, from a new request at each call."""
         return self.admin.describe_topics(names)
 
     def partitions_for(self, send: Send, turn: int) -> npt.NDArray[np.int32]:
-        """The partition of each row: the one it names, else by Kafka's default partitioner; null keys are spread from `turn` on."""
+        """The partition of each row: the one it names, else the default partitioner's; null keys are spread from `turn` on."""
         return choose_partitions(
             send.keys, self.partition_count(send.topic), send.partition_keys, send.partitions, turn
         )
@@ -147,7 +147,7 @@ class LiveKafka:
 
 
 def end_process(why: str) -> None:
-    """Ends this process, as a kill would: another attempt fences what it may still send, and continues."""
+    """Ends this process, as a kill would. Another attempt fences anything that it may still send, and continues."""
     _log.error("%s: this process ends, and another attempt continues", why)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -163,7 +163,7 @@ class _ProcessClients:
         self._connections: dict[str, str] | None = None
 
     def topics(self, names: Sequence[str], query_id: str = "") -> dict[str, TopicInfo]:
-        """The existing ones of these topics, as of at most `METADATA_MAX_AGE_S` ago and not before the query."""
+        """Those of the topics that exist, as of at most `METADATA_MAX_AGE_S` ago and not before the query began."""
         now = time.monotonic()
         known = {name: self._topics.get((query_id, name)) for name in names}
         missing = [name for name, cached in known.items() if cached is None or cached[1] < now]
@@ -174,8 +174,8 @@ class _ProcessClients:
     def connections(self) -> dict[str, str]:
         """Properties of a producer that decide when it connects.
 
-        By default, librdkafka connects to one broker, for which it lets 11 ms pass, and to others when they are needed. A step's
-        producer talks to most brokers of a small cluster anyway: without that rule, fencing took 7 ms instead of 18.
+        By default, librdkafka connects to one broker, after a pause of 11 ms, and to others when they are needed. A step's producer
+        talks to most brokers of a small cluster anyway: without that rule, fencing took 7 ms instead of 18.
         """
         if self._connections is None:
             try:
@@ -204,7 +204,7 @@ _clients: dict[tuple[int, tuple[tuple[str, str], ...]], _ProcessClients] = {}
 
 
 def _process_clients(client: Mapping[str, str]) -> _ProcessClients:
-    """The clients of this process: threads of librdkafka do not survive a fork."""
+    """The clients of this process. A forked process gets its own, because threads of librdkafka do not survive a fork."""
     key = (os.getpid(), tuple(sorted(client.items())))
     if key not in _clients:
         _clients[key] = _ProcessClients(client)

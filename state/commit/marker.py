@@ -25,29 +25,31 @@ if TYPE_CHECKING:
 MARKER_KEY = b"marker"
 FORMAT = 3
 LIVE_FORMAT = 4
-"""The format of markers of live steps, which an older program would take for those of a micro-batch that it knows."""
+"""The format of markers of live steps. An older program would mistake them for markers of a micro-batch."""
 PLACED_FORMAT, PLACED_LIVE_FORMAT = 5, 6
-"""The same two where another function than murmur2 gives keys to tasks: an older program would look for them elsewhere."""
+"""The formats of micro-batches and live steps if keys are not placed by murmur2. An older program would look for keys elsewhere."""
 UNPLACED = ""
-"""The placement in markers of tasks that have had no record yet whose key would show it."""
+"""The placement in markers of tasks that have had no record with a key that would show it."""
 ROUTING_FORMAT = 3
-"""The first format in which markers record the keys by which records came to the task."""
+"""The first format in which markers record the keys that brought records to the task."""
 NO_KEYS = ""
-"""Digest of a range from which no record came to the task by a function-made key."""
-"""Fields may be added within a format: an older program ignores them, a newer one takes their defaults where they are
-missing. The number is for what an older program would get wrong."""
+"""The digest of a range from which no record came to the task by a function-made key."""
+"""Fields may be added within a format: an older program ignores them, and a newer one uses their defaults if they are missing. A
+new
+number is for changes that an older program would misread."""
 _READABLE = (2, FORMAT, LIVE_FORMAT, PLACED_FORMAT, PLACED_LIVE_FORMAT)
 RESCALED = "~rescaled"
-"""At the end of the query id of a marker whose task may not commit any more: `streams rescale` gives its keys to other tasks."""
+"""The ending of the query id in a marker whose task may not commit any more, because `streams rescale` gives its keys to other
+tasks."""
 
 EXPORTED = "~exported"
-"""Likewise where `streams export-app` has handed the state to Kafka Streams: `streams import-app` takes it back."""
+"""The ending after `streams export-app` has handed the state to Kafka Streams; `streams import-app` takes the state back."""
 
 Ranges = Mapping[str, Mapping[str, tuple[int, int]]]
 """topic -> partition (as text, for JSON) -> [start, end) of the offsets that fed a step."""
 
 Reached = Mapping[str, tuple[str, Mapping[str, int]]]
-"""topic -> its id in Kafka, and partition (as text) -> the offset that was read to."""
+"""topic -> its id in Kafka, and partition (as text) -> the offset up to which it was read."""
 
 Routing = Mapping[str, Mapping[str, tuple[int, str]]]
 """topic -> partition (as text) -> the number of records in the range, and a digest of where functions routed them."""
@@ -55,22 +57,22 @@ Routing = Mapping[str, Mapping[str, tuple[int, str]]]
 
 @dataclass(frozen=True, slots=True)
 class CommitMarker:
-    """What one committed step of a task did.
+    """The record of one committed step of a task.
 
     Attributes:
         query_id: Id of the Spark streaming query (of its checkpoint) that made the step.
         task: Number of the task; also the partition of its changelogs.
         tasks: How many tasks the sub-topology has; frozen for the life of the checkpoint.
         topology_hash: Hash of the sub-topology's structure.
-        version: Number of the step, from 1, without gaps. 0: the task has never committed, and the marker keeps processes of the
-            query before from doing so (a switch of the execution).
+        version: Number of the step, from 1, without gaps. 0: the task has never committed, and the marker prevents processes of the
+            earlier query from committing (a switch of the execution).
         batch_id: Spark's micro-batch. Batches without rows for the task leave gaps.
         batch: Digest of the offset ranges (and the tick) of the whole micro-batch: two runs with the same digest had the same
             input.
         ranges: The ranges that fed this task.
         topic_ids: Kafka's topic ids of the sources, to recognise a recreated topic.
-        stream_time: Largest timestamp that the task has seen, or later if idle time has advanced it, ms since the epoch; -1 before
-            the first record.
+        stream_time: Largest timestamp that the task has seen, or a later time if idle time has advanced it, ms since the epoch; -1
+            before the first record.
         operator_state: What operators remember besides their stores, such as their own stream times.
         changelog_ends: Store -> offset after its last changelog record of this step.
         expired_before: Windowed store -> time below which its rows never matter again, ms; a restore leaves them out.
@@ -82,17 +84,17 @@ class CommitMarker:
         routing: Topic -> partition -> the number of records in the range, and the digest of the keys that functions in front of
             the shuffle made for the records of this task; only where functions make keys.
         adopted: The version at which this query took over the state of another one (`streams adopt`), 0 = it did not.
-        continues: The query whose local state, snapshots and replicas belong to this state, too: a switch of the execution begins a
-            new query, and changes no state. Empty: those of this query only.
+        continues: The query whose local state, snapshots and replicas also belong to this state, because a switch of the execution
+            begins a new query without changing state. Empty: only this query's belong to it.
         passed_over: How many preceding commits Spark does not know of, because it completed their micro-batches without
             calling the task again; nearly always 0 (`decide.follows`).
         application_id: The application that committed. Topic names are ambiguous: both of the applications `a` and `a-b` may
             have a topic `a-b-c-commits`. Empty in markers of older versions.
-        placement: What gives keys to tasks (`state.kafka.partitioner.Placement`), or `UNPLACED`. Not written where it is murmur2,
-            as in all markers of older versions.
-        earlier: How far earlier steps have read what this one did not, so that the newest marker alone says how far the task is.
-            Not written where there is nothing, as in markers of older versions.
-        transactional_id: The id of the transaction that wrote it, if not the task's own (`TaskIdentity.writer_of`): a slot's.
+        placement: The rule that assigns keys to tasks (`state.kafka.partitioner.Placement`), or `UNPLACED`. Not written if it is
+            murmur2, as in all markers of older versions.
+        earlier: How far earlier steps have read partitions that this step did not read, so that the newest marker alone shows how
+            far the task is. Not written if it is empty, as in markers of older versions.
+        transactional_id: The id that wrote the marker, if it is a slot's and not the task's own (`TaskIdentity.writer_of`).
         format: Format of the marker's bytes.
     """
 
@@ -126,12 +128,12 @@ class CommitMarker:
 
     @property
     def live(self) -> bool:
-        """Whether a live step wrote it: its ranges then say how far the task has read each of its partitions."""
+        """Whether a live step wrote it. Its ranges then show how far the task has read each of its partitions."""
         return self.format in (LIVE_FORMAT, PLACED_LIVE_FORMAT)
 
     @property
     def state_of(self) -> str:
-        """The query by whose id local state, snapshots and replicas are known: the first one, however often it was switched."""
+        """The id of the query that local state, snapshots and replicas have: that of the first query, before any switch."""
         return self.continues or self.query_id
 
     @property
@@ -144,7 +146,7 @@ class CommitMarker:
         }
 
     def reached(self) -> Reached:
-        """How far this step and those before have read each partition that had records for the task."""
+        """How far this step and earlier ones have read each partition that had records for the task."""
         found = {topic: (topic_id, dict(of)) for topic, (topic_id, of) in self.earlier.items()}
         for topic, ranges in self.ranges.items():
             _, of = found.setdefault(topic, (self.topic_ids.get(topic, ""), {}))
@@ -152,7 +154,7 @@ class CommitMarker:
         return found
 
     def reached_before(self, ranges: Ranges, topic_ids: Mapping[str, str]) -> Reached:
-        """`earlier` of the next step: what it does not read, without topics that were made again."""
+        """The `earlier` of the next step: positions in partitions that it does not read, without topics that were made again."""
         found = {}
         for topic, (topic_id, of) in self.reached().items():
             rest = {partition: end for partition, end in of.items() if partition not in ranges.get(topic, {})}
@@ -197,11 +199,11 @@ class CommitMarker:
 _FIELDS = dict.fromkeys(each.name for each in fields(CommitMarker))
 _VALUES_OF = attrgetter(*_FIELDS)
 _OPTIONAL = {"continues": "", "earlier": {}, "transactional_id": "", "placement": Placement.MURMUR2.value}
-"""Fields that are left out where they have the value that older markers mean."""
+"""Fields that are not written if they have the value that their absence means in older markers."""
 
 
 def format_of(placement: str, live: bool = False) -> int:
-    """The format of a marker."""
+    """The format of a marker with this placement."""
     if placement in (UNPLACED, Placement.MURMUR2):
         return LIVE_FORMAT if live else FORMAT
     return PLACED_LIVE_FORMAT if live else PLACED_FORMAT
@@ -235,11 +237,11 @@ class MarkerLog(Protocol):
 
 
 FIRST_SPAN = 64
-"""The offsets before the end in which the last marker is looked for first."""
+"""The last marker is first looked for in so many offsets before the end."""
 
 
 def end_behind(offset: int) -> int:
-    """Where the commits partition ends behind a committed marker: only the control record of its transaction is between."""
+    """The end of the commits partition after a committed marker: only the control record of its transaction is in between."""
     return offset + 2
 
 

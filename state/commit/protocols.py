@@ -1,4 +1,4 @@
-"""Interfaces of what a step needs around it: Kafka, local stores, the results of processing.
+"""Interfaces to the surroundings of a step: Kafka, local stores, the results of processing.
 
 The real implementations are `state.commit.live.LiveKafka`, `state.restore.task_stores.TaskStateManager` and
 `streams.engine.task.task`. A simulator has its own, so the very step that runs in production can be driven through crashes.
@@ -42,7 +42,7 @@ class Producer(Protocol):
 
 
 class KafkaAccess(Protocol):
-    """The log as a step sees it. `state.commit.live.LiveKafka` is the real one; a simulator has its own."""
+    """The log as a step uses it. `state.commit.live.LiveKafka` is the real one; a simulator has its own."""
 
     def producer(self, transactional_id: str, kept: bool = False) -> Producer: ...
     def log_ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]: ...

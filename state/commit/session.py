@@ -42,8 +42,9 @@ from state.commit.watch import StopWatch
 from state.stores.task_store import StorePosition, TaskStore
 
 FLUSH_EVERY_S = 10.0
-"""How often a live session's stores are made durable, s. A flush costs several ms, and makes a file that has to be merged; after a
-kill, the changelogs have what was written since."""
+"""How often a live session's stores are made durable, s. A flush costs several ms, and creates a file that has to be merged.
+After a
+kill, rows that were written since then are restored from the changelogs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,9 @@ class PreparedStep:
     """A step whose records are processed and sent.
 
     Attributes:
-        transaction: Its `commit` only waits for the brokers. It may have steps of other tasks, too.
+        transaction: The transaction, whose `commit` only waits for the brokers. It may also have steps of other tasks.
         copy: The new marker.
-        needless: Changelog records that are deleted after the commit.
+        needless: Changelog records that are no longer needed, and are deleted after the commit.
     """
 
     transaction: Transaction
@@ -103,11 +104,11 @@ class TaskLogs:
         return [self.commits, *self.changelogs.values()]
 
     def ends(self) -> dict[TopicPartition, int]:
-        """Where the logs end. From the fence on, the task's records land there."""
+        """Where the logs end. After the fence, the task's records will land there."""
         return self.decided(self.kafka.log_ends(self.places))
 
     def decided(self, ends: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
-        """The ends, in which no transaction is open."""
+        """The ends, after a check that no transaction is open."""
         guards.check_decided(self.identity, ends)
         return {place: stable for place, (stable, _) in ends.items()}
 
@@ -122,7 +123,7 @@ class TaskLogs:
         return ends
 
     def points(self, last: CommitMarker | None) -> StepPoints:
-        """The crash points of the step behind a marker."""
+        """The crash points of the step after a marker."""
         return self.points_of((last.version if last else 0) + 1)
 
     def points_of(self, version: int) -> StepPoints:
@@ -135,7 +136,7 @@ class TaskSession:
     Args:
         logs: The task.
         clock: A monotonic clock, in seconds.
-        shared: The producer, which other sessions may use as well; default: one of its own, with the task's transactional id.
+        shared: The producer, which other sessions may also use; default: its own producer, with the task's transactional id.
 
     Attributes:
         last: The last marker of the task; None: it has never committed.
@@ -163,7 +164,7 @@ class TaskSession:
         """Fences, reads the last marker and brings the stores to it.
 
         Raises:
-            CheckpointMismatchError: The marker belongs to something else, is missing, or is not the last one that there was.
+            CheckpointMismatchError: The marker belongs to something else, is missing, or is not the last one that was written.
             StreamsError: Fencing or restoring has failed.
         """
         with ExitStack() as opened:
@@ -194,19 +195,19 @@ class TaskSession:
         known: MarkerCopy | None = None,
         newest: Callable[[MarkerCopy | None, int], MarkerCopy | None] | None = None,
     ) -> MarkerCopy | None:
-        """Items 1 and 2: the last marker, behind which no other attempt can commit any more.
+        """Items 1 and 2: returns the last marker, after which no other attempt can commit any more.
 
         Args:
             shared: The producer.
             known: A marker that is not newer.
-            newest: Finds the last marker behind a known one, up to an end of the log; default: reads it.
+            newest: Finds the last marker after a known one, up to an end of the log; default: reads it.
         """
         self._shared = shared
         points = self._logs.points(known.marker if known else None)
         shared.fence()
         points.reach("after_init")
         fenced, newest = set(shared.not_to_fence), newest or self._newest
-        # As far as it can be read: whoever has written it may have left a transaction open.
+        # As far as it can be read, because its writer may have left a transaction open.
         found = known or read_last_marker(self._logs.kafka, self._logs.commits)
         while True:
             if (writer := self._writer_of(found)) not in fenced:
@@ -214,19 +215,19 @@ class TaskSession:
                 fenced.add(writer)
             self.ends = dict(self._logs.ends())
             found = newest(found, self.ends[self._logs.commits])
-            # If not, another one has committed meanwhile.
+            # If not, another attempt has committed in the meantime.
             if self._writer_of(found) in fenced:
                 break
         points.reach("after_tail_read")
         return found
 
     def continue_behind(self, found: MarkerCopy | None) -> None:
-        """Takes the last marker for the one that further steps continue behind, once that is decided."""
+        """Continues after the last marker, once it is decided that the session may."""
         self._copy, self.last = found, None if found is None else found.marker
 
     @contextmanager
     def opened(self, patient: bool = True) -> Iterator[None]:
-        """Item 3: the stores are open, and at the last marker.
+        """Item 3: opens the stores, and brings them to the last marker.
 
         Raises:
             StreamsError: Restoring has failed.
@@ -239,7 +240,7 @@ class TaskSession:
             yield
 
     def ready(self) -> None:
-        """Has its producer ready for the next step; see `SharedProducer.transaction`."""
+        """Prepares the producer for the next step (`SharedProducer.transaction`)."""
         assert self._shared is not None, "begun"
         self._shared.transaction()
 
@@ -250,13 +251,13 @@ class TaskSession:
         version: int | None = None,
         watch: StopWatch | None = None,
     ) -> PreparedStep:
-        """Item 4, and item 5 up to the marker; then commit its `transaction`, and `apply` it.
+        """Item 4, and item 5 up to the marker. After it, commit its `transaction`, and `apply` it.
 
         Nothing of the step is in the transaction before it is processed, so processing for long keeps no transaction open, but
         others' may. Sessions that share their producer prepare their steps one after the other, and their transaction is committed
         once.
 
-        `version` is the one that the caller knows as the last; default: the last marker's.
+        `version` is the last version that the caller knows; default: the last marker's.
 
         Raises:
             StreamsError: The step failed; the session is over.
@@ -283,7 +284,7 @@ class TaskSession:
         """Item 6, once the transaction is committed.
 
         Raises:
-            StateError: The disk refuses; the session is over.
+            StateError: The disk fails; the session is over.
         """
         assert self._store is not None, "open"
         now = self._clock()
@@ -298,7 +299,7 @@ class TaskSession:
         return result
 
     def applied(self, done: PreparedStep, durable: bool = True) -> StepResult:
-        """Item 6 of the last step of a session; `durable`: see `TaskStore.apply`."""
+        """Item 6 of the last step of a session; `durable` is that of `TaskStore.apply`."""
         assert self._store is not None, "open"
         stores, store, points = self._logs.stores, self._store, done.points
         done.watch.lap("wait" if done.transaction.shared else "commit")
@@ -312,11 +313,11 @@ class TaskSession:
 
     @property
     def places(self) -> Collection[TopicPartition]:
-        """See `shared.Member`."""
+        """The logs that only this task writes (`shared.Member`)."""
         return self._logs.places
 
     def check_again(self, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """See `shared.Member`. Where the logs end behind the session's own last step, nothing has come behind its marker."""
+        """Checks, after a fence, that the last marker is still the session's own: if the logs have not grown, it is."""
         points, expected = self._logs.points(self.last), self.ends
         points.reach("after_init")
         self.ends = self._logs.decided(ends)
@@ -334,7 +335,7 @@ class TaskSession:
         return read_last_marker(self._logs.kafka, self._logs.commits, known.offset if known else None, end)
 
     def _check(self, found: MarkerCopy | None) -> None:
-        """Checks that the last marker is the session's own, or, at its beginning, one to continue."""
+        """Checks that the last marker is the session's own, or, at its beginning, one that it may continue."""
         logs = self._logs
         if self._store is not None:
             if found != self._copy:

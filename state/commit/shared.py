@@ -1,15 +1,14 @@
 """The producer that the sessions of a process share: one transaction after another, each with a step of every task that has one.
 
-A transaction costs the brokers about the same whether one task writes to it or thirty. So a slot has one producer, whose
-transactional id is the slot's, and each task that is in the transaction has its own marker there. What holds for one task holds
-for all of them together:
+A transaction costs the brokers about the same whether one task writes to it or thirty. So a slot has one producer, with the slot's
+transactional id, and each task in the transaction writes its own marker. The rules for one task hold for all of them together:
 
 * Nothing is committed before the records of *every* task are found where its logs ended (`transaction.Transaction`). This alone
   keeps a task's markers a chain: with whatever transactional ids two processes write, only one of them is at the expected offset.
-* Fencing makes it quick: it ends what an older attempt has left open, and an older attempt itself. The id is the slot's, and which
-  tasks a slot has changes with the number of slots. So a session also fences the id that its task's last marker names, and a
-  slot those of all slots that the numbers of its tasks may have had. The slots that run at the same time are not fenced:
-  each fences its own id as it begins, and until then a session waits for what is open in its task's logs.
+* Fencing makes it quick: it ends what an older attempt has left open, and an older attempt itself. The id is the slot's, and the
+  tasks of a slot change with the number of slots. So a session also fences the id that its task's last marker names, and a slot
+  fences the ids of all slots that its tasks may have been in. Slots that run at the same time are not fenced: each fences its own
+  id as it begins, and until then a session waits for open transactions in its task's logs.
 * If the producer may not write another transaction, the new one fences, and the last markers of *all* tasks must still be their
   sessions' own.
 """
@@ -31,22 +30,22 @@ class Member(Protocol):
 
     @property
     def places(self) -> Collection[TopicPartition]:
-        """The logs that only its task writes."""
+        """The logs that only this session's task writes."""
 
     def check_again(self, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Checks behind a fence that the task's last marker is still the session's own.
+        """Checks, after a fence, that the task's last marker is still the session's own.
 
         Args:
             ends: The last stable offset and the end of each log.
 
         Raises:
-            CheckpointMismatchError: It is not.
+            CheckpointMismatchError: Another process has written a later marker.
             OpenTransactionError: A transaction is open in one of the task's logs.
         """
 
 
 class SharedProducer:
-    """The producer of some sessions, within a `with` block that encloses theirs.
+    """The producer of several sessions, within a `with` block that encloses theirs.
 
     Args:
         kafka: The log.
@@ -87,7 +86,7 @@ class SharedProducer:
         self.close()
 
     def fence(self) -> None:
-        """Fences older attempts, if that is not done yet. A session reads its task's marker behind this.
+        """Fences older attempts, unless that is done. A session reads its task's marker after this.
 
         Raises:
             ProduceError: Fencing failed.
@@ -99,17 +98,17 @@ class SharedProducer:
                 self._producer = guards.fenced_producer(self._kafka, self.transactional_id, kept=self._kept)
 
     def join(self, member: Member) -> None:
-        """Takes in a session that is at its task's last marker."""
+        """Adds a session that is at its task's last marker."""
         self._members.append(member)
 
     def leave(self, member: Member) -> None:
         self._members.remove(member)
 
     def transaction(self) -> Transaction:
-        """The transaction of the next step: the one that is open, or else a new one.
+        """The transaction of the next step: the open one, or else a new one.
 
         Raises:
-            StreamsError: The producer had to be replaced, and that failed, or another process has committed steps meanwhile.
+            StreamsError: The producer had to be replaced, and that failed, or another process has committed steps in the meantime.
         """
         transaction = self._transaction
         if transaction is not None and not transaction.committed:
@@ -124,7 +123,7 @@ class SharedProducer:
         with self._fencing:
             self.close()
             self._producer = guards.fenced_producer(self._kafka, self.transactional_id, kept=self._kept)
-        # All at once: one task after the other, each with requests of its own, a slot with thirty stood still for seconds.
+        # All tasks at once: with separate requests for each task, a slot with thirty tasks stood still for seconds.
         members = tuple(self._members)
         ends = self._kafka.log_ends([place for member in members for place in member.places])
         for member in members:

@@ -1,8 +1,8 @@
 """The step of a micro-batch: a session of one step (`session`, with the order of its actions), with a decision in front of it.
 
-Between items 2 and 3 the last marker is compared with Spark's copy: Spark calls a task again for a micro-batch that it has
-committed already, and then nothing is processed (`decide`). Each step has a producer of its own: librdkafka speaks the old EndTxn,
-so a delayed commit of one transaction could commit half of the next one of the same producer. The caller then updates Spark's
+Between items 2 and 3 the last marker is compared with Spark's copy: Spark may call a task again for a micro-batch that it has
+committed already, and then nothing is processed (`decide`). Each step has its own producer: librdkafka speaks the old EndTxn, so a
+delayed commit of one transaction could commit half of the next one of the same producer. The caller then updates Spark's
 GroupState, and reports.
 """
 
@@ -38,7 +38,7 @@ class CommitStep(TaskLogs):
         crash: The crash points.
         compared: Query and commits partition of the tasks whose last marker this process has read and compared with Spark's copy,
             with the id of the topic; the step adds its own. Such a log is read again only if it has grown since, or if the topic
-            is another one. Default: it is always read.
+            was created again. Default: it is always read.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class CommitStep(TaskLogs):
             decision = self._decide(step, known, found, session)
             self._compared[self.identity.query_id, self.commits] = topic_id
             session.continue_behind(last)
-            # Of the step that was decided: one that is skipped is the last marker's own.
+            # The crash points of the decided step; a skipped step is the last marker's own.
             self.points(known).reach("after_decide")
             watch.lap("decide")
             if decision is Decision.SKIP and last is not None:
@@ -116,7 +116,7 @@ class CommitStep(TaskLogs):
             fencing.result()
 
     def _newest(self, copy: MarkerCopy | None, topic_id: str) -> Callable[[MarkerCopy | None, int], MarkerCopy | None]:
-        """Finds the last marker in the log, unless it can only be Spark's copy."""
+        """Returns a function that finds the last marker in the log, unless it can only be Spark's copy."""
         compared = self._compared.get((self.identity.query_id, self.commits))
 
         def newest(found: MarkerCopy | None, end: int) -> MarkerCopy | None:
@@ -129,7 +129,7 @@ class CommitStep(TaskLogs):
     def _decide(
         self, step: StepInput, known: CommitMarker | None, found: CommitMarker | None, session: TaskSession
     ) -> Decision:
-        """The decision, once the guards agree."""
+        """The decision, after the checks of the guards."""
         decision = decide(self.identity, step.batch_id, step.batch, known, found, step.ranges)
         if found is None or not found.version:
             guards.check_nothing_written(self.identity, self.kafka, self.changelogs, session.ends)

@@ -1,7 +1,8 @@
-"""The one transaction of a step: outputs, changelog, marker, source offsets, all or nothing; of one task, or of several at once.
+"""The one transaction of a step: outputs, changelog, marker, source offsets, all or nothing; for one task or several.
 
 Each task's own records are checked before the commit: they must be where its logs ended when its step was decided. This makes a
-marker's offset a compare-and-set, whoever else writes: of two steps behind the same marker only one is at the expected offset.
+marker's offset a compare-and-set, no matter who else writes: of two steps after the same marker, only one is at the expected
+offset.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class StepInput:
         routing: The number of records of each range, and a digest of the keys that functions in front of the shuffle made for
             the records of this task (`CommitMarker.routing`).
         keyed_by: Names of the nodes with these functions, for messages.
-        live: Whether the step is of live execution, which no micro-batch of Spark's stands for.
+        live: Whether it is a step of live execution, without a micro-batch of Spark.
     """
 
     batch_id: int
@@ -100,7 +101,7 @@ class SentStep:
     Attributes:
         expected: Where the last records of the task's own logs must be.
         offsets: The source offsets that it reports.
-        follows: Whether its transaction may follow another one of the same producer.
+        follows: Whether its transaction may follow another transaction of the same producer.
     """
 
     identity: TaskIdentity
@@ -112,11 +113,11 @@ class SentStep:
 
 
 class Transaction:
-    """One Kafka transaction: the steps of one task, or of several, one after the other; then it is committed, or never.
+    """One Kafka transaction with steps of one task, or of several, one after the other. At the end it is committed, or never.
 
     Args:
-        producer: Has fenced all other attempts, and is ready for a transaction.
-        transactional_id: The producer's.
+        producer: A producer that has fenced all other attempts and is ready for a transaction.
+        transactional_id: The producer's transactional id.
     """
 
     def __init__(self, producer: Producer, transactional_id: str) -> None:
@@ -132,7 +133,7 @@ class Transaction:
         return len(self._steps) > 1
 
     def begin(self) -> None:
-        """Begins a step, and with the first one the transaction."""
+        """Begins a step. The first step also begins the transaction."""
         self._check_whole("begin a step of")
         if not self._steps:
             self.producer.begin()
@@ -144,7 +145,7 @@ class Transaction:
         self._half = False
 
     def commit(self) -> None:
-        """Commits what was sent, together with the source offsets; only waits for the brokers.
+        """Commits the records that were sent, together with the source offsets; only waits for the brokers.
 
         Raises:
             UnexpectedOffsetError: Another process has written to the logs of one of the tasks. Nothing is committed.
@@ -175,7 +176,7 @@ class Transaction:
             step.watch.lap("commit")
 
     def _check_whole(self, what: str) -> None:
-        """Checks that no step has failed while it was sent, and nothing was committed: another attempt has to begin then."""
+        """Checks that no step failed while it was sent, and that nothing was committed; otherwise another attempt has to begin."""
         if self._half or self.committed:
             state = "is committed" if self.committed else "has a step that has failed"
             raise ProducerStateError(f"cannot {what} the transaction of {self.transactional_id!r}: it {state}")
@@ -186,7 +187,7 @@ class StepTransaction:
 
     Args:
         kafka: The log.
-        transaction: What it becomes a part of.
+        transaction: The transaction that the step becomes a part of.
         points: The crash points.
         commits: The task's partition of the commits topic.
         changelogs: Store -> partition of its changelog.
@@ -219,7 +220,7 @@ class StepTransaction:
         known: int,
         watch: StopWatch,
     ) -> tuple[MarkerCopy, StorePosition]:
-        """Sends everything. It is not committed before `Transaction.commit`, which waits for the brokers."""
+        """Sends all records of a step. They are committed only by `Transaction.commit`, which waits for the brokers."""
         begins = {name: ends[log] for name, log in self._changelogs.items()}
         # A whole local store would hide a changelog that was lost, and the next restore would miss all that is older.
         for name, promised in last.changelog_ends.items() if last else ():
@@ -325,7 +326,7 @@ class StepTransaction:
                 self._reach_flushed(halfway)
 
     def _reach_flushed(self, point: str) -> None:
-        """A crash point at which everything sent is in the log. Flushes only where a fault is armed."""
+        """A crash point at which all sent records are in the log. Flushes only if a fault is armed."""
         if self._points.armed(point):
             self._producer.flush()
             self._points.reach(point)

@@ -2,5 +2,5 @@
 
 Records move in one of two ways, with equal results: through the ordinary confluent-kafka client, or ("bulk") through
 librdkafka's C API of the same wheel, driven by compiled kernels over Arrow buffers, at a fraction of the cost per record.
-Nothing here knows stores or streams.
+This package does not know stores or streams.
 """

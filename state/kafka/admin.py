@@ -1,7 +1,7 @@
-"""`KafkaAdmin`: requests about topics, offsets and groups; and waiting for brokers that are away or still deciding.
+"""`KafkaAdmin`: requests about topics, offsets and groups. It also waits for brokers that are away or still deciding.
 
 The wrapper sends one request for many partitions, returns plain values, leaves missing topics out of results, and raises the errors
-of `state.errors`. Invariants: offsets are the ones that a `read_committed` reader can reach unless requested otherwise; creating a
+of `state.errors`. Invariants: unless requested otherwise, offsets are the ones that a `read_committed` reader can reach; creating a
 topic returns when every partition has a leader, so that the next request finds it.
 """
 
@@ -101,7 +101,7 @@ class AdminRequests:
         self._unanswered = True
 
     def descriptions(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Descriptions of the existing ones of these topics."""
+        """Descriptions of those topics that exist."""
         wanted = sorted(set(names))
         if not wanted:
             return {}
@@ -128,12 +128,12 @@ class AdminRequests:
         return {name: len(topic.partitions) for name, topic in topics.items()}
 
     def client_knowing(self, topics: Iterable[str]) -> AdminClient:
-        """The client, with the leaders of topics learned, for a request that it distributes among leaders.
+        """The client, after it has learned the leaders of topics, for a request that it distributes among leaders.
 
-        Where librdkafka 2.16 has to ask for leaders within such a request (`ListOffsets`, `DeleteRecords`), the caller's thread
-        continues to use the request after it has subscribed it to new metadata. Metadata that arrives just then, as it does
-        right after a client was made, complete and free the request, and the process dies of SIGSEGV
-        (`rd_kafka_topic_partition_list_query_leaders_async`). With leaders that are known nothing is asked.
+        If librdkafka 2.16 has to ask for leaders within such a request (`ListOffsets`, `DeleteRecords`), the caller's thread
+        continues to use the request after it has subscribed it to new metadata. If metadata arrives just then, as right after a
+        client was made, it completes and frees the request, and the process dies of SIGSEGV
+        (`rd_kafka_topic_partition_list_query_leaders_async`). If the leaders are known, nothing is asked.
         """
         client = self.client  # a replaced client knows no leaders, so it is renewed before they are looked for
         if time.monotonic() - self._leaders_since > _LEADERS_KNOWN_S:
@@ -160,7 +160,7 @@ _NEW_PARTITION_S = 1.0
 def list_offsets(
     requests: AdminRequests, specs: Mapping[TopicPartition, OffsetSpec], committed: bool = True, new: bool = False
 ) -> dict[TopicPartition, ListOffsetsResultInfo]:
-    """One request for all partitions, repeated for those whose leader is being elected or was elected just now.
+    """One request for all partitions. It is repeated for partitions whose leader is being elected or was just elected.
 
     Raises:
         TopicNotFoundError: A topic or partition does not exist.
@@ -191,7 +191,7 @@ def list_offsets(
 def _listed(
     requests: AdminRequests, future: Future[ListOffsetsResultInfo], where: KafkaPartition
 ) -> ListOffsetsResultInfo:
-    """The answer for one partition. Where the leader did not answer, librdkafka 2.16 has neither answer nor error."""
+    """The answer for one partition. If the leader did not answer, librdkafka 2.16 has neither an answer nor an error."""
     info = requests.result(future, f"listing offsets of {where.topic}-{where.partition}")
     if info.offset == OFFSET_INVALID:
         requests.replace_client()
@@ -202,7 +202,7 @@ def _listed(
 def _raise_unless_passing(
     requests: AdminRequests, where: KafkaPartition, error: KafkaClientError, waited_s: float
 ) -> None:
-    """Raise the named error of one partition, unless the failure may resolve itself and has not had its time."""
+    """Raise the named error of one partition, unless the failure may resolve itself and has not had the time for that."""
     if error.code in _NO_LEADER:
         # The client reports a partition that never existed like one whose broker is away.
         described = requests.descriptions([where.topic]).get(where.topic)
@@ -214,7 +214,7 @@ def _raise_unless_passing(
 
 
 def _leaderless(where: KafkaPartition) -> KafkaClientError:
-    """The error for a partition that nobody answers for at present."""
+    """The error for a partition that no broker answers for at present."""
     return KafkaClientError(
         f"partition {where.partition} of topic {where.topic!r} has no leader: the brokers that hold it are away, or are "
         f"just starting; bring them back",
@@ -237,7 +237,7 @@ def group_offsets(
 ) -> dict[TopicPartition, int]:
     """Committed offsets of a consumer group; empty for a group that does not exist.
 
-    Their metadata is not looked at: others may have written anything there, as Kafka Streams does.
+    Their metadata is ignored, because other programs, such as Kafka Streams, may have written anything there.
     """
     return {(each.topic, each.partition): each.offset for each in _committed(requests, group, partitions)}
 
@@ -245,17 +245,17 @@ def group_offsets(
 def group_notes(
     requests: AdminRequests, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """Like `group_offsets`, with the metadata that was committed with each offset; any bytes may follow it (`note_of`)."""
+    """Committed offsets of a consumer group, each with the metadata committed with it; any bytes may follow it (`note_of`)."""
     return {
         (each.topic, each.partition): (each.offset, note_of(each)) for each in _committed(requests, group, partitions)
     }
 
 
 def note_of(partition: KafkaPartition) -> str:
-    """The metadata of a committed offset, which bytes of memory that follow it may make longer.
+    """The metadata of a committed offset. It may be followed by other bytes of memory.
 
-    librdkafka gives the metadata with a length and without a zero byte behind it, and confluent-kafka 2.x reads on up to the next
-    zero byte. So whoever writes notes ends each with a mark of its own, and reads no further than that.
+    librdkafka returns the metadata with a length and without a zero byte after it, and confluent-kafka 2.x reads up to the next
+    zero byte. So code that writes notes ends each with its own mark, and reads no further than that.
     """
     try:
         return partition.metadata or ""
@@ -304,7 +304,7 @@ def _consumer(requests: AdminRequests, group: str, what: str) -> Iterator[Consum
     """A consumer that never joins its group.
 
     The admin requests for offsets crash the process (segmentation fault in librdkafka 2.16) while the group's coordinator is not
-    ready. Uncommitted, because read_committed would wait for transactions.
+    ready. It reads uncommitted records, because read_committed would wait for transactions.
     """
     consumer = Consumer(_of_group(requests, group))
     try:
@@ -446,7 +446,7 @@ class KafkaAdmin:
         return {key: entry.value for key, entry in entries.items() if entry.value is not None}
 
     def alter_topic(self, name: str, config: Mapping[str, str]) -> None:
-        """Changes settings of a topic that only affect cost. Who may not alter it leaves it as it is."""
+        """Changes settings of a topic that only affect cost. Without the right to alter the topic, leaves it as it is."""
         entries = [
             ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()
         ]
@@ -473,7 +473,7 @@ class KafkaAdmin:
         """First offset whose timestamp is at or past a time, or the (committed) end if there is none.
 
         The search covers the whole log, including records read long ago and control records. Control records carry the broker's
-        clock: where old events were written in transactions, the result may be the offset after the first transaction.
+        clock: if old events were written in transactions, the result may be the offset after the first transaction.
         """
         found = list_offsets(
             self._requests, {where: OffsetSpec.for_timestamp(time_ms) for where, time_ms in times.items()}
@@ -511,7 +511,7 @@ class KafkaAdmin:
         return group_offsets(self._requests, group, partitions)
 
     def group_notes(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
-        """Like `group_offsets`, with the metadata that was committed with each offset; any bytes may follow it (`note_of`)."""
+        """Committed offsets of a consumer group, each with the metadata committed with it; any bytes may follow it (`note_of`)."""
         return group_notes(self._requests, group, partitions)
 
     def commit_group_offsets(
@@ -550,7 +550,7 @@ class KafkaAdmin:
 
 
 class LateAdmin:
-    """An admin client that is opened when it is first needed, for requests now and then. Thread-safe.
+    """An admin client for occasional requests, which is opened when it is first needed. Thread-safe.
 
     Args:
         config: The user's client properties.
@@ -569,7 +569,7 @@ class LateAdmin:
             return self._admin
 
     def close(self) -> None:
-        """Closes the client, if there is one. The caller knows that nobody is asking it anything."""
+        """Closes the client, if there is one. The caller must know that no request is under way."""
         with self._lock:
             if self._admin is not None:
                 self._admin.close()
@@ -583,14 +583,14 @@ class LateAdmin:
 # everything that another process has committed waits for them first.
 
 DECIDE_S = 30.0
-"""Seconds that brokers get beyond a transaction's timeout, to notice it and to write the control records."""
+"""The seconds that brokers get in addition to a transaction's timeout, to notice it and to write the control records."""
 _POLL_S = 0.02
 
 
 def wait_until_decided(
     admin: LogEnds, partitions: Iterable[TopicPartition], timeout_s: float
 ) -> dict[TopicPartition, int]:
-    """Wait until each transaction that has written to the partitions so far is committed or aborted, for readers too."""
+    """Wait until every transaction that has written to the partitions so far is committed or aborted, also as readers see it."""
     deadline = time.monotonic() + timeout_s
     ends = admin.end_offsets(partitions, committed=False)
     while True:
@@ -656,9 +656,9 @@ _logged: set[tuple[str, int | None]] = set()
 
 
 def delete_if_possible(admin: RecordDeleter, before: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> bool:
-    """Deletes records that are no longer needed. A failure does not stop anything, because the next call deletes them too.
+    """Deletes records that are no longer needed. A failure stops nothing, because the next call also deletes these records.
 
-    Nothing fences a deletion: a process that sleeps through a reset or a rescale would delete records of the new topic. So the
+    Nothing fences a deletion: a process that sleeps during a reset or a rescale would delete records of the new topic. So the
     topics' ids are compared first. Each topic's failure, such as a missing permission, is logged once per reason.
     """
     if not before:

@@ -1,8 +1,8 @@
 """Client configurations for librdkafka, made from the user's client properties.
 
-One function per kind of client. What exactly-once needs (no auto commit, `read_committed`, a named transactional id) is set here
-and does not depend on the caller. Invariants: `_REQUIRED` settings override the user's, and the user's override our tuning; values
-are strings, as both librdkafka's C API and confluent-kafka expect.
+There is one function for each kind of client. The settings that exactly-once needs (no auto commit, `read_committed`, a named
+transactional id) are set here and do not depend on the caller. Invariants: `_REQUIRED` settings override the user's, and the user's
+override our tuning; values are strings, as both librdkafka's C API and confluent-kafka expect.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ClientConfig = Mapping[str, str]
 
 DEFAULT_PREFETCH_BYTES = 8 * 1024 * 1024
 QUIET = {"log_level": "2"}
-"""While a broker is away, each client of each process would log up to twenty times a second. Errors carry the same text."""
+"""While a broker is away, each client of each process would log up to twenty lines a second. The errors have the same text."""
 _CONSUMER_TUNING = {
     **QUIET,
     "group.id": "streams-reader",

@@ -1,7 +1,7 @@
-"""The first contact with a cluster, and the rights that these credentials have there.
+"""The first contact with a cluster, and the rights that the given credentials have in it.
 
-librdkafka tries again for ever, whatever the reason, and only its background threads know the reason. A wrong password or a
-certificate that does not fit will not pass, so those end the wait; brokers that are away may come back.
+librdkafka retries for ever, whatever the reason, and only its background threads know the reason. A wrong password or certificate
+will not become right, so these end the wait; brokers that are away may come back.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _ATTEMPT_S = 0.5
 
 
 def first_contact(config: ClientConfig, timeout_s: float = CONNECT_S) -> tuple[AdminClient, ClusterMetadata]:
-    """A client that has received an answer, and the cluster's metadata.
+    """Connects a client, and returns it with the cluster's metadata once the cluster has answered.
 
     Raises:
         AuthenticationError: The brokers do not accept the user, the password or the mechanism.
         TlsError: A certificate does not fit, or one end speaks no TLS.
-        KafkaClientError: No answer in time; the failure is the last that the client has met.
+        KafkaClientError: No answer in time; the message has the client's last failure.
         KafkaException: The client refuses a property.
     """
     complaints: list[KafkaError] = []
@@ -70,7 +70,7 @@ def first_contact(config: ClientConfig, timeout_s: float = CONNECT_S) -> tuple[A
 
 
 def check_connection(config: ClientConfig, timeout_s: float = CONNECT_S) -> None:
-    """Checks that the cluster answers these credentials; see `first_contact` for what it raises."""
+    """Checks that the cluster answers these credentials; raises the errors of `first_contact`."""
     first_contact(config, timeout_s)
 
 
@@ -82,7 +82,7 @@ def _no_answer(config: ClientConfig, failure: ClientFailure) -> KafkaClientError
 
 
 def _raise_if_lasting(config: ClientConfig, failure: ClientFailure) -> None:
-    """Raises the named error of a failure that will not pass."""
+    """Raises the named error of a failure that will not resolve itself."""
     where = f"Kafka at {config.get('bootstrap.servers')}"
     if failure.code in UNAUTHENTICATED:
         raise AuthenticationError(
@@ -116,7 +116,7 @@ def uses_tls(config: ClientConfig) -> bool:
 
 
 def tls_advice(config: ClientConfig) -> str:
-    """What to do about a handshake that failed."""
+    """The advice for a TLS handshake that failed."""
     for host, port in _addresses(config):
         try:
             context = ssl.create_default_context(cafile=config.get("ssl.ca.location"))
@@ -133,8 +133,8 @@ def tls_advice(config: ClientConfig) -> str:
 
 
 def wants_tls(config: ClientConfig) -> str | None:
-    """What to do where a client without TLS talks to a port that has it; None where no address has."""
-    # Nothing is sent over this connection, so whose certificate it is does not matter.
+    """The advice if a client without TLS connects to a port with TLS; None if no address has TLS."""
+    # Nothing is sent over this connection, so the certificate need not be checked.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     for host, port in _addresses(config):
@@ -152,7 +152,7 @@ def _handshake(context: ssl.SSLContext, host: str, port: int) -> None:
 
 
 def _addresses(config: ClientConfig) -> list[tuple[str, int]]:
-    """Hosts and ports of `bootstrap.servers`, without any `PROTOCOL://`."""
+    """The hosts and ports in `bootstrap.servers`, without `PROTOCOL://`."""
     found = []
     for server in config.get("bootstrap.servers", "").split(","):
         host, _, port = server.strip().rpartition("://")[2].rpartition(":")
@@ -167,17 +167,17 @@ def _addresses(config: ClientConfig) -> list[tuple[str, int]]:
 _NO_PARTITION = 2**31 - 1
 _PROBE_TIMEOUT_MS = 10_000
 _SILENT = logging.getLogger(f"{__name__}.silent")
-"""A refusal is fatal to a producer, which librdkafka would print whatever the log level; here it is an answer."""
+"""A refusal is a fatal error of a producer, which librdkafka would print at any log level. Here it is an answer."""
 _SILENT.disabled = True
 _EVERYTHING = frozenset(AclOperation.__members__)
 
 
 class RightsProbe:
-    """What the brokers allow these credentials to do, without doing any of it.
+    """Finds out what the brokers allow the credentials to do, without doing it.
 
-    Kafka names the allowed operations on what exists. Of what does not exist yet, only refusals tell: a creation that is only
-    validated, and an offset for a partition that no topic has. Both are refused for want of a right before anything else is
-    checked, and neither changes anything.
+    Kafka names the allowed operations on existing resources. For resources that do not exist yet, only refusals show the rights: of
+    a creation that is only validated, and of an offset for a partition that no topic has. Both are refused for a missing right
+    before anything else is checked, and neither changes anything.
 
     Args:
         config: The user's client properties.
@@ -199,7 +199,7 @@ class RightsProbe:
         return {"ALTER", "CLUSTER_ACTION"} <= {one.name for one in allowed}
 
     def operations(self, topics: Collection[str]) -> dict[str, frozenset[str]]:
-        """The allowed operations on topics, such as `READ`; without topics that do not exist. No `DESCRIBE`: nothing at all."""
+        """Topic -> the allowed operations, such as `READ`; missing topics are left out. Without `DESCRIBE`, nothing is allowed."""
         if not topics:
             return {}
         futures = self._admin.describe_topics(
@@ -209,7 +209,7 @@ class RightsProbe:
         for name, future in futures.items():
             try:
                 allowed = future.result().authorized_operations
-                # Whoever may describe a topic has at least that right: these brokers do not name any, and so they are not judged.
+                # Credentials that may describe a topic have at least that right. These brokers name none, so all is allowed here.
                 found[name] = frozenset(one.name for one in allowed) if allowed else _EVERYTHING
             except KafkaException as error:
                 code = error.args[0].code()
@@ -228,7 +228,7 @@ class RightsProbe:
         return {name for name, future in futures.items() if _refused(future.exception())}
 
     def not_readable(self, group: str, topics: Iterable[str]) -> tuple[bool, set[str]]:
-        """Whether the group's offsets may not be committed, and otherwise those of some topics that may not be read."""
+        """Whether committing the group's offsets is not allowed; and, if it is allowed, the topics that may not be read."""
         places = [TopicPartition(name, _NO_PARTITION, 0) for name in sorted(topics)]
         asked = [ConsumerGroupTopicPartitions(group, places)]
         (future,) = self._admin.alter_consumer_group_offsets(asked, request_timeout=self._timeout_s).values()
@@ -247,10 +247,10 @@ class RightsProbe:
         return False, {place.topic for place in refused}
 
     def may_delete_group(self, group: str) -> bool:
-        """Whether a consumer group may be deleted; a group that does not exist need not be.
+        """Whether a consumer group may be deleted; True if the group does not exist.
 
         Raises:
-            KafkaClientError: The brokers did not say.
+            KafkaClientError: The brokers did not answer that.
         """
         futures = self._admin.describe_consumer_groups(
             [group], include_authorized_operations=True, request_timeout=self._timeout_s
@@ -266,10 +266,10 @@ class RightsProbe:
         return not allowed or "DELETE" in {one.name for one in allowed}
 
     def may_write_transactions(self, transactional_id: str) -> bool:
-        """Whether a producer may use a transactional id, one that nothing else uses: another producer of it would be fenced.
+        """Whether a producer may use a transactional id. The id must not be in use, since its other producer would be fenced.
 
         Raises:
-            KafkaClientError: The brokers did not say.
+            KafkaClientError: The brokers did not answer that.
         """
         # confluent-kafka handles the last property itself and expects a bool.
         own = {"delivery.report.only.error": False, "logger": _SILENT}
@@ -310,7 +310,7 @@ _REQUEST_S = 30.0
 
 
 def grant_rights(config: ClientConfig, principal: str, rights: Iterable[tuple[str, str, bool, Sequence[str]]]) -> int:
-    """Creates ACLs; the ones that exist already stay as they are.
+    """Creates ACLs; existing ones stay as they are. Returns the number of ACLs.
 
     Raises:
         AuthorizationError: This client may not alter ACLs.
@@ -346,5 +346,5 @@ def grant_rights(config: ClientConfig, principal: str, rights: Iterable[tuple[st
 
 
 def _operation(name: str) -> AclOperation:
-    """`DescribeConfigs` as the client's `DESCRIBE_CONFIGS`."""
+    """The client's name of an operation: `DescribeConfigs` is its `DESCRIBE_CONFIGS`."""
     return AclOperation["".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in name)[1:]]

@@ -61,7 +61,7 @@ class _Place:
 
 
 class RecordSampler:
-    """Reads a few records here and there; not thread safe. Must be created after a fork, not before.
+    """Reads a few records at given places; not thread safe. Must be created after a fork, not before.
 
     Args:
         config: The user's client properties.
@@ -177,8 +177,8 @@ class GroupMember:
 
     Args:
         client: The user's client properties.
-        topics: What the group shares.
-        on_record: Called by `poll` with the partition, offset and value of each new committed record. None: they are not read.
+        topics: The topics that the group shares.
+        on_record: Called by `poll` with the partition, offset and value of each new committed record. None: records are not read.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class GroupMember:
         )
 
     def poll(self, timeout_s: float) -> set[TopicPartition]:
-        """Stays in the group, which needs a call every few seconds, and gives the partitions that this member has.
+        """Keeps the membership, which needs a call every few seconds, and returns the partitions of this member.
 
         Raises:
             KafkaClientError: Kafka refuses this member, for good.
@@ -224,7 +224,7 @@ class GroupMember:
             self._on_record(place, message.offset() or 0, message.value() or b"")
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Shows how far this member is, as the group's offsets; in the background, and nothing depends on it."""
+        """Commits this member's progress as offsets of the group, in the background. Nothing depends on it."""
         found = [Place(*place, offset) for place, offset in offsets.items() if place in self._assigned]
         if found:
             try:

@@ -57,13 +57,13 @@ UNAUTHORIZED = frozenset(
     }
 )
 _REQUEST = re.compile(r"(^|: )Request Request\(.*", re.DOTALL)
-"""What a broker says of a request that it does not authorise: an object of its own, with addresses and buffers."""
+"""The part of a broker's message about an unauthorised request that prints an object, with addresses and buffers."""
 # Client-level errors that waiting does not resolve.
 REFUSED = TOPIC_NOT_FOUND | UNAUTHENTICATED | (UNAUTHORIZED - {KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 
 def failure_of(error: KafkaError) -> ClientFailure:
-    """The failure in confluent-kafka's error object."""
+    """The failure that confluent-kafka's error object describes."""
     said = _REQUEST.sub("", error.str()) or KafkaError(error.code()).str()
     return ClientFailure(
         int(error.code()), error.name(), mask(said), error.retriable(), error.fatal(), error.txn_requires_abort()
@@ -71,7 +71,7 @@ def failure_of(error: KafkaError) -> ClientFailure:
 
 
 def timed_out(text: str) -> ClientFailure:
-    """The failure where the library itself did not answer in time."""
+    """The failure if the library itself did not answer in time."""
     return ClientFailure(TIMED_OUT, "_TIMED_OUT", text)
 
 

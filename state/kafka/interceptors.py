@@ -16,7 +16,7 @@ from state.numba_kernels import as_pointer, call, carray
 
 
 def compiled(function: Callable[[int, int, int], int]) -> Any:
-    """An interceptor's function, compiled; to be cached for good, because librdkafka only has its address."""
+    """Compiles an interceptor's function. It must be cached for good, because librdkafka only has its address."""
     signature = types.int32(types.int64, types.int64, types.int64)
     return cfunc(signature, cache=True, error_model="numpy")(function)
 
@@ -28,9 +28,9 @@ class Interceptor:
         library: The client's library.
         conf: The client's `rd_kafka_conf_t`, before the client is created.
         name: The interceptor's name.
-        event: What the function is called on: `on_send` or `on_acknowledgement`.
-        function: Gives the `compiled` function.
-        state: What the function reads and writes.
+        event: The event at which the function is called: `on_send` or `on_acknowledgement`.
+        function: Returns the `compiled` function.
+        state: The data that the function reads and writes.
 
     Attributes:
         refusal: The code with which this librdkafka refuses the function; 0: none.

@@ -163,7 +163,7 @@ class RdKafkaLibrary(CLibrary):
         return conf
 
     def client(self, kind: int, conf: int) -> int:
-        """A new client instance; takes `conf` over."""
+        """A new client instance, which takes ownership of `conf`."""
         problem = ctypes.create_string_buffer(512)
         client = self.new(kind, conf, problem, len(problem))
         if not client:
@@ -193,7 +193,7 @@ class RdKafkaLibrary(CLibrary):
 
 
 def _candidates() -> Iterator[Path]:
-    """Where wheels have librdkafka: next to the package on Linux (auditwheel), inside it on macOS (delocate)."""
+    """The places of librdkafka in wheels: next to the package on Linux (auditwheel), inside it on macOS (delocate)."""
     package = Path(confluent_kafka.__file__).parent
     yield from sorted((package.parent / "confluent_kafka.libs").glob("librdkafka-*.so*"))
     yield from sorted((package / ".dylibs").glob("librdkafka*.dylib"))

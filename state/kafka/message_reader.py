@@ -1,6 +1,6 @@
 """Range readers on confluent-kafka's Python API: records as objects, or as columns.
 
-A command that asks for a few markers reads them as objects (`MessageReader`), because importing what columns need takes longer.
+A command that needs a few markers reads them as objects (`MessageReader`), because importing the libraries of columns takes longer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from state.kafka.range_reader import FetchedHead, R, RangeReader
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """A run of records as the client has them."""
+    """A run of records in the form of the client."""
 
     run: list[Message]
 
@@ -44,7 +44,7 @@ class Messages:
 
 
 class ClientReader(RangeReader[R]):
-    """A range reader on the ordinary client; see `open_range_reader` for the arguments."""
+    """A range reader on the ordinary client; the arguments are those of `open_range_reader`."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class ClientReader(RangeReader[R]):
 
     @abc.abstractmethod
     def _of(self, run: list[Message]) -> R:
-        """The records as this reader gives them."""
+        """Converts records to the form that this reader returns."""
 
     def _head(self) -> FetchedHead | None:
         if self._next == len(self._messages):

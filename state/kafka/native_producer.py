@@ -153,7 +153,7 @@ class BulkTransport:
         )
 
     def _fatal(self) -> ClientFailure | None:
-        """The failure that ended this client for good, if any; every later error is only its consequence."""
+        """The failure that ended this client for good, if any; all later errors are its consequences."""
         reason = ctypes.create_string_buffer(512)
         code = self._library.fatal_error(self._client, reason, len(reason))
         return self._library.failure(code, reason.value.decode(errors="replace"), fatal=True) if code else None

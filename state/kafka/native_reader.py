@@ -1,6 +1,6 @@
 """`BulkReader`: ranges read through librdkafka's C API, gathered into Arrow buffers by compiled kernels.
 
-No Python object per record: about a quarter of the CPU of the ordinary client. Records read and errors raised equal those of
+No Python object per record: about a quarter of the CPU of the ordinary client. Records and errors are the same as those of
 `OrdinaryReader` (tests compare them). A single pass inspects, copies and frees each message while it is in the cache. The buffers
 have a fixed capacity, and a run ends where the next record does not fit, so nothing is measured in advance. Invariants: a message
 is freed exactly once, by the kernel that copied it, by `_drop_head`, or by `close`; `_messages[_first:_last]` are the messages
@@ -178,7 +178,7 @@ _LARGEST_CAPACITY = 16 << 20
 
 
 class BulkReader(RangeReader[RecordColumns]):
-    """Range reader on librdkafka's C API; see `open_range_reader` for the arguments."""
+    """A range reader on librdkafka's C API; the arguments are those of `open_range_reader`."""
 
     def __init__(
         self,

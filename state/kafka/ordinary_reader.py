@@ -15,7 +15,7 @@ from state.kafka.message_reader import ClientReader
 
 
 class OrdinaryReader(ClientReader[RecordColumns]):
-    """Reads records as columns; see `open_range_reader` for the arguments."""
+    """Reads records as columns; the arguments are those of `open_range_reader`."""
 
     def _of(self, run: list[Message]) -> RecordColumns:
         return RecordColumns(

@@ -1,9 +1,9 @@
 """The partition of a key, over whole Arrow columns, by the functions of the producers that exist.
 
-What this project writes lands where Kafka's Java producer (`BuiltInPartitioner.partitionForKey`) would put it. The tasks of a
-sub-topology own keys by the function that its topics were written with (`Placement`). Invariant: the compiled kernels and their
-counterparts in plain Python agree on every key; tests compare them with each other, with the vectors of Kafka's own `UtilsTest`,
-and with the partitions that librdkafka chooses.
+The records that this project writes land where Kafka's Java producer (`BuiltInPartitioner.partitionForKey`) would put them. The
+tasks of a sub-topology own keys by the function that its topics were written with (`Placement`). Invariant: the compiled kernels
+and their counterparts in plain Python agree on every key; tests compare them with each other, with the vectors of Kafka's own
+`UtilsTest`, and with the partitions that librdkafka chooses.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from state.kafka.placement import FUNCTIONS, Placement
 from state.numba_kernels import as_pointer, carray, kernel
 
 _FEW = 1_000
-"""So many keys take less time in plain Python than the libraries of columns take to be imported, which a start would wait for."""
+"""Plain Python takes less time for so many keys than importing the libraries of columns, for which a start would wait."""
 _CRC32, _FNV1A = 1, 2
-"""The functions as kernels know them: their places in `FUNCTIONS`."""
+"""The numbers of the functions in kernels: their indexes in `FUNCTIONS`."""
 
 
 def _crc_tables() -> npt.NDArray[np.uint32]:
-    """CRC-32 of each byte, and of each byte with one to three zero bytes behind it, so that a kernel takes four at a time."""
+    """CRC-32 of each byte, and of each byte followed by one to three zero bytes, so that a kernel takes four bytes at a time."""
     tables = np.zeros((4, 256), np.uint32)
     of = np.arange(256, dtype=np.uint32)
     for _ in range(8):
@@ -62,7 +62,7 @@ def functions_of(
     partitions: int,
     functions: Iterable[Placement] = FUNCTIONS,
 ) -> tuple[Placement, ...]:
-    """`functions_of_keys` for a column."""
+    """The functions that put all keys of a column into the partition that they are in, as `functions_of_keys` finds them."""
     if keys.null_count == len(keys):
         return tuple(functions)
     if len(keys) <= _FEW:

@@ -1,4 +1,4 @@
-"""What decides in which partition a record is, as settings and messages name it; `partitioner` computes it."""
+"""The rules that decide the partition of a record, by their names in settings and messages; `partitioner` computes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Placement(str, Enum):
-    """What decides in which partition a record is, and so which task has its key."""
+    """The rule that decides the partition of a record, and so the task that has its key."""
 
     MURMUR2 = "murmur2"
     """`toPositive(murmur2(key)) % partitions`: Java (`BuiltInPartitioner`), kafkajs, franz-go, librdkafka's `murmur2_random`."""
@@ -15,11 +15,11 @@ class Placement(str, Enum):
     FNV1A = "fnv1a"
     """FNV-1a of 32 bits: Sarama's `NewHashPartitioner`, librdkafka's `fnv1a_random`."""
     PARTITION = "partition"
-    """No function of the key: a task has the records of its own partition, whatever their keys are, as in Kafka Streams."""
+    """Independent of the key: a task has the records of its own partition, whatever their keys, as in Kafka Streams."""
 
     @property
     def used_by(self) -> str:
-        """Whose default it is, for messages."""
+        """The programs that use this rule by default, for messages."""
         return _USED_BY[self]
 
 
@@ -30,4 +30,4 @@ _USED_BY = {
     Placement.PARTITION: "no function of the key",
 }
 FUNCTIONS = (Placement.MURMUR2, Placement.CRC32, Placement.FNV1A)
-"""The functions of keys. Where several say the same, the first one is taken."""
+"""The functions of keys. If several fit, the first one is taken."""

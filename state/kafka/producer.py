@@ -30,7 +30,7 @@ from state.kafka.librdkafka import bulk_available
 from state.kafka.transport import ProducerTransport, SendColumns
 
 KEPT_CALL_S = 10.0
-"""The longest call of a kept producer, other than fencing, s."""
+"""The longest time of a call of a kept producer, other than fencing, s."""
 STUCK_S = 5.0
 """How long after its time-out a call is given up, s."""
 
@@ -56,7 +56,7 @@ class TransactionalProducer:
         bulk: Produce through librdkafka's C API where the installed confluent-kafka allows it.
         compression: `compression.type`, e.g. `lz4`; None = as in `config`.
         kept: Whether it may write several transactions (`again`).
-        stuck: Ends the process, with a reason; called if a call does not come back long after its time is over.
+        stuck: Ends the process, with a reason; called if a call has not returned long after its time-out.
         clock: A monotonic clock, in seconds.
     """
 
@@ -95,7 +95,7 @@ class TransactionalProducer:
             self._transport = OrdinaryTransport(config, properties, transactional_id)
 
     def init_transactions(self) -> None:
-        """Fence every older producer of this id, and have its transaction decided (aborted if open).
+        """Fence every older producer of this id, and make the broker decide its transaction (abort it if open).
 
         Raises:
             ProduceError: The call failed or took longer than `timeout_s`.
@@ -187,8 +187,9 @@ class TransactionalProducer:
 
         librdkafka sends a request again only after it has waited for `retry.backoff.ms`, whatever the reason: a timeout, a
         disconnect or an error. A transaction that took less, from its beginning to its end, has therefore sent each request once,
-        and each was answered: nothing of it is on its way any more. A producer that has begun none since it has fenced the others,
-        or was made ready, has sent nothing that could arrive again; if it was fenced since, the brokers refuse what it sends.
+        and each was answered: no request of it is still on its way. A producer that has begun no transaction since it fenced the
+        others, or was made ready, has sent nothing that could arrive again; if it was fenced since then, the brokers refuse its
+        requests.
         """
         if self._kept and self.state is ProducerState.READY:
             return True
@@ -199,10 +200,10 @@ class TransactionalProducer:
 
     @contextmanager
     def _watched(self, what: str) -> Iterator[None]:
-        """Ends the process if a call does not come back.
+        """Ends the process if a call does not return.
 
         librdkafka (2.16) checks no time-out while it looks for the group's coordinator (its issue 5456), and may look for ever once
-        connections were cut (5511). Nothing within the process can end such a call, so the process has to go, as if it were killed.
+        connections were cut (5511). Nothing within the process can end such a call, so the process has to end as if it were killed.
         """
         if self._stuck is None:
             yield
@@ -242,7 +243,7 @@ class TransactionalProducer:
 
     @contextmanager
     def _step(self, what: str, required: ProducerState, following: ProducerState) -> Iterator[None]:
-        """Run one call, only in the `required` state; `following` if it succeeds, FAILED on any error whatsoever."""
+        """Run one call, allowed only in the `required` state. The state becomes `following`, or FAILED after any error."""
         if self.state is not required:
             raise ProducerStateError(
                 f"{what} of transactional id {self.transactional_id!r} needs a producer that is {required.value!r}, "

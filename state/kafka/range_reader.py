@@ -107,7 +107,7 @@ class RangeReader(abc.ABC, Generic[R]):
     def poll(self, max_records: int = 100_000) -> list[R]:
         """Take the records that have arrived, without waiting. Then `at_end` says whether the client knows of no others.
 
-        Those of transactions that are still open are none: nobody can say when, or whether, they come.
+        Records of transactions that are still open do not count: it is unknown when, or whether, they come.
 
         Raises:
             OffsetsLostError: `position` is not in the log (any more).
@@ -125,9 +125,9 @@ class RangeReader(abc.ABC, Generic[R]):
             raise
 
     def wake(self, file: int) -> bool:
-        """Lets the client write a byte to an open file whenever records arrive and none were waiting; returns whether it can.
+        """Makes the client write a byte to an open file whenever records arrive and none were waiting; returns whether it can.
 
-        So `poll` first, and wait only if it has returned fewer than it may.
+        So call `poll` first, and wait only if it has returned fewer records than allowed.
         """
         return False
 
@@ -182,7 +182,7 @@ class RangeReader(abc.ABC, Generic[R]):
                 wait_ms = min(wait_ms * 2, _LONGEST_WAIT_MS)
 
     def reopen(self) -> None:
-        """Replace the client by a new one; where that fails, the reader is closed, and closing it again does nothing."""
+        """Replace the client by a new one. If that fails, the reader is closed, and closing it again does nothing."""
         self.close()
         self._open()
         self.closed = False
@@ -234,7 +234,7 @@ class RangeReader(abc.ABC, Generic[R]):
 
     @abc.abstractmethod
     def _client_position(self) -> int:
-        """The client's own position (it passes control records); only asked while the queue is empty."""
+        """The client's own position, which moves over control records; only requested while the queue is empty."""
 
     @abc.abstractmethod
     def _fetched_end(self) -> int:
@@ -246,7 +246,7 @@ class RangeReader(abc.ABC, Generic[R]):
 
     @abc.abstractmethod
     def _close(self) -> None:
-        """Release the client and what it has fetched."""
+        """Release the client and its fetched records."""
 
     def close(self) -> None:
         """Release the client and its prefetched records; may be called again."""

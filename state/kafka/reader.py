@@ -45,7 +45,7 @@ class ReaderPool:
 
     Args:
         max_readers: How many stay open; the least recently used one is closed first.
-        prefetch_bytes: Bound on the prefetch of all readers: the first ones take as much as they like, later ones less and less.
+        prefetch_bytes: Bound on the prefetch of all readers. The first ones may take much of it, later ones less and less.
     """
 
     def __init__(self, max_readers: int = 64, prefetch_bytes: int = POOL_PREFETCH_BYTES) -> None:
@@ -78,7 +78,7 @@ class ReaderPool:
         return reader
 
     def _share(self, key: tuple[object, ...]) -> int:
-        """How much a new reader may prefetch: an eighth of what the open ones leave."""
+        """How much a new reader may prefetch: an eighth of what the open readers leave."""
         self._prefetch = {open_one: share for open_one, share in self._prefetch.items() if open_one in self._readers}
         left = self.prefetch_bytes - sum(self._prefetch.values())
         self._prefetch[key] = max(SMALLEST_PREFETCH_BYTES, min(DEFAULT_PREFETCH_BYTES, left // 8))
@@ -110,7 +110,7 @@ def shared_reader(
     *,
     prefetch_bytes: int = POOL_PREFETCH_BYTES,
 ) -> RangeReader[RecordColumns]:
-    """A reader from the pool of this process, whose readers prefetch no more than the given bytes; see `ReaderPool.reader`."""
+    """A reader from this process's pool, as from `ReaderPool.reader`. The pool's readers prefetch no more than the given bytes."""
     _process_pool.prefetch_bytes = prefetch_bytes
     return _process_pool.reader(config, topic, partition, start, bulk)
 

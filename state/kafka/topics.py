@@ -1,4 +1,4 @@
-"""Topics: their names and partitions, what a record for them may be, and cached facts about the ones that are written to."""
+"""Topics: their names and partitions, the limits of records for them, and cached facts about topics that are written to."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class TopicSpec:
 
 
 class RecordDeleter(Protocol):
-    """Deletes records: `state.kafka.admin.KafkaAdmin`, or Kafka as a task sees it."""
+    """Deletes records: `state.kafka.admin.KafkaAdmin`, or the Kafka of a task."""
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> object: ...
     def describe_topics(self, names: Sequence[str]) -> Mapping[str, TopicInfo]: ...
 
 
 class LogEnds(Protocol):
-    """Knows where logs end: `state.kafka.admin.KafkaAdmin`, or one that waits for brokers."""
+    """Returns where logs end: `state.kafka.admin.KafkaAdmin`, or an object that waits for brokers."""
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], committed: bool = True
@@ -91,7 +91,7 @@ RECORD_OVERHEAD = 36
 """Bytes that librdkafka adds to key, value and headers of each record before it compares with `message.max.bytes`
 (`RD_KAFKAP_MESSAGE_V2_MAX_OVERHEAD`)."""
 BATCH_OVERHEAD = 61
-"""Bytes of a batch's header: the broker compares `max.message.bytes` with a batch, and one of one record is the smallest."""
+"""Bytes of a batch's header. The broker compares `max.message.bytes` with a batch, and the smallest batch has one record."""
 _HEADER_OVERHEAD = 10
 """Maximum bytes for the lengths of a header's name and value."""
 
@@ -122,7 +122,7 @@ UNLIMITED = TopicLimits()
 
 
 def limits_of(partitions: int, config: Mapping[str, str], compressed: bool = False) -> TopicLimits:
-    """Limits by a topic's settings."""
+    """The limits that follow from a topic's settings."""
     by_clock = config.get("message.timestamp.type", "CreateTime") == "CreateTime"
     sized = "max.message.bytes" in config and not compressed
     size = int(config["max.message.bytes"]) - BATCH_OVERHEAD if sized else NO_LIMIT
@@ -146,7 +146,7 @@ def wire_size(key: bytes | None, value: bytes | None, headers: Iterable[Header] 
 MAX_AGE_S = 300.0
 """How long an answer is cached, as in Kafka clients (`metadata.max.age.ms`)."""
 MISSING_MAX_AGE_S = 5.0
-"""The same for a missing topic, or one that could not be described: it may be created at any time."""
+"""How long an answer is cached if the topic is missing or could not be described, since it may be created at any time."""
 _COMPRESSION = ("compression.type", "compression.codec")
 
 
@@ -154,8 +154,8 @@ class LiveTopics:
     """Cached facts about the topics that are written to.
 
     The runtime turns away single records that Kafka would refuse together with their whole transaction, and asks for each topic in
-    each step; only the first request goes to a broker. Invariant: where Kafka does not answer (no permission to read a topic's
-    settings, no response), nothing is limited, because the broker has the last word anyway.
+    each step; only the first request goes to a broker. Invariant: if Kafka does not answer (no permission to read a topic's
+    settings, no response), nothing is limited, because the broker decides in the end.
     """
 
     def __init__(self, admin: TopicAdmin, client: ClientConfig, seconds: Callable[[], float] = time.monotonic) -> None:
@@ -177,7 +177,7 @@ class LiveTopics:
         return found
 
     def batch_bytes(self, topics: Iterable[str]) -> int:
-        """The largest batch that all these topics accept: a broker refuses small records too if their batch is too large.
+        """The largest batch that all these topics accept: a broker also refuses small records if their batch is too large.
 
         Raises:
             KafkaClientError: Kafka does not answer.

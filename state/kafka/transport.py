@@ -1,4 +1,4 @@
-"""`ProducerTransport`: how records are sent; and `OrdinaryTransport`, its form on the ordinary client.
+"""`ProducerTransport` sends records; `OrdinaryTransport` does so through the ordinary client.
 
 `TransactionalProducer` implements the rules (order of calls, failures); a transport only moves bytes. Invariants: a
 transport raises named errors, remembers the first delivery failure until it is raised, and never retries a transaction
@@ -27,7 +27,7 @@ from state.kafka.config import ClientConfig, consumer_config
 from state.kafka.error_mapping import failure_of, record_error, transaction_error
 
 LAST_WORD_S = 0.1
-"""Minimum timeout of `init_transactions` after waiting for the cluster took all the time: enough to report the cause."""
+"""The shortest timeout of `init_transactions` if waiting for the cluster took all the time: enough to report the cause."""
 
 
 @dataclass(frozen=True)
@@ -238,10 +238,10 @@ class OrdinaryTransport:
         self._serving("send", self._client.poll, wait_s)
 
     def _serving(self, what: str, call: Callable[[float], object], timeout_s: float) -> Any:
-        """What a call gives that serves callbacks; in these, confluent-kafka raises errors that end the client.
+        """The result of a call that serves callbacks, in which confluent-kafka raises errors that end the client.
 
-        Sometimes what it raises is a `KafkaError`, which is not an exception: only a bare `except` catches it, and nothing may be
-        raised before it is left, because Python would use it as the context of what is raised, and crash.
+        Sometimes it raises a `KafkaError`, which is not an exception. Only a bare `except` catches it, and nothing may be raised
+        within that block, because Python would use the object as the context of the new exception, and crash.
         """
         try:
             return call(timeout_s)
@@ -256,9 +256,9 @@ class OrdinaryTransport:
     def _fatal_error(self, what: str, exception: BaseException) -> BaseException:
         """The named error of an exception that was raised while serving callbacks.
 
-        confluent-kafka raises fatal errors there. Where a delivery report came in the same call, Python turns the error into a
-        SystemError, with or without the original as its cause. A call that is invalid within a transaction in any case then
-        reveals the reason, because a fatal error takes precedence over the wrong state.
+        confluent-kafka raises fatal errors there. If a delivery report came in the same call, Python turns the error into a
+        SystemError, with or without the original as its cause. A call that is never valid within a transaction then reveals the
+        reason, because a fatal error takes precedence over the wrong state.
         """
         behind = exception.__cause__ or exception.__context__
         for candidate in (exception, behind):

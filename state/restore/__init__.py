@@ -1,1 +1,1 @@
-"""From changelog to local store: what to read (`plan`), how to load it (`restorer`), and where it is stored (`directory`)."""
+"""From changelog to local store: planning what to read (`plan`), loading it (`restorer`), and its folder (`directory`)."""

@@ -1,9 +1,9 @@
 """`Copies`: takes over a copy of a task's database, if less of the changelog remains to be read with it than without it.
 
-A copy is a snapshot, or what a replica on this host keeps. Whether its rows may be used is decided like for local state
-(`plan_restore`): its origin must fit, its offsets must still be within the logs, and it must not be so old that it may have
-missed tombstones. Invariants: a copy that fails in any way is passed over, so the worst that a copy can do is to waste its
-transfer; it is opened once, in a folder of its own, before it replaces the local database.
+A copy is a snapshot, or the copy of a replica on this host. Whether its rows may be used is decided as for local state
+(`plan_restore`): its origin must fit, its offsets must still be within the logs, and it must not be so old that it may have missed
+tombstones. Invariants: a copy that fails in any way is skipped, so in the worst case its transfer is wasted; it is opened once, in
+a separate folder, before it replaces the local database.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _INCOMING, _REPLACED = "copy.part", "db.replaced"
 
 
 class StateCopy(Protocol):
-    """A copy of a task's database, somewhere."""
+    """A copy of a task's database in some place."""
 
     @property
     def offsets(self) -> Mapping[str, int]:
@@ -42,7 +42,7 @@ class StateCopy(Protocol):
     def origins(self) -> Mapping[str, StoreOrigin]: ...
 
     def fetch(self, into: Path) -> None:
-        """Makes the database's files in a folder, which exists and is empty. Any error means that the copy is of no use."""
+        """Creates the database's files in a folder, which exists and is empty. Any error means that the copy cannot be used."""
 
 
 CopySource = Callable[[], Iterable[StateCopy]]
@@ -53,9 +53,9 @@ class Copies:
     """The copies of one task.
 
     Args:
-        sources: Where copies may be; of equally good copies, that of the first source is taken.
+        sources: The places of copies. Of equally good copies, the one of the first source is taken.
         folder: The task's folder of local state.
-        settings: How the database is opened.
+        settings: The settings with which the database is opened.
     """
 
     def __init__(self, sources: Sequence[CopySource], folder: Path, settings: RocksSettings) -> None:
@@ -71,7 +71,7 @@ class Copies:
         plans: Sequence[StorePlan],
         now_ms: int,
     ) -> str:
-        """Replaces the stores' database by the best copy, if there is one that is better than what is there."""
+        """Replaces the stores' database by the best copy, if one is better than the present database; returns its description."""
         specs = [spec for spec in store.specs.values() if spec.persistent]
         present = _to_read(specs, plans)
         if not _worth_looking(specs, plans) or not (self._folder / DATABASE).is_dir():
@@ -99,7 +99,7 @@ class Copies:
         present: int,
         now_ms: int,
     ) -> list[tuple[int, StateCopy]]:
-        """The copies that are better than what is there, each with the number of offsets that remain to be read with it."""
+        """The copies that are better than the present database, each with the number of offsets that remain to be read with it."""
         found = []
         for source in self._sources:
             try:
@@ -116,7 +116,7 @@ class Copies:
         return found
 
     def _fetch(self, copy: StateCopy) -> None:
-        """Fetches a copy and looks whether it can be opened and holds what it says."""
+        """Fetches a copy, and checks that it can be opened and holds the step that it claims."""
         incoming = self._folder / _INCOMING
         shutil.rmtree(incoming, ignore_errors=True)
         make_private(incoming)
@@ -148,7 +148,7 @@ def _to_read(specs: Sequence[StoreSpec], plans: Sequence[StorePlan]) -> int:
 
 
 def _worth_looking(specs: Sequence[StoreSpec], plans: Sequence[StorePlan]) -> bool:
-    """Whether more than a moderate tail is to be read: looking for copies and fetching one takes time, too."""
+    """Whether so much has to be read that looking for copies pays, since finding and fetching one takes time, too."""
     from_start = any(plan.action is Action.FROM_START for plan in _of(specs, plans))
     return _to_read(specs, plans) > (0 if from_start else CHUNK_RECORDS)
 
@@ -191,7 +191,7 @@ def replica_copies(folder: Path, settings: RocksSettings) -> Iterator[ReplicaCop
     """The replica's copy of a task, if there is one on this host.
 
     Raises:
-        StateLockedError: The replica is just bringing it forward, and does not end soon.
+        StateLockedError: The replica is bringing it forward, and does not finish soon.
     """
     if (folder / DATABASE / "CURRENT").exists():
         table = open_table(folder / DATABASE, settings)

@@ -38,10 +38,10 @@ class TaskDirectory:
         return size
 
     def check_owners(self) -> None:
-        """Refuses a task whose folder, or one of those down to it from the state directory, belongs to another user.
+        """Refuses a task if another user owns its folder, or a folder between the state directory and it.
 
         Raises:
-            ForeignFolderError: One does, or the link in its place.
+            ForeignFolderError: Another user owns one of them, or a link in its place.
         """
         for folder in (self.path, *self.path.parents[:_LEVELS]):
             check_owner(folder)
@@ -92,7 +92,7 @@ class StateDirectory:
 
 
 def _one_name(name: str) -> str:
-    """Returns a folder's name. Raises `ValueError` if a path made with it could be another folder or none below its parent."""
+    """Checks the name of a folder. Raises `ValueError` if a path with it could be another folder, or none below its parent."""
     if not name.strip(".") or "/" in name or "\\" in name or "\0" in name:
         raise ValueError(f"{name!r} names no folder of its own")
     return name

@@ -1,17 +1,17 @@
-"""One follower of logs: `Follower` lets threads bring the copies of a process to their tasks' last commits, and keeps them there.
+"""The one follower of logs: threads of `Follower` bring the copies of a process to their tasks' last commits, and keep them there.
 
-A copy is an ordinary local state in a folder of its own. Each commit of its task brings it forward as a restore would
+A copy is an ordinary local state in a separate folder. Each commit of its task brings it forward as a restore would
 (`state.restore.restorer`), so it never holds anything that is not committed. Standbys and copies that are served have the rules of
 this file in common: which commits are new, what is read for them, when a log was made again or an application was rescaled, and
 when a failure is tried again. Kafka Streams: `StoreChangelogReader`.
 
 Example: a copy has read its commits partition to offset 40, and the partition ends at 44: the markers in [40, 44) are read, say of
 commits 7 and 8, and the changelogs up to the ends that the marker of commit 8 names. A partition that ends at 12 instead was made
-again: the copy starts from its beginning, and is empty if it has no marker. A copy that is given marker 7 as soon as it is
-committed (`hear`) asks Kafka nothing, as long as it holds commit 6 of the same query.
+again: the copy starts from its beginning, and is empty if it has no marker. A copy that gets marker 7 as soon as it is committed
+(`hear`) does not ask Kafka, as long as it holds commit 6 of the same query.
 
-Invariants: one thread at a time brings a copy forward; a copy that fails keeps what it has, says why, and is tried again; a commit
-that does not continue the present one is not taken from what was heard.
+Invariants: one thread at a time brings a copy forward; a copy that fails keeps its rows, reports the reason, and is tried again; a
+commit that was heard of is only used if it continues the present one.
 """
 
 from __future__ import annotations
@@ -36,35 +36,36 @@ from state.restore.verify import check_marker, check_not_closed, check_not_resca
 from state.stores.task_store import TaskStore
 
 Clock = Callable[[], float]
-"""Seconds, of a clock that nobody sets."""
+"""A monotonic clock, in seconds."""
 MakeStores = Callable[[CopiedTask], TaskStateManager]
-"""Makes what opens the stores of a task."""
+"""Makes the object that opens the stores of a task."""
 
 LOOK_S = 0.2
-"""How often the ends of the logs are asked for: so old are answers of an idle application."""
+"""The seconds between two requests for the ends of the logs, which is the largest age of answers about an idle application."""
 KEPT_S = 10.0
-"""After brokers were away, all of a group lose their tasks, and get them back when they have joined again."""
+"""How long a copy is kept without its task: after brokers were away, a group's members lose all tasks, and get them back on
+joining."""
 _RETRY_S = 2.0
 _GLOBAL: TopicPartition = ("", 0)
-"""In the place of a task's partition: the copy of the global tables."""
+"""Stands for the copy of the global tables, in the place of a task's partition."""
 _VISIBLE_S = 10.0
-"""How long the changes of a commit may stay invisible after its marker: until the control records are written."""
+"""How long the changes of a commit may stay invisible after its marker, until their control records are written."""
 _LOOK_AGAIN_S = 0.005
 _MOST_HEARD = 256
-"""The most markers that wait to be followed; without the first of more, the copy asks for all."""
+"""The most markers that wait to be followed. Beyond them the first are dropped, and the copy asks for all commits."""
 
 
 class FollowedCopy(ABC):
-    """What is brought forward.
+    """A copy that is brought forward.
 
     Args:
-        what: What is copied, for people.
+        what: A description of what is copied, for messages.
         clock_s: Measures ages.
 
     Attributes:
-        fault: Why it could not be brought forward the last time; empty: it could.
+        fault: Why the last attempt to bring it forward failed; empty: it succeeded.
         read_to: Where the commits partition of a task ended when its copy was last brought forward.
-        looked: Where it ended at the last look, and when that was asked for.
+        looked: Where the partition ended at the last look, and the time of that look.
     """
 
     def __init__(self, what: str, clock_s: Clock = time.monotonic) -> None:
@@ -77,27 +78,27 @@ class FollowedCopy(ABC):
     @property
     @abstractmethod
     def ready(self) -> bool:
-        """Whether it holds a commit, or that there is none."""
+        """Whether it holds a commit, or it is known that there is none."""
 
     @abstractmethod
     def bring_forward(self) -> bool:
-        """Brings it to the last commit, and says whether there was a new one; called by one thread at a time."""
+        """Brings it to the last commit, and returns whether there was a new one; called by one thread at a time."""
 
     @abstractmethod
     def close(self) -> None:
-        """Closes it; what is on disk stays."""
+        """Closes it; its files stay on disk."""
 
     def known_until(self, asked_s: float) -> None:  # noqa: B027
-        """Notes that at this time no further commit existed."""
+        """Notes that there was no further commit at this time."""
 
 
 class FollowedTask(FollowedCopy):
-    """The stores of one task. As it is, a standby: its database is open only while it is brought forward, so others can copy it.
+    """The stores of one task. This class is a standby, whose database is open only while it is brought forward: others can copy it.
 
     Args:
         source: Kafka; used by one thread at a time.
         task: The task and its stores.
-        make: Makes what opens the stores.
+        make: Makes the object that opens the stores.
     """
 
     keeps_open = False
@@ -120,14 +121,14 @@ class FollowedTask(FollowedCopy):
 
     @property
     def ready(self) -> bool:
-        """Whether it holds a commit, or that there is none."""
+        """Whether it holds a commit, or it is known that there is none."""
         return self._ready
 
     def took(self, markers: Sequence[CommitMarker], stores: TaskStore, heard: bool) -> None:
-        """Called with the stores at the last of these markers; none: the task has never committed."""
+        """Called with the stores at the last of these markers; no markers: the task has never committed."""
 
     def hide(self) -> None:
-        """From now on, what it holds is of no use until it was brought forward."""
+        """Marks the present rows as useless until the copy was brought forward."""
         self._ready = False
 
     def hear(self, offset: int, marker: bytes) -> None:
@@ -140,10 +141,10 @@ class FollowedTask(FollowedCopy):
         return bool(self._heard)
 
     def follow(self) -> None:
-        """Brings the copy to the last marker that it has heard of. If all of them follow by one, nothing is asked for.
+        """Brings the copy to the last marker that it has heard of. If the markers have no gap, Kafka is not asked for others.
 
         Raises:
-            RestoreError, KafkaClientError: As `bring_forward`.
+            RestoreError, KafkaClientError: For the reasons of `bring_forward`.
         """
         with self._following:
             if self._closed:
@@ -171,14 +172,14 @@ class FollowedTask(FollowedCopy):
         return True
 
     def bring_forward(self, end: int | None = None, asked_s: float = 0.0) -> bool:
-        """Brings the copy to the last commit, and says whether there was a new one.
+        """Brings the copy to the last commit, and returns whether there was a new one.
 
         Args:
-            end: Where the commits partition ends; None: that is asked for.
-            asked_s: When that was so.
+            end: Where the commits partition ends; None: Kafka is asked.
+            asked_s: The time at which it ended there.
 
         Raises:
-            RestoreError: The changelogs do not give what the marker promises, or the application has changed.
+            RestoreError: The changelogs lack records that belong to the marker, or the application has changed.
             KafkaClientError: Reading failed; another call continues.
         """
         place = self.task.commits
@@ -186,7 +187,7 @@ class FollowedTask(FollowedCopy):
             if self._closed:
                 return False
             if end is None or end < self.read_to:
-                # An end from before may be lower than what another look has led to meanwhile.
+                # This end may be older, and so lower, than the one that another look has led to in the meantime.
                 asked_s = self.clock_s()
                 end = self._source.end_offsets([place])[place]
             if end < self.read_to:
@@ -199,16 +200,16 @@ class FollowedTask(FollowedCopy):
         return bool(markers)
 
     def misses(self, end: int, read_before: int) -> bool:
-        """Whether the commits partition may have a commit that the copy has not, and will not hear of: since before the last look.
+        """Whether the commits partition may have a commit, from before the last look, that the copy lacks and will not hear of.
 
         Args:
             end: Where the partition ends now.
-            read_before: How far the copy had read it when that was asked for.
+            read_before: How far the copy had read the partition when its end was asked for.
         """
         return not self.ready or end < read_before or self.read_to < self.looked[0]
 
     def markers(self, end: int) -> list[CommitMarker]:
-        """The markers since the last call, in order; at first the last one."""
+        """The markers since the last call, in order; the first call returns only the last one."""
         if not self.read_to:
             last = read_last_marker(self._source, self.task.commits, end=end)
             return [] if last is None else [last.marker]
@@ -250,7 +251,7 @@ class FollowedTask(FollowedCopy):
             stores.discard()
 
     def _shut(self, error: BaseException | None = None) -> None:
-        """Closes the database; if the error says that it is damaged, its files are deleted."""
+        """Closes the database. If the error shows that it is damaged, its files are deleted."""
         self._stores = None
         opened, self._open = self._open, ExitStack()
         with suppress(BaseException) if error is not None else nullcontext(), opened:
@@ -264,7 +265,7 @@ class FollowedTask(FollowedCopy):
             self._shut()
 
     def _await_visible(self, marker: CommitMarker) -> None:
-        """Waits for the control records of a commit: the marker's may be written before those of the changelogs."""
+        """Waits for the control records of a commit, because the marker's may be written before those of the changelogs."""
         names = {changelog_topic(self.task.place.application_id, name): name for name in marker.changelog_ends}
         ends = {log: marker.changelog_ends[names[log[0]]] for log in self.task.changelogs if log[0] in names}
         deadline = self.clock_s() + _VISIBLE_S
@@ -275,9 +276,9 @@ class FollowedTask(FollowedCopy):
             time.sleep(_LOOK_AGAIN_S)
 
     def _begin_again(self) -> None:
-        """Begins again, because the commits topic was made again: the rows so far are those of an application that was reset.
+        """Begins again, because the commits topic was made again: the present rows belong to an application that was reset.
 
-        After a rescale they are not wrong, but old, and are shown on: whoever reads them may have no other copy.
+        After a rescale, an error leaves them in place: they are not wrong but old, and their readers may have no other copy.
         """
         check_not_rescaled(self._source, self.task.place)
         self.hide()
@@ -285,13 +286,13 @@ class FollowedTask(FollowedCopy):
 
 
 class Ends(Protocol):
-    """Where logs end."""
+    """Returns where logs end."""
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
 
 
 class GroupMembership(Protocol):
-    """Who shares the tasks with other processes: `state.kafka.consumers.GroupMember`."""
+    """A membership by which processes share the tasks: `state.kafka.consumers.GroupMember`."""
 
     def poll(self, timeout_s: float) -> Collection[TopicPartition]: ...
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None: ...
@@ -301,23 +302,23 @@ _Copy = TypeVar("_Copy", bound=FollowedTask)
 
 
 class Follower(Generic[_Copy]):
-    """The copies of this process, and what brings them forward.
+    """The copies of this process, and the threads that bring them forward.
 
     Args:
-        kafka: Asked for the ends of the logs.
+        kafka: Returns the ends of the logs.
         make: Makes the copy of a task, by its partition of a commits topic.
         known: All tasks.
-        global_copy: The copy of the global tables, which every process has for itself; None: there are none.
-        parallel: How many copies are brought forward at a time, and how many are restored.
+        global_copy: The copy of the global tables, which every process has; None: there are no global tables.
+        parallel: How many copies are brought forward at a time; the same number may be restored.
         check: Raises a `RestoreError` if the application is being rescaled, or was.
-        elsewhere: Says whether another process has a copy of a task that can be read. Before, none is given up.
-        kept_s: How long a copy stays at least that the group has given to nobody or to somebody else.
-        clock_s: Measures how long a failure was ago.
+        elsewhere: Returns whether another process has a readable copy of a task. Until then, a copy is not given up.
+        kept_s: The shortest time that a copy stays after the group has taken its task away.
+        clock_s: Measures the time since a failure.
 
     Attributes:
         copies: The copies, by their tasks' partitions of the commits topics; replaced when tasks move, never changed.
         ends: Where the logs ended at the last look.
-        trouble: Why commits could not be followed the last time; empty: they were.
+        trouble: Why the last look failed to follow commits; empty: it did not fail.
     """
 
     def __init__(
@@ -350,14 +351,14 @@ class Follower(Generic[_Copy]):
         """Tasks of copies that are not this process's any more, and since when."""
         self._retry_at: dict[TopicPartition, float] = {}
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="copies")
-        # Restores take minutes. Copies that can be read are not to grow old meanwhile.
+        # Restores take minutes, during which readable copies must not grow old.
         self._restores = ThreadPoolExecutor(parallel, thread_name_prefix="restores")
 
     def run(self, member: GroupMembership, ended: threading.Event) -> None:
-        """Follows until the event is set; the member calls `hear`.
+        """Follows commits until the event is set; the member calls `hear`.
 
         Raises:
-            KafkaClientError: As `look`.
+            KafkaClientError: The brokers refuse this process for good.
         """
         with ThreadPoolExecutor(1, thread_name_prefix="looks") as pool:
             look, due_s = pool.submit(self.look, ()), 0.0
@@ -369,20 +370,20 @@ class Follower(Generic[_Copy]):
                     look, due_s = pool.submit(self.look, assigned), time.monotonic() + LOOK_S
 
     def offsets(self) -> dict[TopicPartition, int]:
-        """Where each commits partition ended when its copy was last brought forward: what the group shows as its progress."""
+        """The progress that the group shows: where each commits partition ended when its copy was last brought forward."""
         return {place: copy.read_to for place, copy in self.copies.items()}
 
     def hear(self, place: TopicPartition, offset: int, marker: bytes) -> None:
-        """Lets a copy follow a marker that is new on its commits partition. Does not wait."""
+        """Makes a copy follow a marker that is new on its commits partition. Does not wait."""
         if (copy := self.copies.get(place)) is not None:
             copy.hear(offset, marker)
             self._begin(place, copy, copy.follow)
 
     def look(self, assigned: Collection[TopicPartition]) -> None:
-        """Asks where the logs end, and begins to bring forward what has not heard of its commits. Does not wait for that.
+        """Asks where the logs end, and begins to bring forward copies that have not heard of their commits. Does not wait for them.
 
-        A rescale makes the topics again, and the group shares them out once more. The copies remain what they are meanwhile, and
-        answer, until this process is started again: nobody else could have better ones before.
+        A rescale makes the topics again, and the group assigns them again. The copies stay as they are, and answer, until this
+        process is started again: no other process could have better ones before.
 
         Raises:
             TopicNotFoundError: A topic of the application is missing.
@@ -433,11 +434,11 @@ class Follower(Generic[_Copy]):
             raise
 
     def logs_of(self, place: TopicPartition) -> Sequence[TopicPartition]:
-        """The logs of a task whose ends are asked for."""
+        """The logs of a task whose ends are needed."""
         return [place]
 
     def _take(self, assigned: Collection[TopicPartition]) -> None:
-        """Takes the tasks of this process."""
+        """Updates the copies to the tasks that are assigned to this process."""
         mine = {place for place in assigned if place in self._known}
         now_s = self._clock_s()
         self._missing = {place: self._missing.get(place, now_s) for place in self.copies if place not in mine}
@@ -450,33 +451,34 @@ class Follower(Generic[_Copy]):
                 self._restores.submit(copy.close)
 
     def _may_go(self, place: TopicPartition, missing_s: float) -> bool:
-        """Whether a copy can be given up. One that cannot be read is of use to nobody."""
+        """Whether a copy can be given up. A copy that cannot be read can always be."""
         return not self.copies[place].ready or (missing_s >= self._kept_s and self._elsewhere(place))
 
     def _begin(self, place: TopicPartition, copy: FollowedCopy, forward: Callable[[], object]) -> None:
-        """Lets a thread bring a copy forward, unless one does that, or it has just failed."""
+        """Makes a thread bring a copy forward, unless one is doing so, or it has just failed."""
         with self._lock:
             if place not in self._busy and self._clock_s() >= self._retry_at.get(place, 0.0):
                 self._submit(place, copy, forward)
 
     def _submit(self, place: TopicPartition, copy: FollowedCopy, forward: Callable[[], object]) -> None:
-        """Called with the lock."""
+        """Gives a thread the work. The caller holds the lock."""
         if not self._closing:
             self._busy.add(place)
             pool = self._pool if copy.ready else self._restores
             pool.submit(self._catch_up, place, copy, forward)
 
     def _catch_up(self, place: TopicPartition, copy: FollowedCopy, forward: Callable[[], object]) -> None:
-        """Brings a copy forward, and again if it has heard of further commits meanwhile.
+        """Brings a copy forward, and again if it has heard of further commits in the meantime.
 
-        The other copies come first: a task that commits faster than its copy can follow would keep the thread for ever.
+        Other copies come before the repetition, because a task that commits faster than its copy can follow would keep the thread
+        for ever.
         """
         failed = False
         try:
             forward()
             copy.fault = ""
         except Exception as error:
-            # Whatever it is: the copy keeps what it has, says why it cannot follow, and is tried again.
+            # After any error, the copy keeps its rows, reports why it cannot follow, and is tried again.
             failed, copy.fault = True, str(error) or repr(error)
             self._retry_at[place] = self._clock_s() + _RETRY_S
         with self._lock:
@@ -485,7 +487,7 @@ class Follower(Generic[_Copy]):
                 self._submit(place, copy, copy.follow)
 
     def close(self) -> None:
-        """Ends what runs, and closes the copies, which stay on disk."""
+        """Ends the running threads, and closes the copies, which stay on disk."""
         with self._lock:
             self._closing = True
         self._pool.shutdown(wait=True)

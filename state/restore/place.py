@@ -1,4 +1,4 @@
-"""A task of an application, as far as Kafka knows it."""
+"""The facts about an application's task that are known from Kafka."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from state.stores.spec import StoreSpec
 
 @dataclass(frozen=True, slots=True)
 class TaskPlace:
-    """A task of an application, as far as Kafka knows it."""
+    """A task of an application, with the facts that are known from Kafka."""
 
     application_id: str
     sub_topology: str
@@ -22,7 +22,7 @@ class TaskPlace:
     topology_hash: str
 
     def identity(self, marker: CommitMarker | None = None) -> TaskIdentity:
-        """The task, as of the query that wrote the marker; without one, of whatever query."""
+        """The identity of the task in the query that wrote the marker; without a marker, in any query."""
         query_id = "" if marker is None else marker.query_id
         return TaskIdentity(self.application_id, self.sub_topology, self.task, self.tasks, query_id, self.topology_hash)
 
@@ -32,7 +32,7 @@ class TaskPlace:
 
 @dataclass(frozen=True, slots=True)
 class CopiedTask:
-    """A task and those of its stores that a copy of it has."""
+    """A task, and those of its stores that a copy has."""
 
     place: TaskPlace
     specs: tuple[StoreSpec, ...]

@@ -1,4 +1,4 @@
-"""Plans what a restore has to read, from the local store's metadata and the range of the changelog. Pure functions.
+"""Plans the reads of a restore, from the local store's metadata and the range of the changelog. Pure functions.
 
 Each store needs one of: nothing, the tail from the stored offset, or everything from the start after emptying the
 store. A store is emptied when its own offset is not a valid starting point: the store comes from another query, its offset is
@@ -22,11 +22,11 @@ from state.stores.spec import StoreKind, StoreSpec
 
 CHUNK_RECORDS = 500_000
 CHUNK_BYTES = 64 * 1024 * 1024
-"""The most that a restore holds in memory and writes at once."""
+"""The most bytes that a restore holds in memory and writes at once."""
 
 
 class Action(Enum):
-    """What to do with one store."""
+    """The action for one store."""
 
     NOTHING = "nothing"
     TAIL = "tail"
@@ -44,7 +44,7 @@ class RestoreTarget:
         written_ms: Batch time of the step.
         expired_before: Segmented store -> time below which its rows never matter again, ms.
         changelog_records: How many changelog records the step wrote, None = unknown.
-        changelog_hash: `state.commit.marker` of them, None = unknown.
+        changelog_hash: Digest of these records (`CommitMarker`), None = unknown.
         changelog_begins: Store -> where its changelog ended before the step.
         changelog_ids: Store -> Kafka's id of its changelog topic, where known.
     """
@@ -61,7 +61,7 @@ class RestoreTarget:
 
 
 CLOCKS_DIFFER_MS = 3_600_000
-"""How far the clocks of two hosts may differ, or one clock be set back, without a restore."""
+"""How far the clocks of two hosts may differ, or one clock may be set back, without causing a restore."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,9 @@ class LogRange:
         return self.delete_retention_ms // 2
 
     def outlives(self, offset: int, as_of_ms: int, now_ms: int) -> bool:
-        """Whether tombstones behind an offset may be gone for rows that were complete up to it at a time; 0: unknown.
+        """Whether tombstones after an offset may be gone, for rows that were complete up to it at the time `as_of_ms`; 0: unknown.
 
-        A time in the future tells no age: one of the two clocks was wrong.
+        A time in the future shows no age, because one of the two clocks was wrong.
         """
         if offset >= self.end or as_of_ms <= 0:
             return False
@@ -115,7 +115,7 @@ def plan_restore(
     *,
     now_ms: int,
 ) -> list[StorePlan]:
-    """One plan for each store. A store without a changelog is only emptied, if its content is foreign.
+    """One plan for each store. A store without a changelog is emptied if its content is foreign, and otherwise left alone.
 
     Raises:
         RestoreError: A changelog has lost records that the target needs.
@@ -164,10 +164,10 @@ def distrust(
 
 
 def cannot_continue(origin: StoreOrigin, offset: int, log: LogRange, now_ms: int, compacted: bool = True) -> str | None:
-    """Why rows that hold a log up to an offset do not become right by reading it from there on; None: they do.
+    """Why rows that hold a log up to an offset cannot be completed by reading the log from there on; None: they can.
 
-    The one rule for all that follows logs: tasks, standbys, served copies and global tables. Example: rows at offset 700 of a
-    compacted log [0, 900) that were last complete 13 hours ago, while the topic keeps tombstones for 24: they are read again,
+    This is the one rule for all followers of logs: tasks, standbys, served copies and global tables. Example: rows at offset 700 of
+    a compacted log [0, 900) that were last complete 13 hours ago, while the topic keeps tombstones for 24: they are read again,
     because a key that was deleted at 800 may have no tombstone any more by the time that the restore comes to it.
     """
     why = None
@@ -196,7 +196,7 @@ class StepProof:
     """Verifies that a restore saw exactly the changelog records that the target's step wrote.
 
     The marker records where the step's records begin in each changelog, their number and their digest. The proof therefore works
-    for any restore that reads all of these records, wherever it starts. The proof is skipped where records may legitimately be
+    for any restore that reads all of these records, wherever it starts. The proof is skipped if records may legitimately be
     missing: compaction removes tombstones after a time, and versions that have left a history.
     """
 

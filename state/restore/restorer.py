@@ -1,9 +1,9 @@
 """Brings a task's stores to a committed step by reading their changelogs.
 
 A restore ends where the step's records end: by position, never by counting records (control records and compaction leave
-gaps). Invariants: rows of another query or another topic leave nothing behind; the step's number is written last, so that
-`TaskStore.position` does not claim it before; no changelog is reported as damaged before a restore into an empty store has
-failed as well.
+gaps). Invariants: no trace remains of rows of another query or another topic; the step's number is written last, so that
+`TaskStore.position` does not claim it before; no changelog is reported as damaged before a restore into an empty store has failed
+as well.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ class RestoreListener(Protocol):
 
 
 class RestoreEndedError(Exception):
-    """Raised when a restore ends early because nobody waits for it any more. The next one continues where it was.
+    """Raised when a restore ends early because its result is not needed any more. The next restore continues where it stopped.
 
     Attributes:
-        done: What was taken over until then, which the next one finds as its own; None: nothing.
+        done: The report of what was restored until then, which the next restore finds in the store; None: nothing.
     """
 
     done: RestoreReport | None = None
 
 
 class UnlessOver:
-    """A listener that ends restores which nobody waits for any more.
+    """A listener that ends restores whose result is not needed any more.
 
     Args:
-        is_over: Whether nobody does.
-        listener: Notified otherwise.
+        is_over: Returns whether the result is not needed any more.
+        listener: The listener that is notified otherwise.
     """
 
     def __init__(self, is_over: Callable[[], bool], listener: RestoreListener | None) -> None:
@@ -74,13 +74,13 @@ class UnlessOver:
         self._listener = listener
 
     def on_start(self, store: str, task: int, offsets: int) -> None:
-        """See `RestoreListener`."""
+        """Notifies the listener, or ends the restore."""
         self._check()
         if self._listener is not None:
             self._listener.on_start(store, task, offsets)
 
     def on_batch(self, store: str, task: int, records: int, bytes_: int, remaining: int) -> None:
-        """See `RestoreListener`."""
+        """Notifies the listener, or ends the restore."""
         if self._listener is not None:
             self._listener.on_batch(store, task, records, bytes_, remaining)
         self._check()
@@ -97,7 +97,7 @@ class StoreReport:
     Attributes:
         store: Its name.
         action: What was read: nothing, the tail, or everything from the start.
-        reason: Why.
+        reason: The reason for the action.
         records: Changelog records read.
         rows: Rows written; superseded and expired records are left out.
         bytes: Bytes of the keys and values read.
@@ -166,7 +166,7 @@ class Chunk:
         return int(self.parts[-1].offsets[-1]) + 1
 
     def _headers(self) -> pa.BinaryArray | None:
-        """The headers of all records, which only the changelogs of versioned stores have."""
+        """The headers of all records; only the changelogs of versioned stores have them."""
         if all(part.headers is None for part in self.parts):
             return None
         nothing = (pa.nulls(len(part), pa.binary()) if part.headers is None else part.headers for part in self.parts)
@@ -187,10 +187,10 @@ class Chunk:
 class Loading:
     """Carries out the plans of one restore.
 
-    What is read waits in memory up to a bound. So a short tail, which is what a crash leaves, is verified against the marker's
-    digest and written with the step's number in one atomic write. More than that is written in between, each time with the
-    offset after it, so that a restore that is killed resumes where it was; and so is each store that is read from its start.
-    Within a write the last value of a key wins, and expired rows are left out.
+    Records that were read wait in memory up to a bound. So a short tail, such as a crash leaves, is verified against the marker's
+    digest and written with the step's number in one atomic write. Larger amounts are written in between, each time with the offset
+    after them, so that a killed restore resumes where it was. The same applies to each store that is read from its start. Within a
+    write the last value of a key wins, and expired rows are left out.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class Loading:
         )
 
     def _write_waiting(self, next_offset: int) -> None:
-        """Writes what waits; the store that is being read is at this offset then, and those before it at their ends."""
+        """Writes the waiting records. The store that is being read is then at this offset, and those before it at their ends."""
         (last, _) = list(self._waiting.values())[-1]
         for plan, chunk in self._waiting.values():
             at = next_offset if plan is last else plan.end
@@ -384,11 +384,11 @@ class Restorer:
             target: The step; None = nothing was ever committed.
             now_ms: The wall clock.
             reach: Called at crash points.
-            fresh: Whether Kafka has just given the step. Then it is not asked where the changelogs end, reading waits for the
-                records, and a short tail is not made durable.
+            fresh: Whether the step has just come from Kafka. Then Kafka is not asked where the changelogs end, reading waits for
+                the records, and a short tail is not made durable.
 
         Raises:
-            RestoreError: A changelog lacks what the step's marker promises.
+            RestoreError: A changelog lacks records that belong to the step's marker.
             KafkaClientError: Reading failed; another call resumes where this one stopped.
         """
         if target is None:

@@ -13,9 +13,9 @@ from state.tables.files import PART, link_or_copy, make_private, part_of
 
 
 class FsspecFolder:
-    """A folder of a file system of fsspec. See `SnapshotLocation` for the methods.
+    """A folder of a file system of fsspec, with the methods of `SnapshotLocation`.
 
-    Whether a half-written file can be seen depends on the file system; checksums find such a file out.
+    Whether a half-written file can be seen depends on the file system; checksums detect such a file.
     """
 
     def __init__(self, system: Any, root: str, shown: str) -> None:
@@ -67,7 +67,7 @@ class FsspecFolder:
 
 
 class LocalFolder:
-    """A folder, on this host or mounted from elsewhere. See `SnapshotLocation` for the methods.
+    """A folder, on this host or mounted from elsewhere, with the methods of `SnapshotLocation`.
 
     Args:
         root: The folder; created when something is first written.

@@ -1,9 +1,9 @@
-"""A task's snapshots in a location: their manifests, and what this host knows of them.
+"""A task's snapshots in a location: their manifests, and this host's notes about them.
 
 Below `<application>/<sub-topology>/<task>/`, `files/<sha256>` are the files of all snapshots, each stored once however many
 snapshots have it, and `manifests/<time>-<step>.json` name the files of each snapshot. Invariants: a manifest is written when all
 of its files are there, so a snapshot that was cut short does not exist; a file that no manifest names is deleted only after a
-grace, because another host may be just about to name it.
+grace, because another host may be about to name it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class SnapshotSettings:
         location: A folder, or a URL for fsspec; empty = no snapshots.
         interval_ms: Time between two snapshots of a task.
         steps: Steps between two snapshots of a task, whichever comes first; None = only the time counts.
-        keep: How many snapshots of a task stay.
-        grace_ms: How long a file stays that no snapshot names any more.
+        keep: The number of snapshots of a task that are kept.
+        grace_ms: How long a file is kept after no snapshot names it any more.
     """
 
     location: str = ""
@@ -61,7 +61,7 @@ class SnapshotFile:
     Attributes:
         name: Its name in the database's folder.
         size: Bytes.
-        sha256: Of its content; also its name among the snapshots' files.
+        sha256: The SHA-256 of its content, which is also its name among the snapshots' files.
     """
 
     name: str
@@ -136,7 +136,7 @@ class Snapshot:
 
 
 def _checked(file: SnapshotFile) -> SnapshotFile:
-    """The file, whose names may only be names: whoever can write a manifest must not choose a path on the host that restores."""
+    """Checks a file's name, which must be a plain name: a manifest must not choose a path on the host that restores."""
     if not _FILE_NAME.fullmatch(file.name) or not _SHA256.fullmatch(file.sha256):
         raise SnapshotError(f"the manifest names {file.name!r} ({file.sha256!r}), which is not a file of a database")
     return file
@@ -152,10 +152,10 @@ _PART_BYTES = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class Ledger:
-    """What this host knows of a task's snapshots: when the last one was taken, and the checksums of the database's files.
+    """This host's notes about a task's snapshots: when the last one was taken, and the checksums of the database's files.
 
-    Table files never change, so each is read for its checksum once. The ledger is next to the database and dies with it; without it
-    a snapshot is taken sooner and every file is read again, nothing else.
+    Table files never change, so each is read for its checksum once. The ledger is next to the database and is lost with it. Without
+    it, only a snapshot is taken sooner, and every file is read again.
 
     Attributes:
         version: Step of the last snapshot that was attempted, 0 = none.
@@ -233,7 +233,7 @@ class TaskSnapshots:
         return sorted((name for name in found if name.endswith(".json")), reverse=True)
 
     def read(self, name: str) -> Snapshot:
-        """What a manifest says.
+        """Reads the manifest with this name.
 
         Raises:
             SnapshotError: The manifest is damaged.
@@ -251,7 +251,7 @@ class TaskSnapshots:
     def publish(
         self, snapshot: Snapshot, folder: Path, ledger: Ledger, reach: Callable[[str], None] = lambda point: None
     ) -> Snapshot:
-        """Stores a database as a snapshot: first the files that are not there yet, last the manifest."""
+        """Stores a database as a snapshot: first the files that are missing there, last the manifest."""
         files: list[SnapshotFile] = []
         paths = sorted(folder.iterdir())
         for path in paths:
@@ -284,7 +284,7 @@ class TaskSnapshots:
             list(pool.map(one, snapshot.files))
 
     def collect(self, keep: int, grace_ms: int, now_ms: int) -> None:
-        """Deletes all but the newest snapshots, and the files that no snapshot has named for the time of grace."""
+        """Deletes all but the newest snapshots, and files that no snapshot has named for the time of grace."""
         kept: list[Snapshot] = []
         for name in self.names():
             try:
@@ -301,7 +301,7 @@ class TaskSnapshots:
         self._collect_files({file.sha256 for snapshot in kept for file in snapshot.files}, grace_ms, now_ms)
 
     def _collect_files(self, named: set[str], grace_ms: int, now_ms: int) -> None:
-        """Deletes unnamed files. Since when each is unnamed is noted, because not all file systems know such times."""
+        """Deletes unnamed files. The time since when a file is unnamed is noted, because not all file systems have such times."""
         noted = self._noted()
         unnamed = {name: noted.get(name, now_ms) for name in self._location.names(f"{self._root}/files")}
         unnamed = {name: since for name, since in unnamed.items() if name not in named}

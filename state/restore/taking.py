@@ -1,9 +1,9 @@
 """`SnapshotTaker`: takes a task's snapshot after a step, if one is due, and never fails the step.
 
 The step itself pays for RocksDB's checkpoint alone: a folder with further names of the table files, and copies of some
-kilobytes. A thread of the process then reads new files for their checksums and stores them. A task that is still storing its
-last snapshot takes no new one, so what a slow location delays is the next snapshot, never a step. Invariant: the database holds
-a step only after Kafka has committed it, so no snapshot is newer than what is committed.
+kilobytes. A thread of the process then reads new files for their checksums and stores them. A task that is still storing its last
+snapshot takes no new one, so a slow location delays the next snapshot, but never a step. Invariant: the database holds a step only
+after Kafka has committed it, so no snapshot is newer than the last commit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from state.stores.task_store import StorePosition, TaskStore
 
 _log = logging.getLogger(__name__)
 CHECKPOINT = "snapshot.part"
-"""Name of the folder next to the database, while a snapshot is being stored."""
+"""The name of a folder next to the database that exists while a snapshot is being stored."""
 _LOCK = "snapshot.lock"
 
 
@@ -33,9 +33,9 @@ class SnapshotTaker:
     """Takes the snapshots of one task.
 
     Args:
-        settings: Where, how often, how many.
+        settings: The location, the intervals, and the number of snapshots to keep.
         folder: The task's folder of local state.
-        ledgers: What the process knows of each task's snapshots, by folder; retained from step to step.
+        ledgers: Task folder -> this process's notes about the task's snapshots; retained from step to step.
         reach: Called with the name of each crash point.
     """
 

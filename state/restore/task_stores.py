@@ -37,12 +37,12 @@ from state.tables.table import MemoryTable, RangeSize
 
 _log = logging.getLogger(__name__)
 DAMAGED = "the local database was damaged"
-"""Begins the reason of a restore after damage that was noticed when the database was opened."""
+"""The beginning of the reason of a restore after damage that was noticed when the database was opened."""
 _NO_COPIES = "restore-from-changelog"
 """Name of an empty file in a task's folder: the next restore takes no copy."""
 
 MEASURED_EVERY_S = 15.0
-"""How often a process measures the size of a task's stores: Prometheus asks about as often, and it takes a millisecond."""
+"""How often a process measures the size of a task's stores: Prometheus asks about as often, and measuring takes a millisecond."""
 
 OpenStore = Callable[[Path, Sequence[StoreSpec], int, RocksSettings, "MemoryTable | None"], TaskStore]
 """Folder, stores, bound of the write buffer, settings, table of the `persistent=False` stores."""
@@ -63,13 +63,13 @@ class TaskSize:
 
 @dataclass(eq=False)
 class WorkerMemory:
-    """What a worker process retains from one step to the next.
+    """The data that a worker process retains from one step to the next.
 
     Attributes:
         volatile: Stores with `persistent=False`, by task folder.
-        trimmed: Where changelogs were trimmed, so that a trim is not repeated at every step.
-        ledgers: What is known of each task's snapshots, by task folder.
-        compared: See `state.commit.step.CommitStep`.
+        trimmed: The offsets up to which changelogs were trimmed, so that a trim is not repeated at every step.
+        ledgers: Task folder -> notes about the task's snapshots.
+        compared: The argument `compared` of `state.commit.step.CommitStep`.
         measured: When the size of a task's stores was measured (monotonic clock, seconds), by task folder.
     """
 
@@ -85,7 +85,7 @@ _memories: dict[int, WorkerMemory] = {}
 
 
 def worker_memory() -> WorkerMemory:
-    """What this process retains; a forked process has its own."""
+    """The retained data of this process; a forked process has its own."""
     return _memories.setdefault(os.getpid(), WorkerMemory())
 
 
@@ -106,12 +106,12 @@ class TaskStateManager:
         state_dir: Root of local state.
         spill_bytes: Bound of a step's write buffer.
         listener: Notified of the progress of restores.
-        memory: What is retained from step to step; default: this process's own.
+        memory: The data that is retained from step to step; default: this process's.
         lock_timeout_s: How long to wait for a store that another attempt has open: as long as a transaction may be, because
             an abandoned attempt may live that long.
         clock_ms: The wall clock, which determines how old a local store is; the batch time may have been logged long ago.
         open_store: Opens the stores of a folder.
-        trim_delay_ms: How long changelog records stay after they ceased to be needed.
+        trim_delay_ms: How long changelog records are kept after they are no longer needed.
         settings: RocksDB's memory; the lock timeout in it is not used.
         snapshots: Where snapshots are taken to and restored from; default: none.
         replica_dir: Root of the copies that replicas on this host keep; default: there are none.
@@ -166,11 +166,11 @@ class TaskStateManager:
 
     @contextmanager
     def open(self, patient: bool = True) -> Iterator[TaskStore]:
-        """The stores, open within the context and closed at its end in any case.
+        """Opens the stores within the context, and closes them at its end in any case.
 
         Raises:
             StateLockedError: Another process has the stores open and does not release them.
-            StateError: The disk refuses.
+            StateError: The disk fails.
         """
         quick = DEFAULT_SETTINGS.lock_timeout_s
         wait_s = self._lock_timeout_s if patient else min(self._lock_timeout_s, quick)
@@ -198,7 +198,7 @@ class TaskStateManager:
     def restore_to(
         self, store: TaskStore, marker: CommitMarker | None, reach: Reach = nowhere, fresh: bool = False
     ) -> None:
-        """Brings the stores to a marker and sets `report`; None = nothing was ever committed. `fresh`: see `Restorer`."""
+        """Brings the stores to a marker and sets `report`; None = nothing was ever committed. `fresh` is as for `Restorer`."""
         target = None
         if marker is not None:
             self._notes = trim_notes(marker.operator_state)
@@ -219,7 +219,7 @@ class TaskStateManager:
         if not self.report.copy and any(
             done.action is Action.FROM_START and done.store in on_disk for done in self.report.stores
         ):
-            # Nobody wants to read that much again, so the end of the step takes a snapshot, whenever the last one was taken.
+            # To avoid reading that much again, the end of the step takes a snapshot, whenever the last one was taken.
             forget(self.directory.path, self._memory.ledgers)
         if self.report.copy:
             _log.info(
@@ -237,7 +237,7 @@ class TaskStateManager:
         self.report = None
 
     def snapshot(self, store: TaskStore, reach: Reach = nowhere) -> None:
-        """Takes a snapshot of the stores if one is due. `publishing` is the one that was begun last; no error comes from here."""
+        """Takes a snapshot of the stores if one is due. `publishing` is the last snapshot that was begun. Raises no errors."""
         if self._snapshots.location:
             taker = SnapshotTaker(self._snapshots, self._identity, self.directory.path, self._memory.ledgers, reach)
             self.publishing = taker.take_if_due(store, self._clock_ms()) or self.publishing
@@ -256,7 +256,7 @@ class TaskStateManager:
             self._memory.trimmed.update(targets)
 
     def _measured(self, store: TaskStore) -> TaskSize | None:
-        """The size of the stores, if this process has not measured it for a while. What goes wrong there fails no step."""
+        """The size of the stores, if this process has not measured it for a while. An error here does not fail the step."""
         now, path = time.monotonic(), self.directory.path
         if now - self._memory.measured.get(path, -MEASURED_EVERY_S) < MEASURED_EVERY_S:
             return None
@@ -268,7 +268,7 @@ class TaskStateManager:
             return None
 
     def _wipe_with_distrust(self) -> None:
-        """Deletes stores that were found damaged only while they were read: a copy may have the same damage."""
+        """Deletes stores that were found damaged while they were read. The next restore uses no copy, which may be damaged, too."""
         self.directory.wipe()
         if self._copy_sources():
             make_private(self.directory.path)
@@ -290,7 +290,7 @@ class TaskStateManager:
 
     @contextmanager
     def _disk(self) -> Iterator[None]:
-        """Names what the disk refuses: the errors of the system have neither a cause nor a cure."""
+        """Raises a named error for a failure of the disk, because the system's errors have neither a cause nor a remedy."""
         try:
             yield
         except OSError as error:
@@ -328,7 +328,7 @@ def target_of(marker: CommitMarker) -> RestoreTarget:
 def may_trim(store: str, report: RestoreReport | None) -> bool:
     """Whether the local store may decide which changelog records are still needed.
 
-    A store that was just made from the changelog may not: if it lacks something, the changelog is the only copy.
+    A store that was just made from the changelog may not: if it lacks rows, the changelog is the only copy of them.
     """
     stores = () if report is None else report.stores
     return all(done.store != store or done.action is not Action.FROM_START for done in stores)

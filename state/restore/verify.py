@@ -59,7 +59,8 @@ def rebuild_task(
     """Restores the stores of a task up to its last commit marker.
 
     Raises:
-        RestoreError: The changelogs lack what the marker promises, or the marker is from another topology or number of tasks.
+        RestoreError: The changelogs lack records that belong to the marker, or the marker is from another topology or number of
+            tasks.
         KafkaClientError: Reading failed.
     """
     marker = last_marker(source, place)
@@ -85,7 +86,7 @@ def last_marker(source: StoreSource, place: TaskPlace) -> CommitMarker | None:
 
 
 def check_marker(place: TaskPlace, marker: CommitMarker) -> None:
-    """Refuses stores of another structure, which would be read with the wrong kinds and serdes, and other tasks' stores."""
+    """Refuses stores of another structure, which would be read with wrong kinds and serdes, and stores of other tasks."""
     if marker.topology_hash != place.topology_hash:
         raise RestoreError(
             f"{place}: the state was written by another topology (hash {marker.topology_hash}, now "
@@ -97,7 +98,7 @@ def check_marker(place: TaskPlace, marker: CommitMarker) -> None:
 
 
 def check_not_rescaled(source: StoreSource, *places: TaskPlace) -> None:
-    """Refuses to follow an application that is being rescaled, or was; one request for a task of each sub-topology."""
+    """Refuses to follow an application that is being rescaled, or was; sends one request for a task of each sub-topology."""
     topics = {
         place: [make(place.application_id, place.sub_topology) for make in (commits_topic, rescale_topic)]
         for place in places
@@ -113,8 +114,8 @@ def check_not_rescaled(source: StoreSource, *places: TaskPlace) -> None:
 def check_not_closed(place: TaskPlace, marker: CommitMarker) -> None:
     """Refuses to follow the marker by which a rescale keeps a task from committing, which is not a commit.
 
-    It names another query, so what is held would be thrown away, and read again from changelogs that are just being replaced. A
-    rescale that is taken back writes the marker from before once more.
+    It names another query, so the rows would be thrown away, and read again from changelogs that are being replaced. If the rescale
+    is undone, it writes the earlier marker once more.
     """
     if marker.query_id.endswith(RESCALED):
         raise _being_rescaled(place)
@@ -141,19 +142,19 @@ def _rescaled(place: TaskPlace, tasks: int) -> RestoreError:
 
 _SEGMENT_BYTES = 8
 _MOST_KEYS = 10_000
-"""How many differing keys of a store are looked up in the changelog; more differences are not explained one by one."""
+"""The number of differing keys of a store that are looked up in the changelog; further differences are not explained one by one."""
 LINKED = ".local"
-"""Name of the folder below `into` with the links to the local state; of no use once a verification has ended."""
+"""The name of the folder below `into` with the links to the local state; it is useless once a verification has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowDifference:
-    """One key that has not the same value in both.
+    """One key whose values differ.
 
     Attributes:
         key: Its bytes, as in the changelog.
         local: The value in the local state, None = none.
-        rebuilt: The value that the changelog gives, None = none.
+        rebuilt: The value from the changelog, None = none.
         offset: Offset of the key's last changelog record up to the commit; None if there is none.
     """
 
@@ -169,10 +170,10 @@ class VerifiedStore:
 
     Attributes:
         store: Its name.
-        rows: How many rows the changelog gives.
-        distrust: Why the local rows were not compared: the next step would delete them and restore the store.
-        differences: How many keys differ.
-        first: The first of them.
+        rows: The number of rows from the changelog.
+        distrust: The reason why the local rows were not compared; the next step would delete them and restore the store.
+        differences: The number of keys that differ.
+        first: The first differences.
     """
 
     store: str
@@ -188,7 +189,7 @@ class VerifiedTask:
 
     Attributes:
         version: The step to which both were brought; 0 = the task has never committed.
-        here: Whether the task has a local database on this host.
+        here: Whether this host has a local database of the task.
         report: The restore from the changelogs.
         stores: The comparisons; none without a local database.
     """
@@ -212,7 +213,7 @@ def verify_task(
     """Compares a task's local state with a restore from its changelogs.
 
     Raises:
-        RestoreError: The changelogs lack what the last marker promises.
+        RestoreError: The changelogs lack records that belong to the last marker.
         StateCorruptedError: The local database is damaged.
         KafkaClientError: Reading failed; another call with the same folder resumes.
     """
@@ -221,7 +222,7 @@ def verify_task(
     linked = StateDirectory(into / LINKED).task(place.application_id, place.sub_topology, place.task)
     here = (local / "CURRENT").exists()
     if here:
-        # Before the marker is read: Kafka is then never behind what is linked.
+        # Before the marker is read, so that Kafka is never behind the linked files.
         make_private(linked.path)
         copy_linked(local, linked.path / DATABASE)
     marker = last_marker(source, place)
@@ -249,7 +250,7 @@ def _compare_all(
     whole: TaskStore,
     shown: int,
 ) -> tuple[VerifiedStore, ...]:
-    """Brings the linked state to the marker and compares each store that it had reason to trust."""
+    """Brings the linked state to the marker, and compares each store whose local rows can be trusted."""
     stores = TaskStateManager(source, place.identity(marker), specs, into / LINKED)
     found = []
     with stores.open() as local:
@@ -268,7 +269,7 @@ def _compare_all(
 
 @dataclass(frozen=True)
 class _Log:
-    """A changelog partition, and where the commit ends in it."""
+    """A changelog partition, and the end of the commit in it."""
 
     source: StoreSource
     topic: str
@@ -276,7 +277,7 @@ class _Log:
     end: int
 
     def last_offsets(self, keys: Sequence[bytes]) -> dict[bytes, int]:
-        """The offset of the last record of each key, up to the commit; and of the ones that have a later one, its offset."""
+        """Key -> the offset of its last record in the whole partition, which may be after the commit."""
         place = (self.topic, self.partition)
         wanted = pa.array(sorted(set(keys)), pa.binary())
         found: dict[bytes, int] = {}
@@ -302,7 +303,7 @@ def _compare(spec: StoreSpec, local: TaskStore, whole: TaskStore, log: _Log, sho
 
 
 class _Counted:
-    """Rows, and how many there were."""
+    """An iterator over rows that counts them."""
 
     def __init__(self, rows: Iterator[Row]) -> None:
         self._rows = rows
@@ -315,7 +316,7 @@ class _Counted:
 
 
 def _differences(local: Iterator[Row], whole: _Counted) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
-    """Key, local value and restored value wherever they differ; both sides come in the order of their keys."""
+    """Key, local value and restored value for each difference; both sides are in the order of their keys."""
     rebuilt = iter(whole)
     one, other = next(local, None), next(rebuilt, None)
     while one is not None or other is not None:
@@ -333,7 +334,7 @@ def _differences(local: Iterator[Row], whole: _Counted) -> Iterator[tuple[bytes,
 
 
 def _changelog_key(spec: StoreSpec) -> Callable[[bytes], bytes]:
-    """Makes the key of a changelog record from a local key."""
+    """A function that turns a local key into the key of a changelog record."""
     if spec.kind.segmented:
         return lambda key: key[_SEGMENT_BYTES:]
     if spec.kind is StoreKind.VERSIONED:

@@ -187,9 +187,10 @@ class KeyValueBytesStore:
 TOMBSTONE = b"\x00"
 VALUE = b"\x01"
 BOUNDED = b"\x02"
-"""A value at whose time the history before it ends, whatever that history is: a deletion at this time is remembered."""
+"""Marks a value at whose time the history before it ends, whatever that history is; a deletion at this time is remembered."""
 FORGOTTEN = b"\x03"
-"""No version: a deletion that the store has forgotten together with the value that it deleted (Kafka Streams does so)."""
+"""Marks a row without a version: a deletion that the store has forgotten, with the value that it deleted (as Kafka Streams
+does)."""
 
 VALID_TO_UNDEFINED = -1
 """Returned by a put of the newest version: no later version ends it (Kafka Streams: PUT_RETURN_CODE_VALID_TO_UNDEFINED)."""
@@ -203,8 +204,8 @@ class VersionedRecord:
 
     Attributes:
         value: The bare value.
-        timestamp: From when on the version is valid, ms.
-        valid_to: Until when, exclusive; None = the newest version.
+        timestamp: The start of the version's validity, ms.
+        valid_to: The end of its validity, exclusive; None = the newest version.
     """
 
     value: bytes
@@ -221,8 +222,8 @@ class VersionedBytesStore:
 
     Kafka Streams keeps the newest value of a key apart from the history (`RocksDBVersionedStore`). A deletion at the time of the
     newest value only removes that value: it is remembered only if the history before the value reaches up to that time. So an
-    older value that comes later may become the newest. A put that `forgets` does the same. What it needs to know for that, and
-    what the other versions cannot tell, is marked in the rows (`BOUNDED`, `FORGOTTEN`), and in a header of their changelog records.
+    older value that comes later may become the newest. A put that `forgets` does the same. The store needs facts for that which the
+    other versions do not show. They are marked in the rows (`BOUNDED`, `FORGOTTEN`), and in a header of their changelog records.
 
     Args:
         spec: The store; `retention_ms` is the length of the history.
@@ -243,7 +244,7 @@ class VersionedBytesStore:
         return -1 if data is None else int.from_bytes(data, "big")
 
     def put(self, key: bytes, value: bytes | None, timestamp: int, forgets: bool = False) -> int:
-        """Writes a version; None = deleted from then on. A put that `forgets` forgets such a deletion where Kafka Streams does."""
+        """Writes a version; None = deleted from then on. With `forgets`, it forgets such a deletion if Kafka Streams does."""
         stream_time = self.stream_time
         if timestamp < stream_time - self._history:
             return NOT_PUT
@@ -265,12 +266,12 @@ class VersionedBytesStore:
         return newer[0]
 
     def _log_newest(self, key: bytes) -> None:
-        """Compaction retains a key's last record by offset, which must be the newest version, not another one."""
+        """Logs a key's newest version again: compaction keeps the last record by offset, which must be the newest version."""
         for latest, data in islice(self._versions(key, 0, MAX_TIME, reverse=True), 1):
             self._buffer.put_last(self._prefix + key + pack_long(latest), data, latest)
 
     def _marked(self, key: bytes, data: bytes, timestamp: int) -> bytes:
-        """What a version becomes in a store that forgets; marks the newest version if the history reaches up to it from now on."""
+        """The local value of a version in a store that forgets. Marks the newest version if the history now reaches up to it."""
         newest, before = islice(chain(self._versions(key, 0, MAX_TIME, reverse=True), repeat(None)), 2)
         if newest is None or newest[0] < timestamp:
             return data
@@ -285,7 +286,7 @@ class VersionedBytesStore:
         return data
 
     def get(self, key: bytes, as_of: int | None = None) -> VersionedRecord | None:
-        """The newest version, or the one valid at a time."""
+        """The newest version, or the version that is valid at a time."""
         latest = next(self._versions(key, 0, MAX_TIME, reverse=True), None)
         if latest is None:
             return None
@@ -306,7 +307,7 @@ class VersionedBytesStore:
         return old
 
     def _prune(self, key: bytes, horizon: int) -> None:
-        """Drops versions already replaced at the horizon; the version valid at the horizon is still needed."""
+        """Drops versions that were replaced before the horizon; the version that is valid at the horizon is still needed."""
         if horizon <= 0:
             return
         versions = list(self._rows(key, 0, horizon, reverse=True))
@@ -488,7 +489,7 @@ class WindowBytesStore:
     def fetch_keys(
         self, key_from: bytes | None, key_to: bytes | None, from_ms: int, to_ms: int, reverse: bool = False
     ) -> Iterator[tuple[bytes, int, bytes]]:
-        """As `fetch_all`, for keys with key_from <= key <= key_to (None = open)."""
+        """The rows of `fetch_all` whose key is in key_from <= key <= key_to (None = open)."""
         from_ms = max(from_ms, 0)
         if to_ms < from_ms:
             return

@@ -115,7 +115,7 @@ def changelog_batches(spec: StoreSpec, writes: Iterable[WriteColumns]) -> Iterat
 
 
 def _updates(writes: list[WriteColumns], skip: int) -> Iterator[ChangelogBatch]:
-    """Changelog records of a store of suppressed updates, all at once: the places of a key may be in several parts."""
+    """Changelog records of a store of suppressed updates, all at once, because several parts may have places of the same key."""
     if writes:
         keys, values, timestamps = zip(*writes, strict=True)
         logged = changelog_columns(sliced(one_column(keys), skip), one_column(values))

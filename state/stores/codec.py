@@ -64,7 +64,7 @@ def prefix_end(prefix: bytes) -> bytes | None:
 
 
 def upper_with_suffix(key: bytes, max_suffix: bytes) -> bytes:
-    """The largest `p ∥ max_suffix` over all prefixes p of `key`, which is the end of a scan up to `key`.
+    """The largest `p ∥ max_suffix` for any prefix p of `key`, which is the end of a scan up to `key`.
 
     A key k <= `key` may be a prefix of `key`, and then `k ∥ suffix` may sort after `key ∥ max_suffix`: with keys "a" and
     "ab", the row "a" ∥ 0x7f.. sorts after "ab" ∥ anything. (Kafka Streams: `OrderedBytes.upperRange`.)

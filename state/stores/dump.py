@@ -1,4 +1,4 @@
-"""Reads whole stores, also of a running task: for `streams state`, and to compare two stores byte for byte."""
+"""Reads whole stores, even of a running task, for `streams state` and to compare two stores byte for byte."""
 
 from __future__ import annotations
 

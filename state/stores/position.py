@@ -27,7 +27,7 @@ class StorePosition:
     """The committed step that a task's stores hold.
 
     Attributes:
-        query_id: Id of the Spark query that made the step, or of the one that it continues (`CommitMarker.state_of`).
+        query_id: Id of the Spark query that made the step, or of the query that it continues (`CommitMarker.state_of`).
         version: Number of the step, from 1.
         changelog_offsets: Store -> next offset of its changelog partition.
         written_ms: The batch time ("now") of the step, ms; determines how old a store is. 0 = unknown.
@@ -41,13 +41,13 @@ class StorePosition:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def origin(self, store: str) -> StoreOrigin:
-        """The origin of the rows of a store that holds this step."""
+        """The origin of a store's rows if the store holds this step."""
         return StoreOrigin(self.query_id, self.topic_ids.get(store, ""), self.written_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreOrigin:
-    """The origin of a store's rows, written with the first of them, so that half a restore is recognised as such.
+    """The origin of a store's rows, written with the first row, so that an incomplete restore is recognised.
 
     Attributes:
         query_id: Id of the Spark query that the state belongs to (`CommitMarker.state_of`).

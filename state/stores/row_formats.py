@@ -1,4 +1,4 @@
-"""What the rows of internal stores look like, and the check that restored rows do.
+"""The formats of rows in internal stores, and the check that restored rows have them.
 
 Operators take such rows apart by the lengths inside them, whole columns at a time. So a row of another format must not get into a
 store: it is refused where it is read from a changelog.
@@ -45,7 +45,7 @@ def check_format(spec: StoreSpec, records: ChangelogBatch, offsets: Int64s, topi
 
 
 def check_keys(spec: StoreSpec, records: ChangelogBatch, offsets: Int64s, topic: str, partition: int) -> None:
-    """Refuses records whose keys are not those of the kind of their store. Raises `ForeignRowError`."""
+    """Refuses records whose keys are not of the store's kind. Raises `ForeignRowError`."""
     found = _short_key(spec, records)
     if found is not None:
         raise _foreign(spec, found, offsets, topic, partition)
@@ -68,7 +68,7 @@ def _short_key(spec: StoreSpec, records: ChangelogBatch) -> tuple[int, str] | No
 
 
 def misfit(form: RowFormat, records: ChangelogBatch) -> tuple[int, str] | None:
-    """The first record that is not in the format, by its place, and why; None if all are."""
+    """The index of the first record that is not in the format, with the reason; None if all are in the format."""
     found = [(int(np.argmax(wrong)), why) for wrong, why in _CHECKS[form](records) if wrong.any()]
     return min(found, default=None)
 
@@ -116,7 +116,7 @@ def _unmatched(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
 
 
 def _suppressed(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
-    """Rows of Kafka Streams' version 3, and those of releases before 1.0, which have no version."""
+    """The masks of wrong rows, with reasons: of Kafka Streams' version 3, and of releases before 1.0, without a version."""
     valid = _valid(records.values)
     marks = [None] * len(valid) if records.headers is None else records.headers.to_pylist()
     versions = [dict(decode_headers(cell)).get("v") for cell in marks]
@@ -184,7 +184,7 @@ def _valid(cells: pa.BinaryArray) -> Mask:
 
 
 def _mask(at: npt.NDArray[np.int64], like: Mask, wrong: Mask) -> Mask:
-    """The mask of all rows, given that of some."""
+    """A mask over all rows, from a mask over some of them."""
     mask = np.zeros(len(like), np.bool_)
     mask[at[wrong]] = True
     return mask
@@ -199,7 +199,7 @@ def _numbers(cells: pa.BinaryArray, place: int) -> npt.NDArray[np.int64]:
 
 
 def _read(cells: pa.BinaryArray, place: int, size: int, kind: Any) -> npt.NDArray[np.int64]:
-    """Numbers inside of cells; no cell is null or too short."""
+    """Reads a number from each cell, at a given place; no cell is null or too short."""
     if not len(cells):
         return np.empty(0, np.int64)
     data = pc.binary_slice(cells, place, place + size).cast(pa.binary(size)).buffers()[1]

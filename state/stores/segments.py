@@ -54,7 +54,7 @@ class Segments:
         return prefix
 
     def prefixes(self, filed: Int64s) -> Iterator[bytes]:
-        """`prefix` of each of n >= 1 rows' segments."""
+        """The `prefix` of each row's segment, for n >= 1 rows."""
         same = distinct(filed)
         return repeat(self.prefix(same[0]), len(filed)) if len(same) == 1 else map(self.prefix, filed.tolist())
 
@@ -70,7 +70,7 @@ class Segments:
         return self._newest.get(segment, MAX_TIME if unknown else -1)
 
     def touch_at(self, segment: int, newest_ms: int) -> None:
-        """As `touch`, for rows up to a time; the store must do so for all of its rows, or for none."""
+        """Does the same as `touch`, for rows up to a time. A store must call it for all of its rows, or for none."""
         known = self.newest_ms(segment)
         if known != MAX_TIME:
             self._newest[segment] = max(known, newest_ms)
@@ -103,7 +103,7 @@ class Segments:
         self._drop_dead()
 
     def restored(self, firsts: Mapping[int, int]) -> None:
-        """Confirms restored records of these segments; values are the first offset of each segment among them."""
+        """Confirms restored records of these segments; the values are the first offset of each segment among the records."""
         for segment, offset in firsts.items():
             self._first[segment] = min(offset, self._first.get(segment, offset))
             self._newest.pop(segment, None)
@@ -117,7 +117,7 @@ class Segments:
         self._committed_before_ms = self.before_ms
 
     def discard(self) -> None:
-        """Forgets what the failed step touched and expired."""
+        """Forgets the segments that the failed step touched and expired."""
         self._fresh.clear()
         self._newest = dict(self._committed_newest)
         self._live = sorted(self._first)
@@ -125,7 +125,7 @@ class Segments:
         self.bound = self.before_ms // self.width_ms
 
     def clear(self) -> None:
-        """Resets everything after the store was emptied; earlier expiry does not apply to what comes next."""
+        """Resets everything after the store was emptied; earlier expiry does not apply to later rows."""
         self._first.clear()
         self._newest.clear()
         self._committed_newest.clear()
@@ -179,7 +179,7 @@ def suffixes(*numbers: tuple[Int64s | int, str]) -> pa.BinaryArray:
 
 
 def distinct(filed: Int64s) -> list[int]:
-    """The segments of n >= 1 rows, which are mostly the same one."""
+    """The distinct segments of n >= 1 rows, usually a single one."""
     first = int(filed[0])
     return [first] if (filed == first).all() else np.unique(filed).tolist()
 
@@ -193,7 +193,7 @@ def segment_prefixes(segments: Segments, filed: Int64s) -> pa.BinaryArray | pa.B
 
 
 def ranges_by_segment(segments: Segments, from_ms: Int64s, to_ms: Int64s) -> Iterator[tuple[bytes, Int64s]]:
-    """The live segments that hold times of some request: prefix of the segment, numbers of the requests."""
+    """For each live segment with times of some request, its prefix and the numbers of these requests."""
     if not len(from_ms):
         return
     first, last = from_ms // segments.width_ms, to_ms // segments.width_ms
@@ -209,7 +209,7 @@ def key_ranges(
     highs: pa.BinaryArray | pa.BinaryScalar,
     by_segment: Iterator[tuple[bytes, Int64s]],
 ) -> tuple[Int64s, pa.BinaryArray, pa.BinaryArray]:
-    """The ranges of local keys to scan, in the order of segments: number of the request, lower ends, upper ends."""
+    """The ranges of local keys to scan, in the order of segments: numbers of the requests, lower ends, upper ends."""
     requests, lowers, uppers = [np.empty(0, np.int64)], [_none()], [_none()]
     for prefix, numbers in by_segment:
         rows, front = pa.array(numbers), pa.scalar(prefix, pa.binary())
@@ -221,7 +221,7 @@ def key_ranges(
 
 
 def own_rows(found: RangeRows, requests: Int64s, keys: pa.BinaryArray, suffix: int) -> tuple[Int64s, RangeRows]:
-    """The rows that belong to their requests' keys, in the order of the requests: number of the request, row.
+    """The rows that have exactly their request's key, in the order of the requests: numbers of the requests, rows.
 
     Between the rows of a key there may be rows of longer keys, which are recognised by their length.
     """

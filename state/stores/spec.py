@@ -21,7 +21,7 @@ class StoreKind(str, Enum):
 
     @property
     def timestamped(self) -> bool:
-        """Whether a local value is `timestamp(8) ∥ value` while the changelog carries the bare value."""
+        """Whether a local value is `timestamp(8) ∥ value` while the changelog has the bare value."""
         return self in (StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW)
 
     @property
@@ -55,7 +55,7 @@ class RowFormat(str, Enum):
 
 
 NO_HASH = 0x80
-"""The bit that says that there is no hash, in the byte of a subscription's or response's version."""
+"""The bit for "no hash", in the byte with the version of a subscription or response."""
 HASH_BYTES, PARTITION_BYTES = 16, 4
 SUBSCRIPTION_VERSIONS = (0, 1)
 """Version 1 ends with the partition of the primary key, in `PARTITION_BYTES` (KAFKA-13261)."""
@@ -74,7 +74,7 @@ class StoreSpec:
         persistent: RocksDB; False = memory, restored from the changelog whenever the process starts. None = not decided yet;
             decided before anything is stored.
         logged: Whether there is a changelog; without one the store cannot be restored.
-        changelog_config: Topic settings that win over the engine's own.
+        changelog_config: Topic settings that take precedence over the engine's.
         rows: The format of an internal store's rows, which a restore checks; None: any bytes are a row.
     """
 

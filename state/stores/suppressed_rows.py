@@ -1,10 +1,10 @@
-"""The rows of `suppress` as Kafka Streams has them in its changelog: key, `BufferValue` of version 3 and the place in the buffer.
+"""The rows of `suppress` as in Kafka Streams' changelog: key, `BufferValue` of version 3 and the place in the buffer.
 
 Source: `InMemoryTimeOrderedKeyValueChangeBuffer` of Kafka Streams 4.3.1. The value is that of `buffer_values`; the length of old is
 -2 if old is equal to prior. Each record has the header `v` = 3.
 
-A local row has the place in front of its key too, with the highest bit set (`PLACES_FROM`): so updates are in their order, and
-apart from the rows that releases before 1.0 wrote under `place ∥ key`, in the changelog too (`SUPPRESSED` in `spec`).
+A local row also has the place in front of its key, with the highest bit set (`PLACES_FROM`). So updates are in their order, and
+separate from rows that releases before 1.0 wrote under `place ∥ key`, also in the changelog (`SUPPRESSED` in `spec`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ SAME_AS_PRIOR = -2
 
 
 class UpdateParts(NamedTuple):
-    """Where the parts of rows are in the data of their column.
+    """The positions of the parts of rows in the data of their column.
 
     Attributes:
         topic: Begin and end.
-        headers: Begin and end, behind the count.
-        prior, old, new: Begin, end, and length as written.
+        headers: Begin and end, after the count. prior, old, new: Begin, end, and length as written.
         wrong: The rows whose lengths do not fit, so that their parts mean nothing.
     """
 
@@ -90,7 +89,7 @@ def _numbers_at(data: npt.NDArray[np.uint8], at: Int64s) -> Int64s:
 
 
 def _behind_headers(data: npt.NDArray[np.uint8], at: int, end: int, count: int) -> int:
-    """Where the headers end; -1: they do not fit."""
+    """The end of the headers; -1: they do not fit."""
     for field in range(2 * count):
         if at + LENGTH.size > end:
             return -1
@@ -106,7 +105,7 @@ def _behind_headers(data: npt.NDArray[np.uint8], at: int, end: int, count: int) 
 
 
 def is_logged_as_kafka_streams(keys: BinaryColumn) -> npt.NDArray[np.bool_]:
-    """Which local keys, without the store's id, have the place in the form of this release."""
+    """Whether each local key, without the store's id, has the place in the form of this release."""
     first = pc.binary_slice(keys, 0, 1)
     found: npt.NDArray[np.bool_] = pc.greater_equal(first, pa.scalar(b"\x80", first.type)).to_numpy(
         zero_copy_only=False
@@ -115,7 +114,7 @@ def is_logged_as_kafka_streams(keys: BinaryColumn) -> npt.NDArray[np.bool_]:
 
 
 class LoggedUpdates(NamedTuple):
-    """Records of the changelog: the local rows that they come from, and their columns."""
+    """Changelog records as columns, with the local rows that they come from."""
 
     rows: Int64s
     keys: BinaryColumn
@@ -126,7 +125,7 @@ class LoggedUpdates(NamedTuple):
 def changelog_columns(keys: BinaryColumn, values: BinaryColumn) -> LoggedUpdates:
     """The records for local keys, without the store's id, and their values.
 
-    A key that was deleted at one place and written at another one has what was written.
+    If a key was deleted at one place and written at another, the record has the written value.
     """
     ours, valid = is_logged_as_kafka_streams(keys), values.is_valid().to_numpy(zero_copy_only=False)
     keys = pc.if_else(pa.array(ours), sliced(keys, PLACE.size), keys)
@@ -146,7 +145,7 @@ def local_columns(
         keys: Keys of the records.
         values: Their values.
         headers: Their headers.
-        places: Key -> the place with which it is in the store; the records change it.
+        places: Key -> its place in the store; updated by the records.
     """
     cells, written = list[bytes](), list[bytes | None]()
     marks = [None] * len(keys) if headers is None else headers.to_pylist()
@@ -167,5 +166,5 @@ def local_columns(
 
 
 def local_place(place: bytes) -> bytes:
-    """The place in front of a local key, from that at the end of a value."""
+    """The place in front of a local key, made from the place at the end of a value."""
     return bytes((place[0] ^ 0x80,)) + place[1:]

@@ -127,7 +127,7 @@ class TableStores:
         return pack_store_prefix(self._entries[name].store_id)
 
     def sizes(self) -> dict[str, RangeSize]:
-        """Store -> estimated size of its committed rows; empty if the table cannot tell."""
+        """Store -> estimated size of its committed rows; empty if the table cannot estimate."""
         if not isinstance(self.table, SizedTable):
             return {}
         ranges = [_rows_of(self._entries[name].store_id) for name in self.specs]
@@ -139,7 +139,7 @@ class TableStores:
         return next(self.table.scan(lower, upper), None) is None
 
     def apply(self, position: StorePosition, halfway: Callable[[], None] | None = None, durable: bool = True) -> None:
-        """Writes the step's rows and its position in one atomic write; `halfway` and `durable`: see `OrderedTable.write`."""
+        """Writes the step's rows and its position in one atomic write; `halfway` and `durable` are as for `OrderedTable.write`."""
         self._places.clear()
         first = {n: self.meta.offsets.get(n, 0) if s.logged else UNLOGGED for n, s in self.specs.items()}
         meta = TableMetadata(
@@ -161,7 +161,7 @@ class TableStores:
         self._clear()
 
     def _sorted_changes(self, name: str) -> Iterator[Columns]:
-        """A store's writes in key order; without rows that expired in their own step, which would outlive the range deletion."""
+        """A store's writes in key order, without rows that expired in their own step: they would outlive the range deletion."""
         segments = self.segments.get(name)
         for keys, values in self.buffers[name].sorted_changes():
             dead = 0
@@ -407,7 +407,7 @@ class TaskStore:
         return {name: offset for state in self._states for name, offset in state.trim_offsets().items()}
 
     def sizes(self) -> dict[str, RangeSize]:
-        """Store -> estimated size of its committed rows (`SizedTable`); stores of a table that cannot tell are left out."""
+        """Store -> estimated size of its committed rows (`SizedTable`); left out if the table cannot estimate it."""
         return {name: size for state in self._states for name, size in state.sizes().items()}
 
     def changelog(self) -> Iterator[tuple[str, ChangelogBatch]]:
@@ -424,15 +424,15 @@ class TaskStore:
     def apply(self, position: StorePosition, halfway: Callable[[], None] | None = None, durable: bool = True) -> None:
         """Writes the step's changes and the position, all or nothing.
 
-        If the write is not `durable`, a kill of the process may take the stores back to an earlier step, until the next write that
-        is, or `flush`. What is missing is restored from the changelogs then.
+        If the write is not `durable`, a kill of the process may take the stores back to an earlier step, until the next durable
+        write or `flush`. The missing rows are then restored from the changelogs.
         """
         for state in self._states:
             state.apply(position, halfway if state is self._main else None, durable)
         self._memory.clear()
 
     def flush(self) -> None:
-        """Makes all that was written survive a kill of the process."""
+        """Makes all written rows survive a kill of the process."""
         self.table.write([])
 
     def discard(self) -> None:
@@ -474,7 +474,7 @@ class TaskStore:
     def restored(
         self, position: StorePosition, parts: Mapping[str, RestoredPart] | None = None, durable: bool = True
     ) -> dict[str, int]:
-        """Completes a restore: the tables now hold this step. `durable`: see `apply`."""
+        """Completes a restore: the tables now hold this step. `durable` is that of `apply`."""
         rows: dict[str, int] = {}
         for state in self._states:
             rows |= state.restored(position, parts or {}, durable)
@@ -496,7 +496,7 @@ class TaskStore:
         return self._state_of[store].rows(store)
 
     def local_rows(self, store: str) -> Iterator[Row]:
-        """As `rows`, with the segment (8 bytes) in front of the keys of a segmented store, so that keys rise."""
+        """Rows with the segment (8 bytes) in front of the keys of a segmented store, so that keys rise; otherwise as `rows`."""
         return self._state_of[store].rows(store, with_segments=True)
 
     def close(self, failed: bool = False) -> None:

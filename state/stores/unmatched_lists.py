@@ -8,7 +8,7 @@ Kafka Streams does not keep their headers. A local value has them in front: `len
 `length(4) ∥ encoded headers` for each record, or nothing if no record has any. In the changelog they are the header `HEADERS` of
 the row's record, at which Kafka Streams does not look.
 
-Apart from `unmatched_rows`, which reads and writes columns of them: a plan needs no libraries of columns.
+Separate from `unmatched_rows`, which reads and writes columns of them, because a plan must not import libraries of columns.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from state.headers import decode_headers
 
 TIME_SIDE = struct.Struct(">qB")
-"""What is in front of a record's key in the key of its row."""
+"""The bytes before a record's key in the key of its row."""
 HEADERS = "__streams.headers"
 LENGTH = struct.Struct(">i")
 LIST_HEAD = struct.Struct(">Bi")
@@ -59,7 +59,7 @@ class ListedRecord(NamedTuple):
 
 
 def records_in(row: bytes) -> list[ListedRecord]:
-    """The records in a local value. Raises `ValueError` if it is none."""
+    """The records in a local value. Raises `ValueError` if the bytes are not a local value."""
     if len(row) < LENGTH.size + LIST_HEAD.size:
         raise ValueError("cut off")
     headers, logged = split_row(row)
@@ -71,7 +71,7 @@ def records_in(row: bytes) -> list[ListedRecord]:
 
 
 def in_one_row(rows: Iterable[bytes]) -> bytes:
-    """The local value that has the records of all of these, in order; they are of one side."""
+    """The local value with the records of all of these values, in order. All must be of one side."""
     sides, values, headers = zip(*(record for row in rows for record in records_in(row)), strict=True)
     return local_value(sides[0], values, headers)
 

@@ -1,4 +1,4 @@
-"""Columns of the rows of `unmatched_lists`, and what they are in the changelog."""
+"""Columns of the rows of `unmatched_lists`, and their form in the changelog."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Int64s = npt.NDArray[np.int64]
 
 _FIELDS = [("kind", "u1"), ("count", ">i4"), ("size", ">i4"), ("side", "u1")]
 _LOGGED_ONE = np.dtype(_FIELDS)
-"""What is in front of the value in a list of one."""
+"""The bytes before the value in a list of one."""
 _ONE = np.dtype([("headers", ">i4"), *_FIELDS])
-"""The same in a local value without headers."""
+"""The bytes before the value in a local value with a list of one and without headers."""
 _ONE_BEGINS = NO_HEADERS + LIST_HEAD.pack(LENGTHS_FOLLOW, 1)
 
 
@@ -39,7 +39,7 @@ class UnmatchedRecords(NamedTuple):
     """The records in rows.
 
     Attributes:
-        rows: The row of each, rising.
+        rows: The row of each record, rising.
         values: Their values.
         headers: Their encoded headers; None: no record has any.
     """
@@ -75,7 +75,7 @@ def records_of(rows: BinaryColumn) -> UnmatchedRecords:
 
 
 def wrong_lists(sides: Int64s, values: BinaryColumn, headers: Sequence[bytes | None] | None) -> npt.NDArray[np.bool_]:
-    """Which values in a changelog are not lists of values of these sides, or have other headers; no value is null."""
+    """Whether each changelog value is not a list of values of its side, or has headers that do not fit; no value is null."""
     sizes = cell_sizes(values)
     wrong = sizes < _LOGGED_ONE.itemsize
     at = np.flatnonzero(~wrong)
@@ -109,7 +109,7 @@ def local_values(values: BinaryColumn, headers: pa.BinaryArray | None) -> Binary
 
 
 def header_cells(headers: pa.BinaryArray | None) -> list[bytes | None] | None:
-    """The headers of unmatched records in those of the changelog's records; None: no record has any."""
+    """The headers of unmatched records, from the headers of changelog records; None: no record has any."""
     if headers is None or headers.null_count == len(headers):
         return None
     found = [dict(decode_headers(cell)).get(HEADERS) for cell in headers.to_pylist()]

@@ -205,7 +205,7 @@ class Block:
 
 
 def overlay_columns(newer: RangeRows, older: RangeRows) -> RangeRows:
-    """The rows of both; where both have a key of a range, the newer row hides the older one. Nulls (deleted) are rows, too."""
+    """The rows of both. If both have a key of a range, the newer row hides the older one. Nulls (deleted) are rows, too."""
     if not len(newer.ranges) or not len(older.ranges):
         return newer if len(newer.ranges) else older
     ours, theirs = BinaryCells(newer.keys), BinaryCells(older.keys)
@@ -360,7 +360,7 @@ class WriteBuffer:
             self._memory.spill()
 
     def put_last(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """As `put`, but the changelog record comes after all others of the step so far."""
+        """Writes like `put`, but the changelog record comes after all other records of the step so far."""
         self._unpack()
         old = self._entries.pop(key, None)
         self.put(key, value, timestamp)
@@ -414,7 +414,7 @@ class WriteBuffer:
         return values
 
     def get_columns(self, keys: pa.BinaryArray) -> pa.BinaryArray:
-        """The values of a column of keys as this step sees them; see `OrderedTable.get_columns`."""
+        """The values of a column of keys as this step sees them, in the form of `OrderedTable.get_columns`."""
         if are_few(keys):
             return binary_column(self.multi_get(keys.to_pylist()))
         self._pack()
@@ -475,7 +475,7 @@ class WriteBuffer:
         return newest
 
     def scan_ranges(self, lowers: pa.BinaryArray, uppers: pa.BinaryArray) -> RangeRows:
-        """Rows of several ranges as this step sees them; see `OrderedTable.scan_ranges`."""
+        """Rows of several ranges as this step sees them, in the form of `OrderedTable.scan_ranges`."""
         if are_few(lowers):
             return self._scan_few(lowers, uppers)
         self._pack()
@@ -484,7 +484,7 @@ class WriteBuffer:
         )
 
     def first_columns(self, lower: bytes, upper: bytes, rows: int, size: int) -> Columns:
-        """The first rows of a range as this step sees them; see `OrderedTable.scan_part`."""
+        """The first rows of a range as this step sees them, in the form of `OrderedTable.scan_part`."""
         if self.dirty:
             return columns_of(list(islice(self.scan(lower, upper), rows)))
         return self._table.scan_part(lower, upper, rows, size)
@@ -562,7 +562,7 @@ class WriteBuffer:
         return self._sorted
 
     def _pack(self) -> None:
-        """Makes a block of the single writes."""
+        """Turns the single writes into a block."""
         entries = self._entries
         if entries:
             columns = WriteColumns(
@@ -574,7 +574,7 @@ class WriteBuffer:
             self._add(Block(columns, sorting.sorted_rows(columns.keys)))
 
     def _unpack(self) -> None:
-        """Makes single writes of the blocks."""
+        """Turns the blocks into single writes."""
         if self._blocks:
             keys, values, timestamps = self._merged().columns
             rows = zip(values.to_pylist(), timestamps.tolist(), strict=True)
@@ -582,7 +582,7 @@ class WriteBuffer:
             self._blocks, self._sorted, self._unsorted = [], None, []
 
     def _add(self, block: Block) -> None:
-        """Adds the newest block. Where there are several, it is merged with the ones that are not much larger."""
+        """Adds a block as the newest one, after merging it with the newest blocks that are not much larger."""
         self._blocks.append(block)
         while len(self._blocks) > _FEW_BLOCKS and len(self._blocks[-2]) <= 2 * len(self._blocks[-1]):
             self._merge_last()

@@ -1,8 +1,8 @@
 """Folders and files that only their owner can access: local state and checkpoints hold users' data.
 
-Rights are set when a file or folder is created, never afterwards, so there is no moment in which others can open it. Whoever can
-write into a parent folder, such as `/tmp`, can put a folder or a link of theirs under the name that we are about to use: what
-exists must therefore belong to this user, or to root, who can read everything anyway.
+Rights are set when a file or folder is created, never afterwards, so there is no moment in which others can open it. Anybody who
+can write into a parent folder, such as `/tmp`, can create a folder or a link under the name that this process is about to use. So
+an existing folder must belong to this user, or to root, who can read everything anyway.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def make_private(folder: Path) -> None:
 
 
 def check_owner(path: Path) -> None:
-    """Refuses a folder or file that another user has put in its place; one that does not exist is accepted."""
+    """Refuses a folder or file that another user has put in its place; accepts a path that does not exist."""
     for found in (path.lstat, path.stat):
         try:
             owner = found().st_uid
@@ -63,7 +63,7 @@ def private_temporary_folder(name: str) -> Path:
     try:
         make_private(folder)
     except ForeignFolderError:
-        # Somebody else has taken that name, which must stop nobody.
+        # Another user has taken that name, which must not stop this process.
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
     return folder
 
@@ -71,7 +71,7 @@ def private_temporary_folder(name: str) -> Path:
 def write_private(file: Path, data: bytes) -> None:
     """Writes a file that only its owner can read, atomically and durably: after a crash it is complete or unchanged."""
     fresh = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    # What a crash has left; and never through a link that somebody has put there.
+    # Deletes what a crash has left, and never writes through a link that somebody has put there.
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE), "wb") as opened:
         opened.write(data)
@@ -87,7 +87,7 @@ PART = ".part"
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Gives a file a second name; where the disk or its rights do not allow that, copies the file. All or nothing."""
+    """Gives a file a second name. If the disk or the rights do not allow that, copies the file. All or nothing."""
     part = part_of(target)
     part.unlink(missing_ok=True)
     try:
@@ -105,5 +105,5 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def part_of(target: Path) -> Path:
-    """Where this thread writes a file before it gets its name."""
+    """The path at which this thread writes a file before it gets its name."""
     return target.with_name(f"{target.name}.{os.getpid()}-{threading.get_ident()}{PART}")

@@ -42,7 +42,7 @@ _IS_SORTED = 1
 KEYS, VALUES = 0, 1
 LOWER, UPPER = 0, 1
 SLOTS = 2
-"""What `counters[FULL]` says if there are too many rows, not too many bytes."""
+"""The value of `counters[FULL]` if there are too many rows, not too many bytes."""
 # The state of `scan_ranges` between calls: the next range; whether the cursor is in place; and of the ranges read so far, the
 # one whose rows reach farthest: its number and its rows in the buffers.
 RANGE, PLACED, FAR, FAR_FIRST, FAR_LAST, SCAN_STATE = range(6)
@@ -93,7 +93,7 @@ def get_cells(
 
 @kernel
 def append_values(functions: Any, batch: Any, size: int, columns: Any, counters: Any, error: Any) -> None:
-    """Append what RocksDB has found, up to the first value without room or the first error, and release all of it."""
+    """Append the values that RocksDB has found, up to the first one without room or the first error, and release all of them."""
     scratch = np.zeros(1, np.int64)
     for i in range(size):
         pinned, failure, value = batch[_PINNED_AT, i], batch[_ERROR_AT, i], np.int64(0)
@@ -116,9 +116,9 @@ def append_values(functions: Any, batch: Any, size: int, columns: Any, counters:
 def scan_ranges(
     iterator: int, functions: Any, bounds: Any, ranges: Any, columns: Any, counters: Any, state: Any, error: Any
 ) -> None:
-    """Append the rows of the ranges from `state[RANGE]` on: for ranges sorted by their lower ends, in one pass.
+    """Append the rows of the ranges from `state[RANGE]` on, in one pass if the ranges are sorted by their lower ends.
 
-    A range that does not fit is begun again by the next call.
+    The next call starts again with a range that did not fit.
     """
     counters[FULL] = -1
     ends, scratch = np.zeros(4, np.int64), np.zeros(4, np.int64)

@@ -1,4 +1,4 @@
-"""Compiled functions that make Python objects of RocksDB's rows: one value, or a run of rows of a scan.
+"""Compiled functions that turn RocksDB's rows into Python objects: one value, or a run of rows of a scan.
 
 Operators that work record by record read single rows. A function that returns the object itself, called through ctypes with the
 GIL held, takes half the time of one that fills buffers. Where RocksDB fails, the address of the error's text is in the block and
@@ -16,7 +16,7 @@ from state.columns import compare
 from state.numba_functions import cfunc, types
 from state.numba_kernels import as_pointer, call, carray, kernel
 
-# A block has the addresses of these functions, in this order, and behind them the words that follow.
+# A block has the addresses of these functions, in this order, followed by the words below.
 ROCKS = (
     "get_pinned",
     "pinnableslice_value",
@@ -64,7 +64,7 @@ class ReadError(Exception):
 
 @kernel
 def ask(block: int, function: int, first: int, second: int) -> int:
-    """Call one of the block's functions with two arguments (more than a function takes do no harm)."""
+    """Call one of the block's functions with two arguments (additional arguments do no harm)."""
     result: int = call(carray(as_pointer(block), WORDS, np.int64)[function], (first, second))
     return result
 
@@ -78,7 +78,7 @@ def fail(block: int) -> int:
 
 @kernel
 def new_bytes(block: int, function: int, handle: int) -> int:
-    """A new `bytes` of what a function like `rocksdb_iter_key` shows of a handle."""
+    """A new `bytes` of the data that a function like `rocksdb_iter_key` returns for a handle."""
     words = carray(as_pointer(block), WORDS, np.int64)
     address = call(words[function], (handle, block + 8 * _SIZE))
     return ask(block, _BYTES, address, words[_SIZE])
@@ -125,7 +125,7 @@ def valid(block: int, iterator: int) -> bool:
 
 @kernel
 def against(block: int, iterator: int, key: int, size: int) -> int:
-    """The iterator's key compared with a key."""
+    """Compares the iterator's key with a key."""
     words = carray(as_pointer(block), WORDS, np.int64)
     own = call(words[_KEY], (iterator, block + 8 * _SIZE))
     return compare(words[MEMCMP], own, words[_SIZE], key, size)

@@ -74,7 +74,7 @@ class DatabaseColumns:
         self._family = library.get_default_column_family_handle(database)
 
     def close(self) -> None:
-        """Releases what belongs to the database, which can be closed afterwards."""
+        """Releases all that belongs to the database, which can be closed afterwards."""
         family, self._family = self._family, None
         if family:
             self._library.column_family_handle_destroy(family)
@@ -155,7 +155,7 @@ class DatabaseColumns:
 
 
 def kernel_functions(library: Library) -> npt.NDArray[np.int64]:
-    """The addresses that the kernels get."""
+    """The addresses of RocksDB's functions, as the kernels take them."""
     return np.array([*(library.address(name) for name in kernels.FUNCTIONS), MEMCMP], np.int64)
 
 
@@ -229,7 +229,7 @@ class RowReader:
 
 
 class _Scan:
-    """Rows of a range: those read already, then what the iterator gives."""
+    """The rows of a range: first the rows read already, then the rows of the iterator."""
 
     __slots__ = ("__weakref__", "_bound", "_ended", "_iterator", "_reader", "_reverse", "_rows")
 
@@ -258,7 +258,7 @@ class _Scan:
         return row
 
     def end(self) -> None:
-        """Releases the iterator; reading on is an error."""
+        """Releases the iterator; further reads raise an error."""
         self._release()
         self._ended = True
 
@@ -300,11 +300,11 @@ class Writer:
             self._library.writebatch_destroy(handle)
 
     def flush(self) -> None:
-        """Makes what was written survive a kill."""
+        """Makes written rows survive a kill."""
         self._library.checked("flush", self._database, self._handles.flush)
 
     def write_file(self, path: Path, parts: Iterable[Columns]) -> bool:
-        """Makes a table file of keys, strictly rising over all parts, and values; False = there was no row."""
+        """Makes a table file of keys, strictly rising over all parts, and values; False = there were no rows."""
         writer = self._library.sstfilewriter_create(self._handles.environment, self._handles.database)
         error = np.zeros(1, np.int64)
         rows = 0
@@ -329,13 +329,13 @@ class Writer:
 
 
 def _addresses(keys: pa.BinaryArray, values: pa.BinaryArray) -> tuple[npt.NDArray[np.int64], tuple[BinaryCells, ...]]:
-    """The kernels' table of both columns, and what keeps its addresses valid."""
+    """The kernels' table of both columns, and the objects that keep its addresses valid."""
     cells = (BinaryCells(keys), BinaryCells(values))
     return np.array([each.addresses for each in cells], np.int64), cells
 
 
 def _sized(data: bytes) -> bytes:
-    """Bytes after their length as a varint."""
+    """Bytes, preceded by their length as a varint."""
     size, length = bytearray(), len(data)
     while length >= 0x80:
         size.append(length & 0x7F | 0x80)
@@ -345,7 +345,7 @@ def _sized(data: bytes) -> bytes:
 
 
 class _Reads:
-    """How an open database is read, at its end or as of a snapshot.
+    """Reads of an open database, as of now or as of a snapshot.
 
     Args:
         database: RocksDB's database.
@@ -390,7 +390,7 @@ class _Reads:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """The engine's own error for one of RocksDB's."""
+        """Turns RocksDB's errors into the engine's own."""
         if not self._database:
             raise closed_error(self.location)
         try:

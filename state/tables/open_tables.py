@@ -32,13 +32,13 @@ class DiskTable(OrderedTable, CheckpointedTable, Protocol):
 def open_table(
     path: Path, settings: RocksSettings = DEFAULT_SETTINGS, read_only: bool = False, compiled: bool = True
 ) -> DiskTable:
-    """The table in a folder. Both kinds write the same files, so a table may be opened by one kind after the other.
+    """Opens the table in a folder. Both kinds write the same files, so one kind may open a table of the other.
 
     Args:
         path: The folder.
-        settings: Those of RocksDB.
+        settings: The settings of RocksDB.
         read_only: Whether it is only read.
-        compiled: Whether it may be the kind with compiled functions, which is faster but takes half a second to import.
+        compiled: Whether to use the kind with compiled functions, which is faster but takes half a second to import.
 
     Raises:
         StateLockedError: Another process has the database open and does not release it in time.
@@ -64,7 +64,7 @@ _PAUSE_S = 0.1
 
 
 def open_linked(source: Path, folder: Path) -> DiskTable:
-    """Opens a database as of now.
+    """Opens a database as of now, through links to its files.
 
     Raises:
         StateCorruptedError: The files are inconsistent, even after several attempts.
@@ -79,7 +79,7 @@ def open_linked(source: Path, folder: Path) -> DiskTable:
 
 
 def copy_linked(source: Path, folder: Path) -> None:
-    """Makes a database of its own from one that a task may have open: it may be written to, and outlives the other one.
+    """Makes a separate database from one that a task may have open. It may be written to, and outlives the other one.
 
     Raises:
         StateCorruptedError: The files are inconsistent, even after several attempts.
@@ -93,7 +93,7 @@ def copy_linked(source: Path, folder: Path) -> None:
 
 
 def _repeated(source: Path, folder: Path, attempt: Callable[[], _Result]) -> _Result:
-    """What an attempt on an empty folder gives, repeated while files vanish under it."""
+    """The result of an attempt on an empty folder. The attempt is repeated while files vanish."""
     for number in range(1, _ATTEMPTS + 1):
         shutil.rmtree(folder, ignore_errors=True)
         try:
@@ -201,7 +201,7 @@ class OpenTables:
 
     def _serve(self, selector: selectors.BaseSelector) -> None:
         while True:
-            # A database that is kept while this waits is found by the next call, at the latest after the idle time.
+            # A database that is kept while this waits is found by the next call, after the idle time at the latest.
             for key, _ in selector.select(self.idle_s / 2):
                 self._asked(key.data)
             self._close_idle()
@@ -231,7 +231,7 @@ class OpenTables:
 
 
 def _files(path: Path) -> tuple[int, int] | None:
-    """What identifies the files of a database; None if they are gone."""
+    """The identity of a database's files; None if they are gone."""
     try:
         found = (path / "LOCK").stat()
     except OSError:

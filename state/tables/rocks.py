@@ -188,7 +188,7 @@ class RocksTable(RowByRow):
         return int(self._db.property_int_value(ROW_COUNT) or 0)
 
     def _bytes_on_disk(self, ranges: Sequence[KeyRange]) -> list[int]:
-        """The bytes of files, in equal parts for the ranges that a file has keys of."""
+        """The bytes of files, each file divided equally among the ranges that it has keys in."""
         sizes = [0] * len(ranges)
         for file in self._db.live_files():
             first, last = bytes(file["start_key"]), bytes(file["end_key"])
@@ -218,7 +218,7 @@ class RocksTable(RowByRow):
 
 
 class _Snapshot(NoWrites, RocksTable):
-    """A table as of a moment, through links to its files: iterators of rocksdict's own snapshots show later rows, too."""
+    """A table as of a moment, through links to its files, because iterators of rocksdict's own snapshots also show later rows."""
 
     def __init__(self, folder: Path, location: str) -> None:
         super().__init__(folder / "db", read_only=True)
@@ -272,7 +272,7 @@ class _Scan:
             raise self._table._named(error) from error
 
     def end(self) -> None:
-        """Releases the iterator; reading on is an error."""
+        """Releases the iterator; further reads raise an error."""
         if self._cursor is not None:
             self._cursor = self._advance = None
             self._ended = True

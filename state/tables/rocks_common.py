@@ -1,4 +1,4 @@
-"""What both ways to RocksDB share: options, errors, and the request to close a database that another process keeps open.
+"""The common part of both ways to RocksDB: options, errors, and the request to close a database that another process keeps open.
 
 Kafka Streams gives every store, segment and partition its own cache and memtables (up to ~98 MiB each). Here one block cache and
 one bound on memtables serve all tasks of a process. No options may be made before a fork, because RocksDB's threads do not
@@ -84,7 +84,7 @@ _RUST_NAMES = {
 
 
 SCRATCH = "spill-"
-"""Begins the names of folders next to a database that nothing needs once their process has ended."""
+"""The beginning of the names of folders next to a database that are useless once their process has ended."""
 
 
 def rocks_settings(cache_bytes: int) -> RocksSettings:
@@ -168,7 +168,7 @@ def listening_socket(path: Path) -> socket.socket | None:
 
 
 def accepted(listener: socket.socket) -> bool:
-    """Takes a request, and says whether it counts: any user could connect, but only the own one and root may ask."""
+    """Accepts a request, and returns whether it counts: any user can connect, but only the same user and root may ask."""
     try:
         with listener.accept()[0] as asking:
             credentials = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -190,10 +190,10 @@ _LOCKED = ("While lock file", "lock hold by current process")
 
 
 def open_when_released(location: str, lock_timeout_s: float, attempt: Callable[[], _Opened]) -> _Opened:
-    """What `attempt` opens, repeated while another process has the database open.
+    """Returns what `attempt` opens. The attempt is repeated while another process has the database open.
 
     Raises:
-        StateLockedError: It was not released in time.
+        StateLockedError: The database was not released in time.
         StateCorruptedError: The database is damaged.
     """
     deadline = time.monotonic() + lock_timeout_s
@@ -216,8 +216,8 @@ def open_when_released(location: str, lock_timeout_s: float, attempt: Callable[[
 def _in_use(location: str, text: str) -> bool:
     """Whether another process has the database open, or has had it open during the attempt.
 
-    RocksDB renames and deletes its log files (`LOG`, `LOG.old.…`) before it takes the lock, and when it closes. So one that opens
-    may look for a log file that one that closes has just deleted. This is not damage: the state is in other files.
+    RocksDB renames and deletes its log files (`LOG`, `LOG.old.…`) before it takes the lock, and when it closes. So a process that
+    opens it may look for a log file that a closing process has just deleted. This is not damage: the state is in other files.
     """
     return any(words in text for words in _LOCKED) or ("No such file" in text and f"{location}/LOG" in text)
 

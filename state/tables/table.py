@@ -81,7 +81,7 @@ class OrderedTable(Protocol):
         halfway: Callable[[], None] | None = None,
         durable: bool = True,
     ) -> None:
-        """As `write`, with the changes as columns in any order, each key at most once; a null value deletes."""
+        """Does the same as `write` for changes as columns, in any order, with each key at most once; a null value deletes."""
 
     def write_sorted(self, parts: Iterable[Columns], halfway: Callable[[], None] | None = None) -> None: ...
 
@@ -92,7 +92,7 @@ class OrderedTable(Protocol):
         """Rows of the ranges lower <= key < upper, as of now. Ranges sorted by their lower ends are the fastest."""
 
     def scan_part(self, lower: bytes, upper: bytes, rows: int, size: int) -> Columns:
-        """The first rows of a range: some of them, no more than `rows`, with keys or values of about `size` bytes at most."""
+        """The first rows of a range: at most `rows` of them, with about `size` bytes of keys or values at most."""
 
     def snapshot(self) -> OrderedTable:
         """The rows as of now, for reading only, whatever is written afterwards; close it when it is not needed any more."""
@@ -103,10 +103,10 @@ class OrderedTable(Protocol):
 
 @runtime_checkable
 class CheckpointedTable(Protocol):
-    """A table on disk, of whose files a second set can be made."""
+    """A table on disk that can make a second set of its files."""
 
     def checkpoint(self, folder: Path) -> None:
-        """Makes a database of the committed rows as of now: further names of the table files, copies of all else."""
+        """Makes a database of the committed rows as of now: table files get a second name, all other files are copied."""
 
 
 # --- Estimates of how many rows and bytes key ranges have, for metrics of stores: cheap, never exact for large ranges.
@@ -141,7 +141,7 @@ def estimated(
     weights: Callable[[], Sequence[int]],
     total_rows: Callable[[], int],
 ) -> list[RangeSize]:
-    """The sizes of ranges."""
+    """The estimated sizes of ranges, from their first rows and their weights."""
     begun = [_measured(*first(*one, FIRST_ROWS, _FIRST_BYTES)) for one in ranges]
     large = [at for at, (size, ended) in enumerate(begun) if not ended]
     found = [size for size, _ in begun]
@@ -157,7 +157,7 @@ def estimated(
 
 
 def _measured(keys: pa.BinaryArray, values: pa.BinaryArray) -> tuple[RangeSize, bool]:
-    """The size of a range's first rows, and whether these are all."""
+    """The size of a range's first rows, and whether these are all of its rows."""
     sizes = [pc.sum(pc.binary_length(column)).as_py() or 0 for column in (keys, values)]
     ended = len(keys) < FIRST_ROWS and max(sizes) < _FIRST_BYTES // 2
     return RangeSize(len(keys), sum(sizes)), ended
@@ -184,7 +184,7 @@ class _Rows(Protocol):
 
 
 class RowByRow:
-    """The operations of `OrderedTable` and `DiskTable` on columns, made of those on single rows."""
+    """The column operations of `OrderedTable` and `DiskTable`, made from operations on single rows."""
 
     def get_columns(self: _Rows, keys: pa.BinaryArray) -> pa.BinaryArray:
         return pa.array(self.multi_get(keys.to_pylist()), pa.binary())
@@ -235,13 +235,13 @@ class NoWrites:
 
 
 def rows_of(parts: Iterable[Columns]) -> Iterator[RowChange]:
-    """The rows of columns, one by one."""
+    """The rows of the parts' columns, one by one."""
     for keys, values in parts:
         yield from zip(keys.to_pylist(), values.to_pylist(), strict=True)
 
 
 def get_in_order(get: Callable[[pa.BinaryArray], pa.BinaryArray], keys: pa.BinaryArray) -> pa.BinaryArray:
-    """The values of keys in any order, by a way that needs them sorted, or is twice as fast then."""
+    """The values of keys in any order, through a function that needs sorted keys, or is twice as fast with them."""
     order = sorted_rows(keys)
     return get(keys) if is_identity(order) else get(keys.take(pa.array(order))).take(pa.array(inverse(order)))
 
@@ -249,7 +249,7 @@ def get_in_order(get: Callable[[pa.BinaryArray], pa.BinaryArray], keys: pa.Binar
 def scan_in_order(
     scan: Callable[[pa.BinaryArray, pa.BinaryArray], RangeRows], lowers: pa.BinaryArray, uppers: pa.BinaryArray
 ) -> RangeRows:
-    """The rows of ranges in any order, by a way that wants them sorted by their lower ends."""
+    """The rows of ranges in any order, through a function that needs them sorted by their lower ends."""
     order = sorted_rows(lowers)
     if is_identity(order):
         return scan(lowers, uppers)

@@ -1,4 +1,4 @@
-"""Creates new checkpoints from the commit markers: where checkpoints are lost or do not match, or to move reading positions.
+"""Creates new checkpoints from the commit markers, if checkpoints are lost or do not match, or to move reading positions.
 
 For each such sub-topology: the tasks are fenced, a plan is written into a folder next to the checkpoint, the markers are
 replaced task by task, the old checkpoint is moved aside, and the folder takes its place. After an interruption, the next
@@ -61,7 +61,7 @@ class GivenPositions:
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> GivenPositions:
-        """The positions that texts like `TOPIC:PARTITION=OFFSET`, `TOPIC=earliest` and `TOPIC=latest` give."""
+        """Parses positions from texts such as `TOPIC:PARTITION=OFFSET`, `TOPIC=earliest` and `TOPIC=latest`."""
         partitions: dict[TopicPartition, int] = {}
         topics: dict[str, str] = {}
         for text in texts:
@@ -76,7 +76,7 @@ class GivenPositions:
         return cls(partitions, topics)
 
     def of(self, place: TopicPartition, begin: int, end: int) -> int | None:
-        """The offset for a partition with records [begin, end); None if none was given."""
+        """The given offset for a partition with records [begin, end); None if none was given."""
         named = self.topics.get(place[0])
         return self.partitions.get(place, None if named is None else begin if named == "earliest" else end)
 
@@ -144,7 +144,7 @@ ADOPTING = "~adopting"
 
 
 TRIES = 5
-"""How often a switch begins again because a process of the query before has fenced a task of it, or committed."""
+"""How often a switch is tried again because a process of the earlier query has fenced one of its tasks, or committed."""
 
 
 @dataclass(frozen=True)
@@ -171,10 +171,10 @@ class Adopter:
         return [(prepared, findings) for prepared, findings in found if findings.wrong is not None]
 
     def plan(self, prepared: PreparedSub, findings: Findings, markers: Markers | None = None) -> Adoption:
-        """The plan for a sub-topology; `markers`: the last ones, once its tasks are fenced.
+        """The plan for a sub-topology; `markers` are its last ones, read after its tasks were fenced.
 
         Raises:
-            StreamsError: Something is missing that is needed to know where reading continues.
+            StreamsError: It cannot be determined where reading continues.
         """
         sub, admin = self.preflight.identity(prepared), self.preflight.admin
         markers = findings.markers if markers is None else markers
@@ -193,13 +193,13 @@ class Adopter:
         return plan_adoption(sub, markers, ids, positions, global_topics, str(uuid.uuid4()), confirmed)
 
     def _is_confirmed(self, prepared: PreparedSub, starts: Mapping[TopicPartition, int]) -> bool:
-        """Whether records of the last micro-batch are gone from repartition topics: they are deleted only once it is confirmed."""
+        """Whether the last micro-batch was confirmed: only then are its records deleted from repartition topics."""
         trimmed = self.preflight.application.source_spec(prepared.sub).trimmed
         begins = self.preflight.admin.begin_offsets([place for place in starts if place[0] in trimmed])
         return any(begin > starts[place] for place, begin in begins.items())
 
     def _topics(self, prepared: PreparedSub, markers: Markers) -> tuple[dict[str, TopicInfo], dict[str, TopicOffsets]]:
-        """The topics that a sub-topology reads, and the end positions of its global tables' topics."""
+        """The topics that a sub-topology reads, and the end offsets of its global tables' topics."""
         sources = self.preflight.sources(prepared)
         topics = sources.described({})
         for marker in filter(None, markers.values()):
@@ -231,9 +231,9 @@ def take_over(
 ) -> Adoption:
     """Carries out an adoption, or continues an interrupted one.
 
-    `plan` gets the markers that were read behind the last fence: until then, tasks may commit. With each marker, the group gets the
-    positions of the task's live steps (behind a micro-batch without records, only the group has them), and, if it `moves`, the
-    plan's own.
+    `plan` gets the markers that were read after the last fence, because tasks may commit until then. With each marker, the group
+    gets the positions of the task's live steps (after a micro-batch without records, only the group has them), and, if it `moves`,
+    the plan's positions.
 
     Raises:
         CheckpointMismatchError: The application is running, or an earlier adoption cannot be continued.
@@ -246,7 +246,7 @@ def take_over(
         overtaken = _replace_markers(sub, access, adoption, markers, moves)
         if overtaken is None:
             break
-        # In a switch it is a process of the query before, which was slow to end. Once it has found another marker, it does.
+        # In a switch, a process of the earlier query was slow to end. It ends once it finds another marker.
         if not (adoption.switch and left):
             raise still_running(sub, overtaken, "run" if adoption.switch else "adopt")
     if files.names(sub.name):
@@ -257,7 +257,7 @@ def take_over(
 
 
 def _note(files: CheckpointFiles, sub: SubIdentity, adoption: Adoption) -> None:
-    """Writes a plan down, unless it is."""
+    """Writes the plan into its folder, unless the folder has it."""
     folder, data = sub.name + ADOPTING, orjson.dumps(adoption.to_json())
     if query_id_of(files, folder) != adoption.query_id:
         files.delete(folder)
@@ -269,7 +269,7 @@ def _note(files: CheckpointFiles, sub: SubIdentity, adoption: Adoption) -> None:
 def _replace_markers(
     sub: SubIdentity, access: MarkerAccess, adoption: Adoption, markers: Markers, moves: bool
 ) -> int | None:
-    """Replaces the markers task by task; returns one that has committed since or fenced this process; None: there is none."""
+    """Replaces the markers task by task. Returns a task that has committed since or fenced this process; None: all are replaced."""
     pending = adoption.pending(markers) or []
     offsets = adoption.first.start.by_partition() if moves else {}
     for task in pending:
@@ -290,7 +290,7 @@ def _replace_markers(
 def unfinished_plan(files: CheckpointFiles, sub: SubIdentity, markers: Markers) -> Adoption | None:
     """The plan of an interrupted adoption, if one exists and was made for the present markers; else None.
 
-    A switch that has begun continues behind what tasks have committed since.
+    A switch that has begun continues after the commits that tasks have made since.
 
     Raises:
         CheckpointMismatchError: Another adoption has begun, and tasks have committed since.
@@ -339,7 +339,7 @@ def described(adoption: Adoption, tasks: int) -> Mapping[str, str]:
 
 
 def lost_sinks(application: Application, files: CheckpointFiles, admin: KafkaAdmin) -> dict[str, HandedOver]:
-    """The sinks of foreach_batch whose checkpoint is missing -> the note of the last batch that the function was called with."""
+    """The sinks of foreach_batch whose checkpoint is missing -> the note of the last batch that their function received."""
     app = application.config.application_id
     topics = {sink.topic.topic_name(app): sink for sink in application.plan.topology.lake_sinks.values()}
     found = {}
@@ -364,8 +364,8 @@ class Move:
     """The move of one sub-topology.
 
     Attributes:
-        first: Where it then begins to read; positions in repartition topics stay.
-        given: The positions that move.
+        first: The positions at which it then begins to read; those in repartition topics stay.
+        given: The positions that change.
         checkpoint: Its checkpoint; None: a move was interrupted, and continues with its own plan.
     """
 
@@ -376,10 +376,10 @@ class Move:
     checkpoint: Checkpoint | None = None
 
     def adoption(self, markers: Markers) -> Adoption:
-        """The plan of the move: the new positions, and those in topics that are not moved, as of the tasks' last markers.
+        """The plan of the move: the new positions, and for other topics the positions of the tasks' last markers.
 
         Raises:
-            CheckpointMismatchError: Tasks have committed what the checkpoint does not know.
+            CheckpointMismatchError: Tasks have made commits that the checkpoint does not have.
             ConfigError: It is not known where reading continues.
         """
         if self.checkpoint is None:
@@ -435,10 +435,10 @@ def _plan(
 
 
 def settled_position(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers, then: str) -> SourceOffsets:
-    """Where reading continues, of a sub-topology whose last micro-batch is complete; `then`: what the user wants, for messages.
+    """Where a sub-topology continues to read, if its last micro-batch is complete; `then` is what the user wants, for messages.
 
     Raises:
-        ConfigError: The micro-batch is not complete, or the checkpoint does not say it.
+        ConfigError: The micro-batch is not complete, or the checkpoint does not have the position.
     """
     if checkpoint.logged > checkpoint.committed or checkpoint.repeats:
         raise ConfigError(
@@ -455,7 +455,7 @@ def settled_position(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers,
 
 
 def _with_unmoved_topics(sub: SubIdentity, first: FirstBatch, checkpoint: Checkpoint, markers: Markers) -> FirstBatch:
-    """The new positions, and the present ones in topics that are not moved."""
+    """The new positions, together with the present ones in topics that are not moved."""
     present = settled_position(sub, checkpoint, markers, "move its positions")
     at = SourceOffsets({**present.topics, **first.start.topics})
     return FirstBatch(at, at)

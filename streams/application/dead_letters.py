@@ -1,4 +1,4 @@
-"""Dead letters after they were written: what is in them, which were replayed, and how they are replayed and deleted."""
+"""Dead letters after they were written: their contents, the record of replays, and how they are replayed and deleted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class LetterLog(Protocol):
-    """The requests to Kafka by which dead letters are read and replayed."""
+    """The requests to Kafka that read and replay dead letters."""
 
     def log_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
         """Last stable offset and end of each log, once no transaction is open."""
@@ -76,7 +76,7 @@ class Letter:
 
     @property
     def _is_row(self) -> bool:
-        """Whether an ingest could not make a record of a row: the letter has the row's text as key and value."""
+        """Whether the letter is a row that an ingest could not turn into a record; its key and value are then the row's text."""
         return self.error("partition") == str(OUTSIDE)
 
     @property
@@ -90,23 +90,23 @@ class Letter:
 
     @property
     def retry_topic(self) -> str | None:
-        """The retry topic of the operator that has failed, through which the record comes back to that operator alone."""
+        """The retry topic of the failed operator, through which the record returns to that operator alone; None: it has none."""
         return self._text.get(TOPIC)
 
     @property
     def target(self) -> str | None:
-        """The topic to which a replay sends the record: through its retry topic, else where it came from; None: nowhere."""
+        """The topic that a replay sends the record to: the operator's retry topic, or else the record's own; None: none."""
         return self.retry_topic or self.error("topic") or None
 
     @property
     def cut(self) -> str:
-        """Which parts of the record are missing, because the letter was too large with them; empty: none."""
+        """The parts of the record that were left out because the letter would have been too large; empty: none."""
         parts = (part for part in self._text.get(CUT, "").split(", ") if part)
         return ", ".join(part for part in parts if part.split()[0] in ("key", "value", "headers"))
 
     @property
     def window(self) -> tuple[int, int] | None:
-        """Start and end of the window whose result has failed, ms; None: no such result."""
+        """Start and end, in ms, of the window whose result has failed; None: the letter is not such a result."""
         start, end = self.error("window.start"), self.error("window.end")
         return (int(start), int(end)) if start and end else None
 
@@ -116,7 +116,7 @@ class Letter:
         return tuple(name for name in self._text.get(COUNTED_BY, "").split(", ") if name)
 
     def left_out(self, to: str | None = None, again: bool = False) -> str:
-        """Why a replay to a topic (None: to `target`) leaves the record out; empty: it sends it there.
+        """Why a replay to a topic (None: to `target`) leaves the record out; empty: it sends the record.
 
         With `again`, it also sends a record that some operators would count twice.
         """
@@ -141,7 +141,7 @@ class Letter:
 
 
 def letter_as_dict(letter: Letter, replayed: bool, text: Callable[[bytes], str]) -> dict[str, Any]:
-    """A letter for programs; keys, values and headers as text."""
+    """A letter as JSON data; keys, values and headers as text."""
 
     def shown(data: bytes | None) -> str | None:
         return None if data is None else text(data)
@@ -177,12 +177,12 @@ def dead_letter_topics(topology: Topology, of_policies: str | None) -> tuple[str
 
 @dataclass(frozen=True)
 class Choice:
-    """The dead letters that a command is about; None: all, by this criterion.
+    """The dead letters that a command is about. A criterion that is None does not restrict them.
 
     Attributes:
         error: The name of the exception, or a part of its message.
         since_ms: The earliest time of the letter, ms.
-        until_ms: The first time that is too late, ms.
+        until_ms: The first time that is not included, ms.
         positions: (partition, offset) of the letters.
     """
 
@@ -194,7 +194,7 @@ class Choice:
     positions: frozenset[tuple[int, int]] | None = None
 
     def has(self, letter: Letter) -> bool:
-        """Whether a letter is among them."""
+        """Whether the choice includes a letter."""
         wanted: list[tuple[Any, bool]] = [
             (self.error, self.error == letter.error("exception") or str(self.error) in letter.error("message")),
             (self.key, letter.key is not None and letter.key.decode(errors="backslashreplace") == self.key),
@@ -278,13 +278,13 @@ class Replayed:
         return any(first <= offset < last for first, last in self.ranges.get(partition, ()))
 
     def record(self, partition: int, offsets: Sequence[int], also: Collection[int]) -> tuple[bytes, bytes]:
-        """The key and value that remember a partition's replayed letters."""
+        """The key and value of the record that remembers a partition's replayed letters."""
         ranges = list(_joined((*self.ranges.get(partition, ()), *((one, one + 1) for one in also)), offsets))
         return str(partition).encode(), orjson.dumps({"topic_id": self.topic_id, "ranges": ranges})
 
 
 def _joined(ranges: Iterable[tuple[int, int]], offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The fewest ranges with the same letters. Two are joined only where it is known that no letter is between them."""
+    """The smallest number of ranges with the same letters. Two ranges are joined only if no letter is known to be between them."""
     first = last = None
     for begin, end in sorted(ranges):
         if first is None or last is None:
@@ -330,9 +330,10 @@ def read_replayed(log: LetterLog, topic: str, fenced: bool = False) -> Replayed:
 TOGETHER = 500
 """The most letters in one transaction."""
 _KEPT = (RETRIED_TIME, *ORIGIN)
-"""Headers of a retry topic's record that are not the user's."""
+"""Headers of a retry topic's record that the engine adds."""
 _NEVER = tuple(ending for ending in INTERNAL_ENDINGS if ending != "-repartition")
-"""Names of topics to which no letter can lead. Records of repartition topics can fail, and so can go back there."""
+"""Endings of topics to which a letter never leads. Repartition topics are not among them: their records can fail and go back
+there."""
 
 
 @dataclass
@@ -340,12 +341,12 @@ class ReplayPlan:
     """What a replay would do.
 
     Attributes:
-        topic_id: Its id: the offsets of one that was deleted and created again are of other letters.
+        topic_id: Kafka's id of the topic. After it was deleted and created again, its offsets are those of other letters.
         offsets: Partition -> the offsets of all its letters.
         chosen: Partition -> the offsets of the letters to send.
         targets: Target -> the number of letters for it.
         done: The number of chosen letters that have been replayed already.
-        left_out: Why chosen letters cannot be sent -> how many.
+        left_out: Why chosen letters cannot be sent -> the number of them.
     """
 
     topic: str
@@ -364,7 +365,7 @@ class ReplayPlan:
 def plan_replay(log: LetterLog, topic: str, choice: Choice, to: str | None = None, again: bool = False) -> ReplayPlan:
     """Reads all letters and decides which of them to send where.
 
-    Those whose records would be counted twice are left out, unless they shall be sent `again`.
+    Letters whose records would be counted twice are left out, unless `again` is set.
 
     Raises:
         TopicNotFoundError: The topic does not exist.
@@ -410,7 +411,7 @@ def _check_targets(log: LetterLog, plan: ReplayPlan) -> None:
 def replay(
     kafka: LetterLog, plan: ReplayPlan, now_ms: Callable[[], int], to: str | None = None, together: int = TOGETHER
 ) -> int:
-    """Sends the letters of a plan that have not been replayed meanwhile, and returns their number.
+    """Sends the letters of a plan that were not replayed in the meantime, and returns their number.
 
     Raises:
         ConfigError: The topic of the plan was deleted and created again.
@@ -472,14 +473,14 @@ class _Transaction:
         target, headers = self.to or letter.target, letter.own_headers
         if target == letter.retry_topic:
             headers = (*headers, *(one for one in letter.headers if one[0] in _KEPT))
-            # Records there wait by the clock of the application. That of whoever replays may be ahead of it by a day.
+            # Records there wait by the application's clock. The clock of a replay may be ahead of it by a day.
             timestamp = max(0, min(self.now_ms, letter.timestamp))
         else:
             timestamp = max(0, letter.event_time)
         producer.send(target, self._partition(letter, target), letter.key, letter.value, timestamp, headers or None)
 
     def _partition(self, letter: Letter, target: str | None) -> int | None:
-        """The partition that the record came from, into which its producer has put its key; None: another topic decides."""
+        """The record's original partition, where its producer has put its key; None: it goes to another topic, which decides."""
         known = letter.error("partition")
         if self.to is not None or target is None or not known.isdecimal():
             return None
@@ -504,9 +505,9 @@ class PurgePlan:
     """What a purge would delete.
 
     Attributes:
-        before: Partition of the topic -> the first offset that stays; without those where nothing is deleted.
-        first_ms: When the oldest of them was written, ms; None: there is none.
-        last_ms: When the newest of them was written, ms.
+        before: Partition of the topic -> the first offset that stays; only partitions in which something is deleted.
+        first_ms: When the oldest deleted letter was written, ms; None: there is none.
+        last_ms: When the newest deleted letter was written, ms.
     """
 
     before: dict[TopicPartition, int] = field(default_factory=dict)
@@ -528,7 +529,7 @@ class Until:
     """How far to delete. In each partition, the first letter that must stay keeps all after it.
 
     Attributes:
-        time_ms: Letters from this time on stay; None: whatever their time.
+        time_ms: Letters from this time on stay; None: the time does not matter.
         offsets: Partition -> the first offset that stays; None: no such limit. Other partitions stay whole.
         replayed: Letters that have not been replayed stay.
     """

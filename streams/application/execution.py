@@ -1,8 +1,8 @@
 """Which sub-topologies run live, and the switch between live execution and micro-batches.
 
 Both executions write the same markers, changelogs and group offsets, so a switch moves no state. It is an adoption
-(`streams.checkpoint.compare`): the tasks are fenced, their markers get the id of a new checkpoint, and that begins where the last
-steps have ended. An interrupted switch is finished by the next start.
+(`streams.checkpoint.compare`): the tasks are fenced, their markers get the id of a new checkpoint, and this checkpoint begins where
+the last steps ended. An interrupted switch is finished by the next start.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ def ways_of(
         application: The application.
         partitions: Source topic -> its number of partitions.
         processes: How many tasks of this application Spark can run at once.
-        others: Whether Spark has other queries to run: of lake sinks, of sources outside Kafka, or the user's own.
-        refused: Sub-topology -> what has turned out to prevent live execution.
-        running: Whether the application has run already. Then nothing ends it: what cannot run live any more (several topics have
-            got more partitions, say) runs in micro-batches.
+        others: Whether Spark has other queries to run: for lake sinks, for sources outside Kafka, or the user's own.
+        refused: Sub-topology -> why it cannot run live, as found out during a run.
+        running: Whether the application has run already. Then there is no error: a sub-topology that cannot run live any more
+            (because several topics have got more partitions, say) runs in micro-batches.
 
     Raises:
-        ConfigError: With execution=live, something that is about to start cannot run live.
+        ConfigError: With execution=live, a sub-topology that is about to start cannot run live.
     """
     subs, execution = application.subs, application.config.execution
     if not may_run_live(application.config):
@@ -112,13 +112,13 @@ class LiveStart:
 
 @dataclass(frozen=True)
 class Switch:
-    """Switches sub-topologies from one execution to the other; only before any of their tasks runs."""
+    """Switches sub-topologies from one execution to the other, before any of their tasks runs."""
 
     preflight: Preflight
     say: Callable[[str], None]
 
     def finish(self, subs: Sequence[PreparedSub]) -> None:
-        """Finishes switches that a start before this one has begun."""
+        """Finishes switches that an earlier start has begun."""
         files = self.preflight.files
         for prepared in subs:
             if not files.names(prepared.sub.name + ADOPTING):
@@ -131,11 +131,11 @@ class Switch:
     def to_live(self, prepared: PreparedSub, first: FirstBatch | None) -> LiveStart | None:
         """Where a sub-topology continues live, after its last micro-batch or live step.
 
-        None: only some tasks have committed the last micro-batch, so that has to run to its end first.
+        None: only some tasks have committed the last micro-batch, which has to be completed first.
 
         Args:
             prepared: The sub-topology.
-            first: Where it begins if it is new (`Preflight.run`).
+            first: The position at which it begins if it is new (`Preflight.run`).
         """
         found, sub, files = self.preflight.check(prepared), self.preflight.identity(prepared), self.preflight.files
         checkpoint, name = found.checkpoint, prepared.sub.name
@@ -167,14 +167,14 @@ class Switch:
         return LiveStart(query_id, at)
 
     def unfinished(self, prepared: PreparedSub) -> SourceOffsets | None:
-        """Where the micro-batch ends that only some tasks have committed; None: there is none."""
+        """The end of a micro-batch that only some tasks have committed; None: there is no such micro-batch."""
         checkpoint = self.preflight.check(prepared).checkpoint
         if checkpoint.repeats and checkpoint.first is not None:
             return checkpoint.first.end
         return checkpoint.offsets.get(checkpoint.logged) if checkpoint.logged > checkpoint.committed else None
 
     def to_micro_batches(self, prepared: PreparedSub, known: FirstBatch | None) -> FirstBatch | None:
-        """Where a sub-topology's first micro-batch begins: where its live steps have ended, if it has any."""
+        """Where a sub-topology's first micro-batch begins: after its live steps; None: it has none."""
         files, name, sub = self.preflight.files, prepared.sub.name, self.preflight.identity(prepared)
         if files.names(f"{name}/offsets"):
             # Live steps are only made under a checkpoint that has logged no micro-batch.
@@ -187,7 +187,7 @@ class Switch:
             check_checkpoint(sub, found.checkpoint, markers)
             at = position(found.checkpoint, markers)
             assert at is not None, "written before the first live step"
-            # The first micro-batch would find it, but by then the switch is made.
+            # The first micro-batch would notice it, but only after the switch.
             check_same(at.topic_ids, self.preflight.admin.describe_topics(at.topics))
             return at
 
@@ -196,9 +196,9 @@ class Switch:
         return first
 
     def unplace(self, prepared: PreparedSub) -> bool:
-        """Makes sure that no task of a live sub-topology commits by its placement any more, if none has; returns whether none has.
+        """Makes sure that no task of a live sub-topology commits by its placement any more; False: one already has.
 
-        A process that has run it may be slow to end: what it commits until it is fenced counts.
+        A process that ran it may be slow to end; its commits until it is fenced count.
         """
         found, sub = self.preflight.check(prepared), self.preflight.identity(prepared)
 
@@ -220,9 +220,9 @@ class Switch:
         return not _is_placed(self.preflight.markers(prepared).read())
 
     def _take_over(self, prepared: PreparedSub, at: Callable[[Markers], SourceOffsets]) -> Adoption:
-        """Gives a sub-topology a new checkpoint, whose positions the markers behind the last fence decide.
+        """Gives a sub-topology a new checkpoint, with positions from the markers after the last fence.
 
-        A process that has run it may be slow to end: what it commits until it is fenced counts, and then nothing.
+        A process that ran it may be slow to end; its commits until it is fenced count, and it cannot commit after that.
         """
         files, sub, access = self.preflight.files, self.preflight.identity(prepared), self.preflight.markers(prepared)
 
@@ -248,4 +248,4 @@ def _renewed(plan: Adoption, markers: Markers) -> Adoption:
 
 
 def _quiet(_: str) -> None:
-    """The switch says in its own words what has happened."""
+    """Reports nothing: the switch has its own message about what has happened."""

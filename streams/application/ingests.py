@@ -1,4 +1,4 @@
-"""The sources outside Kafka of an application: their topics, and a checkpoint made again from their commits."""
+"""The sources outside Kafka of an application: their topics, and how a lost checkpoint is made again from their commits."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def last_markers(log: MarkerLog, ingest: Ingest, application_id: str) -> Mapping
 
 
 def keys_digest(ingest: Ingest, columns: Sequence[tuple[str, str]]) -> str:
-    """Digest of what decides which task gets a row: the key; or the whole row, if it has none."""
+    """A digest of what decides the task of a row: the key, or the whole row if it has no key."""
     deciding = [column for column in columns if not ingest.key or column[0] in ingest.key]
     parts = (ingest.key, serde_identity(ingest.key_serde), ingest.partitions, ingest.change_feed, deciding)
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
 def logged_batch(files: CheckpointFiles, folder: str, batch_id: int) -> IngestBatch:
-    """A batch as Spark has logged it. Its offsets are noted only if they alone lead back to the same rows.
+    """A batch as Spark has logged it. It has offsets only if these alone are enough to read the same rows again.
 
     The source of files, and operators with state, keep more than offsets, in folders of their own.
     """
@@ -64,7 +64,7 @@ def logged_batch(files: CheckpointFiles, folder: str, batch_id: int) -> IngestBa
 
 
 def _logged(files: CheckpointFiles, folder: str, batch_id: int) -> tuple[str, str]:
-    """What Spark has logged for a batch, and its digest; both empty if there is nothing.
+    """Spark's log entry for a batch, and its digest; both are empty if there is no entry.
 
     A source of files logs only the number of an entry of its own log, which has the names of the files.
     """
@@ -79,11 +79,11 @@ def _logged(files: CheckpointFiles, folder: str, batch_id: int) -> tuple[str, st
 
 
 def remake_checkpoint(files: CheckpointFiles, ingest: Ingest, markers: Mapping[int, CommitMarker]) -> int | None:
-    """Makes a lost checkpoint again, from the last batches in the tasks' markers.
+    """Creates a lost checkpoint again, from the last batches in the tasks' markers.
 
-    Spark resumes behind a batch from its logged offsets. A batch that only some tasks have written runs again, over the same rows:
-    that needs the offsets of the batch before as well, which the other tasks' markers have. Spark looks for these in any case, but
-    behind a batch that all have written they decide nothing.
+    Spark resumes after a batch from its logged offsets. A batch that only some tasks have written runs again, over the same rows.
+    For that, Spark also needs the offsets of the batch before, which the other tasks' markers have. It looks for these in any case,
+    but they do not matter if all tasks have written the batch.
     """
     folder = ingest.lasting_name
     if not markers or query_id_of(files, folder) is not None:

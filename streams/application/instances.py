@@ -1,4 +1,4 @@
-"""Which process runs an application: at most one. Its life cycle.
+"""Finds out which process runs an application, and allows only one. And the application's life cycle.
 
 Two things show that an application runs, and both end with its process, however it ends:
 
@@ -7,7 +7,7 @@ Two things show that an application runs, and both end with its process, however
   nothing. The broker takes a member for dead after `SESSION_MS` without a sign of life. The group of the offsets stays without
   members, because brokers refuse offsets from outside of a group that has some.
 
-Neither protects the state, which the protocol of commits does: they only give the right advice.
+Neither of them protects the state. The commit protocol does that; these only serve to give the right advice.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ log = logging.getLogger(__name__)
 
 LOCK = "running.lock"
 _GROUP = "-running"
-"""What the name of the group ends in."""
+"""The ending of the group's name."""
 _GROUP_TRIES = 20
-"""How often the group of the offsets is asked for while its coordinator is away."""
+"""How often the coordinator is asked for the group of the offsets while it is away."""
 SESSION_MS = 6_000
 """The shortest time that brokers allow by default (`group.min.session.timeout.ms`)."""
 _GONE_WITHIN_S = SESSION_MS / 1000 + 4
@@ -63,13 +63,13 @@ class Instance:
 
     @classmethod
     def of(cls, text: str) -> Instance | None:
-        """The instance that is named in a client id or a lock file; None: there is none."""
+        """Parses the instance that a client id or a lock file names; None: it names none."""
         found = re.match(rf"{_OURS}/([^/]*)/(\d+)/([^ /]*)", text)
         return None if found is None else cls(found[1], int(found[2]), found[3])
 
     @property
     def client_id(self) -> str:
-        """The name under which it has joined the group."""
+        """The client id with which the instance joins the group."""
         return f"{_OURS}/{self.host}/{self.pid}/{self.since}"
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ def only_instance(config: StreamsConfig) -> Iterator[None]:
 
 @contextmanager
 def shown_as_running(config: StreamsConfig, topics: Sequence[str]) -> Iterator[None]:
-    """Lets others see, within the block, that this process runs the application."""
+    """Shows others, within the block, that this process runs the application."""
     ended = threading.Event()
     thread = threading.Thread(target=_take_part, args=(config, topics, ended), name="streams-instance", daemon=True)
     thread.start()
@@ -120,7 +120,7 @@ def _take_part(config: StreamsConfig, topics: Sequence[str], ended: threading.Ev
 
 
 def seen_as_running(application_id: str, client: Mapping[str, str]) -> Instance | None:
-    """The instance that is a member of the group; None if there is none, or the brokers cannot tell."""
+    """The instance that is a member of the group; None if there is none, or the brokers do not answer."""
     with suppress(KafkaClientError):
         for member in Survey(client).group_members(application_id + _GROUP):
             if found := Instance.of(member):
@@ -129,7 +129,7 @@ def seen_as_running(application_id: str, client: Mapping[str, str]) -> Instance 
 
 
 def group_is_shared(application_id: str, members: Sequence[str]) -> str:
-    """What is wrong where consumers are members of the group in which an application commits its offsets."""
+    """The message for consumers that are members of the group in which an application commits its offsets."""
     return (
         f"consumers have joined the group {application_id} ({', '.join(members)}), which belongs to the application: they commit "
         "offsets of their own over those of its tasks"
@@ -141,19 +141,19 @@ def check_group_is_free(
     members: Callable[[str], Sequence[str]] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Refuses to run next to another program with the same application id, such as the Kafka Streams application it replaces.
+    """Refuses to run next to another program with the same application id, such as the Kafka Streams application that it replaces.
 
-    No process of this engine is a member of the group of the offsets, so every member is somebody else. A broker takes the tasks'
+    No process of this engine is a member of the group of the offsets, so every member is another program. A broker takes the tasks'
     offsets although the group has members: both programs would write the offsets and the changelogs.
 
     Args:
-        config: Of the application.
+        config: The settings of the application.
         members: The members of a group; default: asks the brokers.
         sleep: Waits, seconds.
 
     Raises:
         AlreadyRunningError: The group has members.
-        KafkaClientError: The brokers cannot tell.
+        KafkaClientError: The brokers do not answer.
     """
     members = Survey(config.client).group_members if members is None else members
     for left in reversed(range(_GROUP_TRIES)):
@@ -182,7 +182,7 @@ def check_not_running(
 ) -> None:
     """Refuses to change the state of an application that runs elsewhere.
 
-    A process that was killed counts as running for some seconds, so this waits for as long.
+    A process that was killed counts as running for some seconds, so this waits for that time.
     """
     app, waited = config.application_id, 0.0
     while (other := seen(app, config.client)) is not None and waited < _GONE_WITHIN_S:
@@ -202,7 +202,7 @@ def check_not_running(
 
 @contextmanager
 def while_stopped(config: StreamsConfig, admin: KafkaAdmin, topics: Iterable[str]) -> Iterator[None]:
-    """For commands that change an application's state: within the block it does not run, nor start on this checkpoint.
+    """A block for commands that change an application's state, during which it neither runs nor starts on this checkpoint.
 
     Raises:
         AlreadyRunningError: A process runs it.

@@ -1,4 +1,4 @@
-"""The job of a sub-topology's query: what its readers and tasks must know of the application and its settings."""
+"""The job of a sub-topology's query: all that its readers and tasks need of the application and its settings."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from streams.checkpoint.compare import SubIdentity
 _PARALLEL = 8
 _FIRST_LOOK = 16
 _FURTHER = 32
-"""The newest marker is looked for from the end of the log: before it there may be a day of commits."""
+"""The newest marker is searched from the end of the log, because a day of commits may be before it."""
 _Result = TypeVar("_Result")
 
 
@@ -41,9 +41,9 @@ class MarkerAccess:
         return self._each(self._last)
 
     def fenced(self) -> dict[int, CommitMarker | None]:
-        """Like `read`, but after all older attempts are fenced and all their commits are visible.
+        """Fences all older attempts, waits until all their commits are visible, and then returns what `read` does.
 
-        Those of live execution have written under the ids of slots, whose numbers are at most those of their tasks.
+        Live attempts write under the ids of slots, whose numbers are not larger than those of tasks.
         """
 
         def fence_slot(number: int) -> None:
@@ -65,8 +65,8 @@ class MarkerAccess:
     ) -> bool:
         """Writes a task's new marker in a transaction, if the last marker is the expected one; False: a task is running.
 
-        A slot that begins behind `fenced` does not fence this producer, but then one of the two finds its record elsewhere than it
-        expects it.
+        A slot that begins after `fenced` does not fence this producer, but then one of the two finds its record at another offset
+        than it expects.
 
         Raises:
             FencedError: A task of the application has fenced this producer.
@@ -128,7 +128,7 @@ def newest_marker(log: MarkerLog, commits: TopicPartition) -> CommitMarker | Non
 
 
 def placed_marker(log: MarkerLog, topic: str, tasks: Iterable[int]) -> CommitMarker | None:
-    """A marker of a commits topic that says what gives keys to the tasks; None: no task has had a key yet."""
+    """A marker of a commits topic that has the placement of keys; None: no task has had a key yet."""
     return next((marker for marker in newest_markers(log, topic, tasks) if marker.placement != UNPLACED), None)
 
 

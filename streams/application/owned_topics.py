@@ -1,4 +1,4 @@
-"""What an application has created: the manifest of its program (`topology.json` at its checkpoint), and its topics.
+"""Finds what an application has created: the manifest of its program (`topology.json` at its checkpoint), and its topics.
 
 A start compares the manifest with the program (`check_start`), `streams diff` shows the same comparison, and `streams reset`
 reads from it what the application has created.
@@ -59,7 +59,7 @@ def written_manifest(checkpoint_dir: str) -> Manifest | None:
 
 
 def own_manifest(config: StreamsConfig) -> Manifest | None:
-    """Like `written_manifest`, for an application's own checkpoint."""
+    """The manifest at an application's own checkpoint, with the result of `written_manifest`."""
     found = written_manifest(config.checkpoint_dir)
     # Files of older versions do not name their application.
     if found is not None and found.get("application_id", config.application_id) != config.application_id:
@@ -74,7 +74,7 @@ def own_manifest(config: StreamsConfig) -> Manifest | None:
 def write_manifest(
     plan: Plan, checkpoint_dir: str, placements: Mapping[str, str] = MappingProxyType({})
 ) -> Path | None:
-    """Writes the manifest of a program whose start was accepted, with what gives keys to the tasks of its sub-topologies."""
+    """Writes the manifest of a program whose start was accepted, with the placements of its sub-topologies."""
     if (folder := local_folder(checkpoint_dir)) is None:
         return None
     file = folder / FILE
@@ -87,7 +87,7 @@ def write_manifest(
 
 
 def described_topics(written: Mapping[str, Any], application_id: str) -> set[str]:
-    """The real names of all internal topics of a described program, also of the ones that exist only during a rescale."""
+    """The real names of all internal topics of a described program, including the temporary ones of a rescale."""
     subs = written["sub_topologies"]
     stores = {name: store for sub in subs.values() for name, store in sub["stores"].items()}
     return {
@@ -165,7 +165,7 @@ def owned_topics(application_id: str, kept: Mapping[str, Any] | None, admin: Kaf
 
 
 def commits_topics_of(application_id: str, topics: Iterable[str]) -> dict[str, str]:
-    """The topics with commit markers among an application's own, each with its sub-topology."""
+    """Topic with commit markers, among an application's own topics -> its sub-topology."""
     return {
         topic: topic[len(application_id) + 1 : -len(COMMITS)]
         for topic in topics

@@ -42,10 +42,10 @@ class Pausing:
             return read_pauses(CommandLog(self.client, admin), self.application_id)
 
     def pause(self, sub_topology: str | None = None) -> Pauses:
-        """Pauses a part of the application, or all of it; what is paused already stays so since then.
+        """Pauses a part of the application, or all of it. The time of an earlier pause stays.
 
         Raises:
-            ConfigError: The cluster knows no such application, or the application no such part.
+            ConfigError: The cluster has no such application, or the application has no such part.
         """
         name = WHOLE if sub_topology is None else sub_topology
         with KafkaAdmin(self.client) as admin:
@@ -72,7 +72,7 @@ class Pausing:
         return self.pauses()
 
     def execute(self, execution: Execution | None) -> Pauses:
-        """Switches the application to another execution; None: to the one of its settings."""
+        """Switches the application to another execution; None: to the one in its settings."""
         if execution is Execution.LIVE:
             raise ConfigError(
                 "execution=live ends an application if a part of it cannot run live; with auto, all parts run live that can"
@@ -84,7 +84,7 @@ class Pausing:
         return self.pauses()
 
     def left_live(self, subs: Mapping[str, LeftLive | None]) -> None:
-        """Notes why sub-topologies have left live execution; None: forgets it."""
+        """Notes why sub-topologies have left live execution; None deletes the note."""
         if any(subs.values()):
             with KafkaAdmin(self.client) as admin:
                 ensure_pauses(admin, self.application_id, self.replication)
@@ -119,8 +119,8 @@ def _now_ms() -> int:
 def parts(admin: KafkaAdmin, application_id: str) -> list[str]:
     """The names of an application's sub-topologies and sources outside Kafka, by its commits topics.
 
-    Names of an application `<application_id>-...` are among them. The commits of a source end in `-ingest`, and it has an internal
-    topic besides.
+    The result includes names of another application whose id begins with `<application_id>-`. The name of a source's commits ends
+    in `-ingest`, and a source also has an internal topic.
     """
     topics = set(admin.topic_names())
     first, last = commits_topic(application_id, "\0").split("\0")
@@ -131,7 +131,7 @@ def parts(admin: KafkaAdmin, application_id: str) -> list[str]:
 
 
 def _source(commits: str, application_id: str, topics: Set[str]) -> str | None:
-    """The source outside Kafka that commits under a name; None: it is a sub-topology's."""
+    """The source outside Kafka that commits under a name; None: the name belongs to a sub-topology."""
     source = commits.removesuffix(INGEST)
     if source == commits:
         return None

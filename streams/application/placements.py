@@ -1,10 +1,11 @@
-"""What gives the keys of a sub-topology to its tasks: what its commits say, or at the first start what the keys in its topics show.
+"""The rule that assigns a sub-topology's keys to its tasks: from its commits, or at the first start from keys in its topics.
 
-A producer puts a key into a partition by a function (`state.kafka.partitioner.Placement`), and neither Kafka nor the record says by
-which. So a few records of each topic are read, and the function that explains all of them is taken. From the first commit on it is
-in each marker: the state of a key stays in the task that it was written in, whatever later producers do. Invariants: all tasks of a
-sub-topology go by one placement; the application writes its repartition and retry topics by that of their readers; a sub-topology
-that reads nothing but these goes by murmur2; before there is a key, nothing is decided, and each start looks again.
+A producer puts a key into a partition by a function (`state.kafka.partitioner.Placement`), and neither Kafka nor the record has the
+name of this function. So a few records of each topic are read, and the function that explains all of them is taken. From the first
+commit on it is in each marker: the state of a key stays in the task that it was written in, whatever later producers do.
+Invariants: all tasks of a sub-topology use one placement; the application writes its repartition and retry topics by the placement
+of their readers; a sub-topology that reads nothing but these uses murmur2; before there is a key, nothing is decided, and each
+start looks again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Placements:
 
     Attributes:
         log: Reads records.
-        known: Records that are looked at, too: topic, partition and offset.
+        known: Further records to look at: topic, partition and offset.
     """
 
     application: Application
@@ -43,7 +44,7 @@ class Placements:
     known: tuple[tuple[str, int, int], ...] = ()
 
     def found(self) -> Application:
-        """The application with the placements of its sub-topologies, as far as there is something that tells them.
+        """The application with the placements of its sub-topologies, as far as they can be found.
 
         Raises:
             ConfigError: The settings ask for a placement that the state does not have, or that cannot work.
@@ -51,12 +52,12 @@ class Placements:
         return replace(self.application, subs=tuple(map(self._placed, self.application.subs)))
 
     def disagreeing(self, also_old: bool = False) -> Mapping[str, str | None]:
-        """Topic -> the function that its keys show, None if there is none, of new sub-topologies whose topics do not agree.
+        """Topic -> the function that its keys show, or None. Only for topics of new sub-topologies whose topics disagree.
 
-        Behind these topics the plan of an application that may run live has repartition topics.
+        If the application may run live, its plan has repartition topics after these topics.
 
         Args:
-            also_old: Sub-topologies that are not new are looked at, too.
+            also_old: Whether to include sub-topologies that are not new.
         """
         found: dict[str, str | None] = {}
         if self.application.plan.topology.repartitioned is None or self.application.config.placement is not None:
@@ -73,10 +74,10 @@ class Placements:
         return found
 
     def decided(self, finally_: bool) -> Application:
-        """The application with the placements that the records show which have come since the start.
+        """The application with the placements that the records show that have come since the start.
 
         Args:
-            finally_: Whether to decide where records have come that fit several functions, too.
+            finally_: Whether to decide also if the records fit several functions.
         """
         subs = tuple(self._looked(one, finally_) if one.placement is None else one for one in self.application.subs)
         return replace(self.application, subs=subs)
@@ -92,7 +93,7 @@ class Placements:
                     f"{self.application.config.application_id} --placement {asked.value}`"
                 )
             prepared = replace(prepared, placement=written)
-            # What has run live needs no look.
+            # A sub-topology that has run live needs no look.
             return self._kept(prepared) if self._may_run_live and not last.live else prepared
         if asked is not None:
             prepared = replace(prepared, placement=asked)
@@ -106,7 +107,7 @@ class Placements:
         return self.application.config.execution is not Execution.MICRO_BATCH
 
     def _asked(self, prepared: PreparedSub) -> Placement | None:
-        """What the settings say of a sub-topology; nothing of one that reads what others of the application write."""
+        """The placement in the settings; None for a sub-topology that reads only topics that the application itself writes."""
         asked, sub = self.application.config.placement, prepared.sub
         external = self.application.from_outside(prepared.sub)
         if asked is None or not external:
@@ -130,13 +131,13 @@ class Placements:
         return asked
 
     def _last_marker(self, prepared: PreparedSub) -> CommitMarker | None:
-        """A marker that says what the sub-topology goes by; the preflight compares it with those of all tasks."""
+        """A marker with the sub-topology's placement, or None. The preflight compares it with the markers of all tasks."""
         topic = commits_topic(self.application.config.application_id, prepared.sub.name)
         found = self.admin.describe_topics([topic])
         return placed_marker(self.log, topic, range(found[topic].partitions)) if found else None
 
     def _looked(self, prepared: PreparedSub, finally_: bool) -> PreparedSub:
-        """The sub-topology with what its records show; undecided, if they do not show it yet."""
+        """The sub-topology with the placement that its records show; unchanged if they do not show one yet."""
         counts = self.admin.describe_topics(prepared.sub.topics)
         if all(info.partitions == 1 for info in counts.values()):
             return replace(prepared, placement=Placement.MURMUR2)
@@ -152,7 +153,7 @@ class Placements:
         return _misplaced(replace(prepared, placement=function), by_topic)
 
     def chosen_again(self, prepared: PreparedSub) -> PreparedSub | None:
-        """A sub-topology whose tasks have had no key yet, with the function that explains its keys now; None: there is no other.
+        """A sub-topology whose tasks have had no key yet, with the function that now explains its keys; None: it is the same.
 
         Args:
             prepared: The sub-topology, with the placement that was chosen too early.
@@ -163,11 +164,11 @@ class Placements:
         return None if found.placement in (None, prepared.placement) or found.misplaced is not None else found
 
     def fitting(self, prepared: PreparedSub, before: Placement | None) -> PreparedSub:
-        """The sub-topology with the placement that its rows have, unless keys in its topics show another function.
+        """The sub-topology with the placement of its rows, or with another one if keys in its topics show that.
 
         Args:
             prepared: A sub-topology.
-            before: What gives keys to the tasks of its rows; None: it has none.
+            before: The placement of its rows; None: it has no rows.
         """
         asked = self._asked(prepared)
         if asked is not None or before in (None, Placement.PARTITION):
@@ -179,14 +180,14 @@ class Placements:
         return _misplaced(replace(prepared, placement=function), by_topic)
 
     def looked_at(self, prepared: PreparedSub) -> PreparedSub:
-        """A sub-topology with its placement, and with what would end its live execution at once."""
+        """The sub-topology with its placement, and with the reason that would end its live execution at once, if any."""
         last = self._last_marker(prepared)
         if last is None:
             return self._looked(prepared, finally_=False)
         return self._kept(replace(prepared, placement=Placement(last.placement)))
 
     def _kept(self, prepared: PreparedSub) -> PreparedSub:
-        """A sub-topology that has state, and with what would end its live execution at once."""
+        """The sub-topology, which has state, with the reason that would end its live execution at once, if any."""
         found = self._checked(prepared)
         if found.misplaced is None:
             return found
@@ -205,7 +206,7 @@ class Placements:
         return found
 
     def _shown_at(self, sub: SubTopology, topic: str, partition: int, offset: int) -> Shown:
-        """What one record shows; nothing, if it has gone."""
+        """What one record shows about the placement of keys; nothing if the record was deleted."""
         place, info = (topic, partition), self.admin.describe_topics([topic])[topic]
         if partition >= info.partitions or not self.admin.begin_offsets([place])[place] <= offset:
             return Shown()
@@ -238,7 +239,7 @@ class Placements:
 
 
 def _rewritten(sub: SubTopology, columns: RecordColumns) -> bool:
-    """Whether the key serde of a source would write keys otherwise than they are."""
+    """Whether the key serde of a source would write the keys in other bytes than they have."""
     serdes = [source.key_serde for source in sub.sources if columns.topic in map(str, source.topics)]
     return any(canonical_keys(serde, columns) is not columns.keys for serde in serdes)
 
@@ -248,9 +249,9 @@ def _function(shown: Shown) -> str | None:
 
 
 LOOK_S = 1.0
-"""How often the driver looks for the first records, which live tasks leave until their placement is decided."""
+"""The seconds between two looks of the driver for first records; live tasks leave them until their placement is decided."""
 PATIENCE_S = 3.0
-"""How long it waits for further keys while the first ones fit several functions."""
+"""How long the driver waits for further keys while the first ones fit several functions."""
 
 
 @dataclass
@@ -258,7 +259,7 @@ class Undecided:
     """Watches the topics of live sub-topologies without a placement.
 
     Attributes:
-        found: The application with the placements that were found; None: nothing has come.
+        found: The application with the placements that were found; None: no records have come.
     """
 
     application: Application
@@ -291,7 +292,7 @@ class Undecided:
 
 
 def _misplaced(prepared: PreparedSub, by_topic: Mapping[str, Shown]) -> PreparedSub:
-    """The sub-topology, with the first topic whose keys are not where it expects them."""
+    """The sub-topology, with a message about the first topic whose keys are not where its placement puts them."""
     placement = prepared.placement
     assert placement is not None, "it was decided"
     for topic, shown in sorted(by_topic.items()):

@@ -48,8 +48,8 @@ class PreparedSub:
     """A sub-topology that is about to run.
 
     Attributes:
-        placement: What gives keys to its tasks; None: nothing tells it yet (`streams.application.placements`).
-        misplaced: Why its topics do not fit to that, as far as a look at them has shown; None: they do.
+        placement: The rule that assigns keys to its tasks; None: it is not known yet (`streams.application.placements`).
+        misplaced: Why its topics do not fit this rule, as far as records were read; None: they fit.
     """
 
     sub: SubTopology
@@ -59,7 +59,7 @@ class PreparedSub:
 
 
 def task_settings(config: StreamsConfig, partition_counts: Mapping[str, int]) -> TaskSettings:
-    """The settings of tasks that an application's settings give."""
+    """The settings of tasks, from an application's settings."""
     return TaskSettings(
         application_id=config.application_id,
         mode=config.mode.value,
@@ -89,7 +89,8 @@ class Application:
         plan: The plan.
         config: The settings.
         subs: The sub-topologies with the number of their tasks.
-        partitions: Repartition topic -> how many partitions it gets; one that is missing here gets as many as tasks write it.
+        partitions: Repartition topic -> the number of its partitions; a topic that is missing here gets as many as there are tasks
+            that write it.
     """
 
     plan: Plan
@@ -98,14 +99,14 @@ class Application:
     partitions: Mapping[str, int] = field(default_factory=dict)
 
     def with_rules(self, rules: Mapping[str, tuple[ColumnRule, ...]]) -> Application:
-        """The application that also checks rows by the rules of the tables they are for."""
+        """The application, whose tasks also check rows by the rules of the tables that the rows are for."""
         sinks = self.plan.topology.lake_sinks.values()
         by_topic = {sink.topic.topic_name(self.config.application_id): rules[sink.name] for sink in sinks}
         subs = (replace(prepared, sub=_with_rules(prepared.sub, by_topic)) for prepared in self.subs)
         return replace(self, subs=tuple(subs))
 
     def await_written(self, admin: KafkaAdmin, prepared: PreparedSub) -> None:
-        """Waits until everything that other sub-topologies have committed for this one is readable.
+        """Waits until all records that other sub-topologies have committed for this one can be read.
 
         Raises:
             KafkaClientError: A transaction stays open for longer than the transaction timeout allows.
@@ -113,7 +114,7 @@ class Application:
         self._await_decided(admin, set(prepared.sub.topics) & set(self.plan.repartition_topics))
 
     def await_lake_topics(self, admin: KafkaAdmin) -> None:
-        """Waits until everything that has been committed for lake sinks is readable.
+        """Waits until all records that were committed for lake sinks can be read.
 
         Raises:
             KafkaClientError: A transaction stays open for longer than the transaction timeout allows.
@@ -132,7 +133,7 @@ class Application:
         return self.config.transaction_timeout_ms / 1000 + DECIDE_S
 
     def unfinished(self, admin: KafkaAdmin, read: Mapping[str, SourceOffsets]) -> tuple[PreparedSub, ...]:
-        """The sub-topologies that have not read everything that others have written for them."""
+        """The sub-topologies that have not read all records that others have written for them."""
         ends = written_ends(admin, self.plan.repartition_topics)
 
         def behind(sub: SubTopology) -> bool:
@@ -147,7 +148,7 @@ class Application:
         """The given repartition topics that have unread records."""
         ends = written_ends(admin, topics)
         read = admin.group_offsets(self.config.application_id, list(ends)) if ends else {}
-        # What was read is deleted soon; the sink of a Delta table has no positions in the group, only these.
+        # Records that were read are deleted soon. The sink of a Delta table has only these positions, none in the group.
         begins = admin.begin_offsets(ends) if ends else {}
         return {
             place[0] for place, end in ends.items() if max(read.get(place, 0), begins[place], known.get(place, 0)) < end
@@ -172,18 +173,18 @@ class Application:
         return task_settings(self.config, partition_counts)
 
     def from_outside(self, sub: SubTopology) -> list[str]:
-        """The topics of a sub-topology that others write."""
+        """The topics of a sub-topology that the application does not write itself."""
         internal = self.plan.repartition_topics.keys() | sub.delays.keys()
         return [topic for topic in sub.topics if topic not in internal]
 
     @property
     def placements(self) -> dict[str, str]:
-        """Sub-topology -> its placement, where it is decided."""
+        """Sub-topology -> its placement, if that is decided."""
         return {one.sub.name: one.placement.value for one in self.subs if one.placement is not None}
 
     @property
     def topic_placements(self) -> dict[str, Placement]:
-        """The repartition and retry topics that are written for readers with another placement than murmur2."""
+        """Repartition or retry topic -> its readers' placement, if that is not murmur2."""
         return {
             topic: one.placement
             for one in self.subs
@@ -243,17 +244,17 @@ def plan_application(
 ) -> Application:
     """The plan of a topology for the topics of the cluster.
 
-    A pattern does not match the application's own topics; markers show these.
+    A pattern never matches the application's own topics, which are known by their markers.
 
     Args:
         topology: The topology.
         config: The settings.
         admin: The cluster.
-        log: Reads markers; by default that of the settings.
-        placements: Source topic -> the function that puts its keys into partitions; None: unknown. By default the engine's own.
+        log: Reads markers; default: the cluster of the settings.
+        placements: Source topic -> the function that puts its keys into partitions; None: unknown. Default: the engine's own.
 
     Raises:
-        ConfigError: Global tables would have to send dead letters, which they cannot.
+        ConfigError: Global tables are to send dead letters, which they cannot.
         TopicNotFoundError: A source topic is missing.
         TopologyError: The topology cannot be run, or no topic matches a pattern.
         TopologyMismatchError: A sub-topology has run under several names, and which of them is valid is unknown.
@@ -274,7 +275,7 @@ def plan_with(
     first_start: bool = False,
     names: Sequence[str] = (),
 ) -> Application:
-    """The plan of a topology with repartition topics behind given sources, whatever was decided when it began.
+    """The plan of a topology with repartition topics after given sources, regardless of what its first start decided.
 
     Args:
         topology: The topology.
@@ -301,7 +302,7 @@ def needed_sources(
     placements: Mapping[str, str | None],
     before: Mapping[str, str],
 ) -> Mapping[str, str]:
-    """The sources behind which a first start would have a repartition topic, and why; those of `before` among them.
+    """Source after which a first start would add a repartition topic -> the reason; includes the sources in `before`.
 
     The other arguments are those of `plan_application`.
     """
@@ -311,7 +312,7 @@ def needed_sources(
 
 
 def names_of_any_plan(topology: Graph) -> list[str]:
-    """The names that sub-topologies of a program may have, with repartition topics that a plan adds and without."""
+    """The names that the sub-topologies of a program may have, with and without the repartition topics that a plan adds."""
     both = (topology, _behind_all_sources(topology))
     return sorted({name for one in both for name in possible_names(one.sources())})
 
@@ -361,13 +362,13 @@ def _with_topics_of_patterns(
 def with_tasks(
     plan: Plan, asked: int | None, counts: dict[str, int], frozen: Mapping[str, int]
 ) -> tuple[list[PreparedSub], dict[str, int]]:
-    """The sub-topologies with their tasks, and how many partitions their own topics get that are created now.
+    """The sub-topologies with their numbers of tasks, and the numbers of partitions of their own topics that are created now.
 
     Args:
         plan: The plan.
         asked: The number of tasks that the settings ask for.
-        counts: Topic -> its number of partitions; gets those of repartition topics.
-        frozen: Sub-topology -> as many tasks as it has had so far.
+        counts: Topic -> its number of partitions; the numbers of repartition topics are added.
+        frozen: Sub-topology -> the number of tasks that it has had so far.
     """
     subs: list[PreparedSub] = []
     own: dict[str, int] = {}
@@ -392,7 +393,7 @@ def with_tasks(
 
 
 def _tasks(plan: Plan, sub: SubTopology, asked: int | None, before: int | None, counts: Mapping[str, int]) -> int:
-    """How many tasks a sub-topology has; `before`: how many it has had so far."""
+    """The number of tasks of a sub-topology; `before` is the number that it has had so far."""
     most = max((counts[topic] for topic in sub.topics if topic in counts), default=1)
     if plan.topology.repartitioned is None:
         return asked or before or most
@@ -404,7 +405,7 @@ def _tasks(plan: Plan, sub: SubTopology, asked: int | None, before: int | None, 
 
 
 def _adapts(plan: Plan, topic: str) -> bool:
-    """Whether a topic is the application's own and has no number of partitions of its own."""
+    """Whether a topic is the application's own, and the program does not fix its number of partitions."""
     return topic in plan.repartition_topics and plan.repartition_topics[topic] is None
 
 
@@ -416,8 +417,8 @@ def as_started(
 ) -> Topology:
     """The topology with repartition topics where records change their task, if the application has them.
 
-    Its first start has decided that, by the execution that it was to have, and has written it down. Where that is lost, the
-    topics that exist tell it. Sources that are new since then are decided now.
+    Its first start decided that, by the execution that it was to have, and wrote the decision down. If that is lost, the existing
+    topics show it. New sources are decided now.
 
     Raises:
         TopicNotFoundError: A source topic is missing.
@@ -446,17 +447,17 @@ def as_started(
 
 
 def _placed(topology: Topology, admin: KafkaAdmin, placements: Mapping[str, str | None]) -> dict[str, Placed]:
-    """How the records of the topics of others are distributed that a topology reads."""
+    """How the records are distributed in the topics that a topology reads and others write."""
     read = {topic for source in topology.sources() for topic in source.topics if isinstance(topic, str)}
     counts = _check_exist(read, admin)
     return {name: Placed(count, placements.get(name, DEFAULT_PLACEMENT)) for name, count in counts.items()}
 
 
 def begins_live(execution: Execution, tasks: int | None, partitions: Collection[int]) -> bool:
-    """Whether an application whose first start this is gets the topics that it needs to run live; `partitions` of its sources.
+    """Whether a first start adds the topics that an application needs to run live; `partitions` are the numbers of its sources.
 
-    With `auto` not if it is to have another number of tasks than its topics have partitions: live, all input would be written to
-    Kafka once more for that, and Spark's shuffle gives a task its records without it.
+    With `auto`, it does not if the application is to have another number of tasks than its topics have partitions: live, all input
+    would have to be written to Kafka once more, and Spark's shuffle gives a task its records without that.
     """
     if execution is Execution.AUTO and tasks is not None and partitions:
         return tasks == max(partitions)
@@ -466,7 +467,7 @@ def begins_live(execution: Execution, tasks: int | None, partitions: Collection[
 def _found(
     topology: Topology, config: StreamsConfig, admin: KafkaAdmin, to_run_live: bool
 ) -> tuple[Mapping[str, str] | None, set[str]]:
-    """What Kafka tells of an application: the sources behind which it has a repartition topic, and all sources that it knows.
+    """What Kafka shows of an application: the sources after which it has a repartition topic, and all sources that it knows.
 
     None: it has no topics that were added, or is new and not to run live.
     """
@@ -553,7 +554,7 @@ def _check_exist(topics: set[str], admin: KafkaAdmin) -> dict[str, int]:
 
 
 def commits_topics(topology: Topology, application_id: str, admin: KafkaAdmin) -> dict[str, TopicInfo]:
-    """The existing commits topics, by the possible names of sub-topologies.
+    """The commits topics that exist, by the possible names of sub-topologies.
 
     A commits topic has as many partitions as there were tasks at the first start; source topics may have grown since.
     """

@@ -68,7 +68,7 @@ def noted_topics(checkpoint_dir: str) -> list[str] | None:
 
 
 def noted_start(checkpoint_dir: str) -> dict[str, FirstBatch]:
-    """Where sub-topologies begin to read after an unfinished reset, if it has a note of that."""
+    """Where sub-topologies begin to read after an unfinished reset, if the reset has noted that."""
     found = (_note(checkpoint_dir) or {}).get("start", {})
     return {name: FirstBatch.from_json(first) for name, first in found.items()}
 
@@ -95,7 +95,7 @@ def note_reset(
 
 
 def query_folders(checkpoint_dir: str, sub_topologies: Collection[str]) -> list[Path]:
-    """The checkpoints of queries in the folder: folders named after a sub-topology, or with Spark's layout, or of a lake sink.
+    """The checkpoints of queries in the folder: folders named after a sub-topology, with Spark's layout, or of a lake sink.
 
     Folders that `streams adopt` has moved aside are named after a sub-topology too, with a suffix that begins with `~`.
     """
@@ -118,7 +118,7 @@ def query_folders(checkpoint_dir: str, sub_topologies: Collection[str]) -> list[
 def delete_checkpoint(
     checkpoint_dir: str, sub_topologies: Collection[str], start: Mapping[str, FirstBatch] = MappingProxyType({})
 ) -> list[str]:
-    """Deletes the queries' checkpoints, makes new ones where reading begins elsewhere, then deletes the engine's own files."""
+    """Deletes the queries' checkpoints, makes new ones where reading begins elsewhere, then deletes the engine's files."""
     folder = local_folder(checkpoint_dir)
     if folder is None or not folder.is_dir():
         return []
@@ -148,7 +148,7 @@ class Wanted:
     """The positions that a user asks for.
 
     Attributes:
-        time_ms: The first records at or past this time, ms since 1970; None: the offsets.
+        time_ms: Reading begins at the first records at or after this time, ms since 1970; None: at the offsets.
         offsets: Partition -> offset; partitions that are not named are an error.
     """
 
@@ -169,7 +169,7 @@ def parse_offsets(lines: Iterable[str]) -> dict[TopicPartition, int]:
 
 
 def start_positions(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog, wanted: Wanted) -> dict[str, FirstBatch]:
-    """Sub-topology -> where it is to begin; without the ones that only read repartition topics, which a reset deletes."""
+    """Sub-topology -> where it is to begin. Sub-topologies that only read repartition topics are left out."""
     if local_folder(config.checkpoint_dir) is None:
         raise ConfigError(
             f"the checkpoint {config.checkpoint_dir} is on remote storage, where a reset cannot make a new one: reset without "
@@ -218,7 +218,7 @@ def _positions(admin: KafkaAdmin, places: list[TopicPartition], wanted: Wanted) 
 
 
 def _inputs(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog) -> dict[str, set[str]]:
-    """Sub-topology -> the topics that it reads and does not own: by topology.json and by the markers."""
+    """Sub-topology -> the topics that it reads and does not own, from topology.json and the markers."""
     app, kept = config.application_id, own_manifest(config)
     found: dict[str, set[str]] = {}
     own = {*owned_topics(app, kept, admin, log).own, *(described_repartitions(kept, app) if kept else ())}
@@ -241,7 +241,7 @@ def _inputs(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog) -> dict[st
 
 
 def _plain_sources(sub: Mapping[str, Any], kept: Mapping[str, Any], known: set[str]) -> set[str]:
-    """The named topics of a described sub-topology; those of a pattern are known from the markers."""
+    """The topics that a described sub-topology reads by name. Topics that match a pattern are known from the markers."""
     named = {str(topic) for topics in sub["sources"].values() for topic in topics}
     # A pattern stands between slashes, which no topic's name contains.
     return {topic for topic in named - set(kept["repartition_topics"]) if topic in known or "/" not in topic}
@@ -254,13 +254,13 @@ RECENT_MS = 60_000
 
 @dataclass(frozen=True)
 class ResetPlan:
-    """The plan of a reset: what it will delete, and what it leaves.
+    """The plan of a reset: what it deletes, and what it leaves.
 
     Attributes:
         topics: Topic -> the proof that it is the application's.
-        records: Topic -> the number of its records, at most.
+        records: Topic -> the largest number of records that it can have.
         described: Whether the checkpoint folder has a topology.json.
-        start: Sub-topology -> where it then begins to read; the others begin as at a first start.
+        start: Sub-topology -> where it begins to read afterwards; the others begin as at a first start.
         lake_sinks: Sinks outside Kafka -> what they write to, which a reset does not touch.
     """
 
@@ -366,7 +366,7 @@ def running_signs(admin: KafkaAdmin, commits: list[TopicPartition]) -> Iterable[
 
 
 def reset(plan: ResetPlan, admin: KafkaAdmin, report: Callable[[str], None]) -> None:
-    """Carries out the plan, so that the next start is a first one.
+    """Carries out the plan, so that the next start is a first start.
 
     Raises:
         ResetUnfinishedError: Something in Kafka cannot be deleted; everything after it still exists.

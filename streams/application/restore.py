@@ -36,7 +36,7 @@ def restore_tasks(
     parallel: int = 1,
     snapshots: SnapshotSettings = NO_SNAPSHOTS,
 ) -> Iterator[RebuiltTask]:
-    """Rebuilds tasks in a folder, each up to its last commit, and yields each when it is done, in the given order.
+    """Rebuilds tasks in a folder, each up to its last commit, and yields each task once it is done, in the given order.
 
     Raises:
         StreamsError: A changelog cannot be read, or does not match the last commit.
@@ -90,7 +90,7 @@ def _in_parallel(function: Callable[[StoredTask], _Done], tasks: list[StoredTask
 # whose step finds no local state on its host takes the copy over (`state.restore.copies`).
 
 SERVED_AT_A_TIME = 4
-"""How many copies a process that serves brings forward at a time, unless somebody says otherwise."""
+"""The default number of copies that a serving process brings forward at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ class ReplicaPosition:
 
     Attributes:
         version: The step that the copy holds; 0 = none yet.
-        behind: Offsets that its changelogs have gained since; the number of records is at most that. None = not known yet.
-        fault: Why the last attempt to bring it forward failed; empty = it did not.
+        behind: The offsets that its changelogs have gained since, which is at least the number of records. None = not known yet.
+        fault: Why the last attempt to bring it forward failed; empty = it succeeded.
     """
 
     task: CopiedTask
@@ -110,12 +110,12 @@ class ReplicaPosition:
 
     @property
     def warm(self) -> bool:
-        """Whether this replica has brought the copy to a commit, and did not fail to follow since."""
+        """Whether this replica has brought the copy to a commit, and has not failed to follow since then."""
         return self.behind is not None and not self.fault
 
 
 class Replica(Follower[FollowedTask]):
-    """See the module.
+    """Keeps warm copies of an application's stores.
 
     Args:
         tasks: All tasks of the application that have stores to keep.
@@ -153,11 +153,11 @@ class Replica(Follower[FollowedTask]):
         return sorted({topic for topic, _ in self._tasks})
 
     def follow(self, assigned: Collection[TopicPartition]) -> list[ReplicaPosition]:
-        """Begins to bring forward what has fallen behind, and returns how far each copy is. Does not wait.
+        """Begins to bring forward the copies that have fallen behind, and returns how far each copy is. Does not wait.
 
         Raises:
-            RestoreError: The application has more tasks than when this replica was made, so nothing would copy the new ones.
-            KafkaClientError: As `look`.
+            RestoreError: The application has more tasks than when this replica was made, and the new ones would not be copied.
+            KafkaClientError: A request to Kafka failed (`look`).
         """
         self._check_known(assigned)
         self.look(assigned)

@@ -1,4 +1,4 @@
-"""The rights (Kafka's ACLs) that an application needs: which, whether it has them, and what grants them.
+"""The rights (Kafka's ACLs) that an application needs: their list, whether it has them, and the commands that grant them.
 
 `needed_rights` asks no cluster: topology and settings decide. Internal topics and transactional ids begin with
 `<application id>-`, so one prefixed ACL covers all of them, also those of a later version of the program. `Describe` is never
@@ -35,11 +35,11 @@ class Resource(str, Enum):
 
 @dataclass(frozen=True)
 class Right:
-    """Operations on one resource, or on all whose names begin alike.
+    """Operations on one resource, or on all resources whose names begin with a prefix.
 
     Attributes:
         operations: The operations, as `kafka-acls` names them.
-        prefixed: Whether `name` is only the beginning.
+        prefixed: Whether `name` is a prefix.
     """
 
     resource: Resource
@@ -111,7 +111,7 @@ def needed_rights(topology: Graph, config: StreamsConfig) -> NeededRights:
 
 
 def operating_rights(needed: NeededRights) -> tuple[Right, ...]:
-    """What `streams reset`, `dlq`, `replica` and `serve` need besides: for the people who operate the application.
+    """The further rights that `streams reset`, `dlq`, `replica` and `serve` need, for the people who operate the application.
 
     A replay also needs `Write` on the topics that its letters came from, most of them sources, which is left to their owners.
     """
@@ -149,7 +149,7 @@ def _topic(name: str, operations: tuple[str, ...], why: str) -> Right:
 
 
 def _pattern(pattern: re.Pattern[str]) -> Right:
-    """The right to read what matches a pattern: ACLs know no patterns, only how names begin."""
+    """The right to read the topics that match a pattern. ACLs have no patterns but only prefixes."""
     found = _PLAIN.match(pattern.pattern)
     begins = found.group() if found else ""
     rest = pattern.pattern[len(begins) :]
@@ -162,7 +162,7 @@ def _pattern(pattern: re.Pattern[str]) -> Right:
 
 
 def _merged(rights: Iterable[Right]) -> list[Right]:
-    """Each resource once, with all its operations: a topic may be read and written."""
+    """Merges the rights on each resource: a topic may be both read and written."""
     found: dict[tuple[Resource, str, bool], Right] = {}
     for right in sorted(rights, key=lambda one: (list(Resource).index(one.resource), one.prefixed, one.name)):
         key = (right.resource, right.name, right.prefixed)
@@ -267,7 +267,7 @@ def check_reset_rights(
 def check_topic_deletion(
     application_id: str, topics: Collection[str], probe: RightsProbe, client: Mapping[str, str]
 ) -> None:
-    """Refuses to delete internal topics that may not be deleted, before anything is deleted; arguments as for a reset.
+    """Refuses a deletion of internal topics without the right to it, before anything is deleted; arguments as for a reset.
 
     Raises:
         AuthorizationError: The right is missing.
@@ -285,7 +285,7 @@ def _undeletable(application_id: str, topics: Collection[str], probe: RightsProb
 def check_replay_rights(
     dead_letters: str, targets: Collection[str], probe: RightsProbe, client: Mapping[str, str]
 ) -> None:
-    """Refuses a replay of dead letters that may not be written where they are to go, before it sends anything.
+    """Refuses a replay of dead letters without the right to write to their targets, before it sends anything.
 
     Raises:
         AuthorizationError: Rights are missing.
@@ -297,7 +297,7 @@ def check_replay_rights(
 
 
 def _lacking(right: Right, allowed: frozenset[str] | None) -> Right | None:
-    """The part of a right that is missing; None if nothing is, or if the topic does not exist, which another check reports."""
+    """The missing part of a right; None if nothing is missing, or if the topic does not exist, which another check reports."""
     if allowed is None:
         return None
     lacking = tuple(
@@ -313,7 +313,7 @@ def _lacking_internal(
     unreadable: Collection[str],
     probe: RightsProbe,
 ) -> list[Right]:
-    """The part of the right on internal topics that is missing on any of them."""
+    """The part of the right on internal topics that is missing on at least one of them."""
     lacking = {one for name in topics for one in getattr(_lacking(right, known.get(name)), "operations", ())}
     # A topic that may not even be described may be missing.
     if probe.not_creatable({name for name in topics if not known.get(name)}):

@@ -1,4 +1,4 @@
-"""What a start checks, and prepares in Kafka, before Spark runs anything.
+"""The checks of a start, and its preparations in Kafka, before Spark runs anything.
 
 `check_start` compares the program with its state before the start creates anything: a start that is refused there has left no
 topic and no file. `Preflight`, once the topics exist, compares Spark's checkpoints with the commit markers.
@@ -84,7 +84,7 @@ def check_start(application: Application, admin: KafkaAdmin, log: MarkerLog) -> 
     """Refuses a start that would damage the application's state or lose input.
 
     Raises:
-        StreamsError: A reset or rescale is unfinished, or the state is of another program, application or number of tasks.
+        StreamsError: A reset or rescale is unfinished, or the state belongs to another program, application or number of tasks.
     """
     plan = application.plan
     # Also under the names that its sub-topologies had before repartition topics were added.
@@ -94,7 +94,7 @@ def check_start(application: Application, admin: KafkaAdmin, log: MarkerLog) -> 
 
 
 def check_may_continue(application: Application, admin: KafkaAdmin, log: MarkerLog) -> None:
-    """Checks that the program may continue with the application's state, whatever the number of tasks.
+    """Checks that the program may continue with the application's state, without comparing the number of tasks.
 
     Raises:
         ResetUnfinishedError: An unfinished reset has deleted a part of the state.
@@ -114,7 +114,7 @@ def check_may_continue(application: Application, admin: KafkaAdmin, log: MarkerL
 
 
 def check_tasks(application: Application, admin: KafkaAdmin) -> None:
-    """Checks that the state is that of as many tasks as the application is about to have."""
+    """Checks that the state has as many tasks as the application is about to have."""
     app = application.config.application_id
     tasks = {commits_topic(app, prepared.sub.name): prepared.tasks for prepared in application.subs}
     for topic, info in admin.describe_topics(tasks).items():
@@ -156,7 +156,7 @@ def check_structure(plan: Plan, kept: Mapping[str, Any]) -> None:
 
 
 def warn_of_rows_left(plan: Plan, kept: Mapping[str, Any]) -> None:
-    """Names the changes with which the program may start although they need something to be done."""
+    """Names changes of the program that do not prevent the start but require the user to do something."""
     for change in compare_plan(kept, plan):
         if change.severity is not StateEffect.SAFE and not change.refused:
             _log.warning("%s: %s: %s %s.", plan.application_id, change.where, change.what, change.says)
@@ -193,7 +193,7 @@ def check_all_read(application: Application, kept: Mapping[str, Any], admin: Kaf
 
 
 def _confirmed(checkpoint_dir: str, sinks: Mapping[str, str]) -> dict[TopicPartition, int]:
-    """What functions of foreach_batch have received, by the checkpoint: old versions wrote no note of it to Kafka."""
+    """The ends of batches that functions of foreach_batch have received, by the checkpoint: old versions noted none in Kafka."""
     files = LocalFiles(checkpoint_dir)
     ends = {topic: confirmed_end(files, name, topic) for topic, name in sinks.items() if is_local(checkpoint_dir)}
     return {(topic, n): at for topic, end in ends.items() if end for n, at in enumerate(end.offsets)}
@@ -259,7 +259,7 @@ class Preflight:
         return found
 
     def inspect(self, prepared: PreparedSub) -> Findings:
-        """Like `check`, but returns an error that a new checkpoint would resolve, instead of raising it.
+        """Compares like `check`, but returns an error that a new checkpoint would resolve instead of raising it.
 
         Raises:
             CheckpointMismatchError: Another program has written the state, or the commits topic has lost markers.
@@ -303,10 +303,10 @@ class Preflight:
         return MarkerAccess(kafka, self.identity(prepared))
 
     def _check_commits_of_live(self, prepared: PreparedSub, checkpoint: Checkpoint, markers: Markers) -> None:
-        """Spark logs nothing of live tasks, but the consumer group has the positions that were committed with their markers.
+        """Compares live tasks' markers with the consumer group's positions, committed together with them; Spark logs neither.
 
         Raises:
-            CheckpointMismatchError: A task has read records, and the commits topic has nothing of it.
+            CheckpointMismatchError: A task has read records, but the commits topic has no marker for them.
         """
         sub, app = prepared.sub, self.application.config.application_id
         without = [task for task in range(prepared.tasks) if markers.get(task) is None]
@@ -320,7 +320,7 @@ class Preflight:
                 raise lost_commits(self.identity(prepared), task, known)
 
     def sources(self, prepared: PreparedSub) -> SourceTopics:
-        """What Kafka has of the topics that a sub-topology reads."""
+        """The topics that a sub-topology reads, as they are in Kafka."""
         return SourceTopics(self.admin, self.application.source_spec(prepared.sub), now_ms)
 
     def _first(self, prepared: PreparedSub, found: Findings) -> FirstBatch | None:
@@ -402,7 +402,7 @@ def check_places(config: StreamsConfig) -> None:
 
 
 def _check_writable(config: StreamsConfig, setting: str, folder: Path) -> None:
-    """Writes an unnamed file where the folder is or will be, which leaves no trace."""
+    """Checks that a folder can be written, with an unnamed file in it or in its nearest parent, which leaves no trace."""
     there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     try:
         tempfile.TemporaryFile(dir=there).close()
@@ -418,7 +418,7 @@ def _check_writable(config: StreamsConfig, setting: str, folder: Path) -> None:
 def prepare_start(
     topology: Topology, config: StreamsConfig, tell_created: Callable[[str], None]
 ) -> tuple[Application, dict[str, int], Pauses]:
-    """Checks the cluster, the rights there and what was committed before; then creates the internal topics.
+    """Checks the cluster, the application's rights and its earlier commits, and then creates the internal topics.
 
     Raises:
         StreamsError: The application cannot start; nothing was written, except for new topics, which are empty.

@@ -35,8 +35,9 @@ class SinkStatus:
     Attributes:
         read: Topic and partition -> the next offset to write.
         ends: Topic and partition -> its end offset.
-        at_most: Whether the last batch may count as lag though it was handed over: its note is gone, and the checkpoint elsewhere.
-        paused_since_ms: Since when it is paused, ms since 1970; None: it is not.
+        at_most: Whether the lag may include the last batch although it was handed over, because its note is gone and the checkpoint
+            is on another machine.
+        paused_since_ms: When it was paused, ms since 1970; None: it is not paused.
     """
 
     name: str
@@ -83,7 +84,7 @@ def sink_statuses(application: Application, admin: KafkaAdmin, pauses: Pauses = 
 
 
 def _position(files: CheckpointFiles, sink: LakeSink, topic: str) -> TopicOffsets | None:
-    """The end of the last batch that the checkpoint has as written; None: it is not here, or has none."""
+    """The end of the last batch that was written, by the checkpoint; None: the checkpoint is not here, or has no batch."""
     if sink.keeps_position:
         saved = files.read(f"{sink.name}/{TABLE_COMMIT}")
         return None if saved is None else SinkCommit.from_json(orjson.loads(saved)).position
@@ -104,7 +105,7 @@ class TaskStatus:
     Attributes:
         committed_ms: The time of the micro-batch that was committed, ms.
         stream_time: The largest event time that the task has seen, ms; -1: none yet.
-        live: Whether a live step made it, and no micro-batch.
+        live: Whether a live step made the commit, rather than a micro-batch.
     """
 
     task: int
@@ -116,7 +117,7 @@ class TaskStatus:
 
     @property
     def as_json(self) -> dict[str, int | None]:
-        """The commit for programs; times in ms since 1970."""
+        """The commit as JSON data; times in ms since 1970."""
         return {
             "task": self.task,
             "step": self.version,
@@ -133,10 +134,10 @@ class SubStatus:
     Attributes:
         read: Topic and partition -> the next offset to read.
         ends: Topic and partition -> its end offset.
-        paused_since_ms: Since when it is paused, ms since 1970; None: it is not.
-        last_records: How many offsets the last micro-batch has read, for the tasks that have committed it.
-        joins: What its joins have looked up since the application began.
-        placement: What gives keys to its tasks; None: no task has had a key yet.
+        paused_since_ms: When it was paused, ms since 1970; None: it is not paused.
+        last_records: The number of offsets that the last micro-batch has read, for the tasks that have committed it.
+        joins: The counts of its joins' look-ups since the application began.
+        placement: The rule that assigns keys to its tasks; None: no task has had a key yet.
         left_live: Why it has left live execution; None: it has not.
     """
 
@@ -199,7 +200,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class SubInKafka:
-    """What has to be known of a sub-topology to look up its status."""
+    """The properties of a sub-topology that are needed to look up its status."""
 
     name: str
     tasks: int
@@ -211,7 +212,7 @@ def subs_of(application: Application) -> tuple[SubInKafka, ...]:
 
 
 def subs_in_kafka(application_id: str, admin: KafkaAdmin, log: MarkerLog) -> tuple[SubInKafka, ...]:
-    """The sub-topologies of an application whose program is not at hand, as far as they have committed."""
+    """The sub-topologies of an application whose program is not available, as far as they have committed."""
     commits = commits_topics_of(application_id, owned_topics(application_id, None, admin, log).own)
     found = []
     for topic, info in sorted(admin.describe_topics(sorted(commits)).items()):
@@ -294,7 +295,8 @@ def _last_records(markers: Sequence[CommitMarker]) -> int:
 def records_per_second(before: Status, after: Status, name: str) -> float | None:
     """The speed of a sub-topology or a lake sink between two moments, in offsets per second; None if it cannot be determined.
 
-    Where a sub-topology has a lag, and no micro-batch has ended between the two, it is the speed since the last one began.
+    If a sub-topology has a lag, and no micro-batch has ended between the two moments, the result is the speed since the last one
+    began.
     """
     seconds = (after.at_ms - before.at_ms) / 1000
     reads = [next((one.read for one in look.parts if one.name == name), None) for look in (before, after)]

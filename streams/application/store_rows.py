@@ -73,10 +73,10 @@ class StoredRows(NamedTuple):
     """Rows as they are stored, as columns of equal length.
 
     Attributes:
-        keys: Their bytes; none null.
-        values: The bare ones; none null.
-        timestamps: The values', ms; None in a store without timestamps.
-        windows: Start and end of each, as in `StoreRow`; None in a store without windows, and where there are no rows.
+        keys: The bytes of the keys, without nulls.
+        values: The values without headers, without nulls.
+        timestamps: The timestamps of the values, ms; None in a store without timestamps.
+        windows: Start and end of each row's window, as in `StoreRow`; None in a store without windows, or if there are no rows.
     """
 
     keys: pa.BinaryArray
@@ -86,7 +86,7 @@ class StoredRows(NamedTuple):
 
     @classmethod
     def of_local(cls, keys: pa.BinaryArray, values: pa.BinaryArray, timestamped: bool) -> StoredRows:
-        """Rows of a store with a row per key, by its local values."""
+        """The rows of a store that has one row per key, from its local values."""
         if not timestamped:
             return cls(keys, values, None)
         return cls(keys, sliced(values, TIMESTAMP_BYTES), numbers_at(values, 0).tolist())
@@ -96,18 +96,19 @@ class StoreReader:
     """A reader of the rows of one store.
 
     Args:
-        end_of: The end of the window that begins at a time (`window_ends`); None: a store without windows, or of sessions.
-        view: Computes the table's value of a stored one: built-in aggregates store what they need to continue, not their results.
-        topic: What serdes get as topic; default: the store's changelog.
+        end_of: Returns the end of the window that begins at a time (`window_ends`); None: a store without windows, or of sessions.
+        view: Computes the table's value from a stored one: built-in aggregates store the state that they need to continue, not
+            their results.
+        topic: The topic that is passed to serdes; default: the store's changelog.
 
     Attributes:
-        key: Makes the bytes of a key, or raises a `SerdeError`.
-        show_key: Makes JSON data of the bytes of a key (`streams.serdes.json_shown`).
-        show_value: The same of a value.
-        key_text: Makes JSON text of the bytes of a key.
-        value_text: The same of a value.
-        key_texts: As `key_text`, of a column with many.
-        value_texts: The same of values.
+        key: Turns a key into bytes, or raises a `SerdeError`.
+        show_key: Turns the bytes of a key into JSON data (`streams.serdes.json_shown`).
+        show_value: Turns the bytes of a value into JSON data.
+        key_text: Turns the bytes of a key into JSON text.
+        value_text: Turns the bytes of a value into JSON text.
+        key_texts: Turns a column of keys into JSON texts.
+        value_texts: Turns a column of values into JSON texts.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class StoreReader:
 
     @property
     def computes(self) -> bool:
-        """Whether values are computed of the stored ones, and may have another type."""
+        """Whether values are computed from the stored ones, and so may have another type."""
         return self._view is not None
 
     def rows(self, store: TaskStore, task: int, keys: frozenset[bytes] | None = None) -> Iterator[StoreRow]:
@@ -161,11 +162,11 @@ class StoreReader:
                 yield self.shown(row, task)
 
     def key_bytes(self, text: str, is_json: bool = False) -> bytes:
-        """The bytes of a key that is typed: as it is where keys are texts in JSON, such as UUIDs, dates or bytes; else its JSON.
+        """The bytes of a typed key. The text is taken as it is if keys are JSON strings (UUIDs, dates, bytes); else as JSON.
 
         Args:
             text: The key.
-            is_json: Whether it is JSON in any case: texts have quotes then.
+            is_json: Whether the text is JSON in any case, so that strings have quotes.
 
         Raises:
             ConfigError: The store has no such keys.
@@ -178,7 +179,7 @@ class StoreReader:
             raise self._no_key(text, error) from error
 
     def all_bytes_of(self, data: Sequence[Any]) -> list[bytes]:
-        """As `bytes_of`, for many keys."""
+        """The bytes of many keys in their JSON form."""
         if self._is_text:
             with suppress(TypeError, UnicodeEncodeError):
                 return list(map(str.encode, data))
@@ -200,10 +201,10 @@ class StoreReader:
         return ConfigError(f"{what!r} is not a key of store {self._node.name!r}, whose keys are of {serde}: {why}")
 
     def prefix_bytes(self, prefix: str | bytes) -> bytes:
-        """The first bytes of keys that begin so: a text (of JSON, as it is written), or bytes, which are base64 where it is a text.
+        """The first bytes of the keys with a prefix: a text (for JSON, as written), or bytes; keys of bytes take base64.
 
         Raises:
-            ConfigError: Bytes of such keys have no beginning that means anything, such as those of numbers.
+            ConfigError: The first bytes of such keys have no meaning, as for numbers.
         """
         serde = taken(self._node.key_serde)
         if isinstance(prefix, bytes):
@@ -218,11 +219,11 @@ class StoreReader:
         return prefix.encode()
 
     def read_key(self, data: bytes) -> Any:
-        """The key of its bytes. Raises `SerdeError` if they cannot be read."""
+        """Reads a key from its bytes. Raises `SerdeError` if they cannot be read."""
         return self._node.key_serde.deserialize(self._topic, data)
 
     def decoded(self, row: DumpRow, task: int) -> StoreRow:
-        """A row with the key and value of its bytes.
+        """A row with decoded key and value.
 
         Raises:
             SerdeError: The row cannot be read.
@@ -234,7 +235,7 @@ class StoreReader:
         return StoreRow(task, key, value, row.window_start, self._end(row), row.timestamp)
 
     def all_decoded(self, rows: StoredRows, tasks: Sequence[int]) -> list[StoreRow]:
-        """As `decoded`, of many rows, with the task of each.
+        """Many rows with decoded keys and values, and the task of each.
 
         Raises:
             SerdeError: A row cannot be read.
@@ -249,14 +250,14 @@ class StoreReader:
         return [StoreRow(task, key, value, *window, time) for task, key, value, window, time in found]
 
     def shown(self, row: DumpRow, task: int) -> StoreRow:
-        """As `decoded`, with key and value as JSON data."""
+        """A row with key and value as JSON data."""
         key, value = self.show_key(row.key), self.show_value(row.value)
         return StoreRow(task, key, value, row.window_start, self._end(row), row.timestamp)
 
     def text(self, row: DumpRow, task: int) -> bytes:
-        """As `shown`, as the text of a JSON object: times and windows where the store has them.
+        """A row as the text of a JSON object, with times and windows if the store has them.
 
-        Stored JSON is not made into objects and back: that would be most of the cost of an answer with many rows.
+        Stored JSON is not parsed and written again, which would be most of the cost of an answer with many rows.
         """
         found = self.plain_text(row.key, row.value, row.timestamp)
         if row.window_start is None:
@@ -265,13 +266,13 @@ class StoreReader:
         return b'%b,"window":%b}' % (found[:-1], orjson.dumps(window))
 
     def plain_text(self, key: bytes, value: bytes | None, timestamp: int | None) -> bytes:
-        """As `text`, of a row without a window."""
+        """A row without a window as the text of a JSON object (`text`)."""
         if timestamp is None:
             return b'{"key":%b,"value":%b}' % (self.key_text(key), self.value_text(value))
         return b'{"key":%b,"value":%b,"timestamp":%d}' % (self.key_text(key), self.value_text(value), timestamp)
 
     def texts(self, rows: StoredRows) -> list[bytes]:
-        """As `text`, of many rows."""
+        """Many rows, each as the text of a JSON object (`text`)."""
         keys, values = self.key_texts(rows.keys), self.value_texts(rows.values)
         if rows.timestamps is None:
             found = [b'{"key":%b,"value":%b}' % row for row in zip(keys, values, strict=True)]
@@ -285,11 +286,11 @@ class StoreReader:
 
     @property
     def topic(self) -> str:
-        """What serdes get as topic."""
+        """The topic that is passed to serdes."""
         return self._topic
 
     def stored(self, rows: Sequence[DumpRow]) -> StoredRows:
-        """Rows as columns; a versioned store's deletions have no place there."""
+        """Rows as columns; deletions in a versioned store are left out."""
         keys, values = [row.key for row in rows], [row.value for row in rows]
         timed = self._node.spec.kind.timestamped
         windows = [(row.window_start, self._end(row)) for row in rows if row.window_start is not None]
@@ -303,10 +304,10 @@ class StoreReader:
 
 
 def window_ends(sub: SubTopology, store: str) -> Callable[[int], int] | None:
-    """What computes the ends of a store's windows from their starts, ms, as they are in the keys of the results.
+    """A function that computes the end of a store's window from its start, ms, as in the keys of the results.
 
-    It can be pickled. None: the store has no windows; or its rows have their ends, as sessions do; or they are records, as in the
-    store of a join; or nothing says how long its windows are, as in a processor's window store without `window_size`.
+    It can be pickled. None: the store has no windows; or its rows have their ends, as sessions do; or its rows are records, as in
+    the store of a join; or the length of its windows is unknown, as in a processor's window store without `window_size`.
     """
     node = sub.stores[store]
     if node.window_size_ms is not None:
@@ -319,7 +320,7 @@ def window_ends(sub: SubTopology, store: str) -> Callable[[int], int] | None:
 
 
 def view_of(sub: SubTopology, store: str) -> Callable[[Any], Any] | None:
-    """What computes the table's value of a value in a store; None: they are the same, so its serde says what it is."""
+    """A function that computes the table's value from a stored one; None: they are the same, which the store's serde describes."""
     specs = [node.spec for node in sub.nodes.values() if isinstance(node, ProcessorNode) and store in node.stores]
     for operator in (spec.processor(()) for spec in specs if isinstance(spec, AggregationSpec)):
         if isinstance(operator, StreamAggregate | WindowedAggregation) and operator.store_name == store:

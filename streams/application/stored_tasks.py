@@ -1,4 +1,4 @@
-"""The tasks of an application that have stores, as Kafka knows them."""
+"""The tasks of an application that have stores, as they are known from Kafka."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stateful_subs(topology: Topology, application_id: str, known: Sequence[str] 
 
 
 def with_own_topics(topology: Topology, config: StreamsConfig) -> Topology:
-    """The topology with the repartition topics that its plan has added, as the application runs it."""
+    """The topology with the repartition topics that the running application's plan has added."""
     with KafkaAdmin(config.client) as admin:
         return as_started(topology, config, admin)
 

@@ -1,9 +1,9 @@
-"""Open transactions on topics: who has begun them, whether they hold readers up, and whether anybody will ever end them.
+"""Open transactions on topics: who began them, whether they hold readers up, and whether a coordinator will end them.
 
 A partition's leader knows the producers with an open transaction there; a transaction's coordinator knows the partitions
 that it will close. A transaction *hangs* if a leader has it open and no coordinator is going to close it (KIP-664): then the
 partition's last stable offset stands still, and `read_committed` readers wait for ever. Leaders are asked first, then the
-coordinators, then the leaders again, so that a transaction which ends meanwhile does not look as if it hung.
+coordinators, then the leaders again, so that a transaction that ends in between does not look as if it hung.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class OpenTransaction:
 
     Attributes:
         coordinator: The coordinator's view of the producer's transactional id; None: no coordinator knows the producer.
-        blocks: Whether this transaction is what the partition's last stable offset waits for.
+        blocks: Whether the partition's last stable offset waits for this transaction.
         hangs: Whether no coordinator is going to close it.
     """
 
@@ -54,7 +54,7 @@ class OpenTransaction:
 
     @property
     def committed_elsewhere(self) -> bool:
-        """Whether the coordinator has committed this very transaction, so that an abort here would tear it apart."""
+        """Whether the coordinator has committed this transaction already, so that aborting it here would split it."""
         view = self.coordinator
         return self.hangs and view is not None and view.state == "CompleteCommit" and view.epoch == self.producer.epoch
 
@@ -70,7 +70,7 @@ class OpenTransaction:
 
 
 def undecided(admin: LogEnds, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """The partitions with an open transaction -> (last stable offset, end of the log)."""
+    """Partition with an open transaction -> (last stable offset, end of the log)."""
     # In this order, a transaction decided between the two requests does not look open.
     ends = admin.end_offsets(partitions, committed=False)
     stable = admin.end_offsets(ends)
@@ -105,7 +105,7 @@ def _will_close(view: CoordinatorView | None, place: TopicPartition) -> bool:
 
 
 def end(transactions: TransactionsAdmin, opened: Sequence[OpenTransaction], report: Callable[[str], None]) -> None:
-    """Ends transactions: those of a living coordinator by fencing their producer, hanging ones partition by partition."""
+    """Ends transactions: by fencing the producer if a coordinator knows it; hanging ones partition by partition."""
     for name in sorted({each.transactional_id for each in opened if not each.hangs and each.transactional_id}):
         transactions.fence(name)
         report(f"fenced the producer of {name}: its coordinator aborts the transaction on all partitions")

@@ -23,7 +23,7 @@ def fetch(delta: Annotated[bool, option("Also fetch the jars of Delta Lake, for 
 
 
 KAFKA_PORT = 9092
-"""The port that programs and pages of documentation name."""
+"""The port that the documentation and its programs use."""
 
 
 @command

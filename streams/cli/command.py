@@ -46,7 +46,7 @@ R = TypeVar("R")
 
 
 def option(text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
-    """An option for `Annotated`: its help, its names besides or instead of the parameter's, and what `typer.Option` takes."""
+    """An option for `Annotated`: its help, names besides or instead of the parameter's, and arguments of `typer.Option`."""
     return typer.Option(..., *names, help=text, rich_help_panel=panel, **more)
 
 
@@ -103,7 +103,7 @@ def _options_of(group: type[Any]) -> list[inspect.Parameter]:
 
 
 def _parameter(name: str, annotation: Any, default: Any, panel: str | None = None) -> inspect.Parameter:
-    """A parameter as typer takes it. Without a long name, an option is called like its parameter; a flag has no `--no-` twin."""
+    """A parameter as typer takes it. An option without a long name has its parameter's name; a flag has no `--no-` form."""
     if typing.get_origin(annotation) is Annotated:
         of, info = typing.get_args(annotation)
         if isinstance(info, OptionInfo):

@@ -85,7 +85,7 @@ class ChoiceOptions(OptionGroup, panel="Which dead letters (default: all)"):
 
 
 def position(text: str) -> tuple[int, int]:
-    """Partition and offset from a typed text."""
+    """Parses a partition and an offset that were typed."""
     if not re.fullmatch(r"\d+:\d+", text):
         raise ConfigError(
             f"{text!r} is not a position: write PARTITION:OFFSET, such as 0:17, as `streams dlq list` shows it"
@@ -107,7 +107,7 @@ class DeadLetters:
 
     @classmethod
     def of(cls, target: str | None, topic: str | None, application: ApplicationOptions) -> DeadLetters:
-        """The topics of a topology, or the one that is named."""
+        """The topics of a topology, or the one topic that is named."""
         if target is None:
             if topic is None:
                 raise ConfigError(
@@ -125,7 +125,7 @@ class DeadLetters:
 
     @property
     def only(self) -> str:
-        """The one topic, where there may be only one."""
+        """The topic, for a command that allows only one."""
         if len(self.topics) > 1:
             raise ConfigError(f"which topic? Choose with --topic: {', '.join(self.topics)}")
         return self.topics[0]
@@ -315,10 +315,10 @@ class UntilOptions(OptionGroup):
     everything: Annotated[bool, option("Delete all dead letters.", "--all")] = False
 
     def bounds(self) -> Until:
-        """The options, read.
+        """Reads the options.
 
         Raises:
-            ConfigError: None is given, or all letters and a bound.
+            ConfigError: No option is given, or both all letters and a bound.
         """
         if bool(self.until or self.to_offset or self.replayed) == self.everything:
             raise ConfigError(

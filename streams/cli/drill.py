@@ -120,7 +120,7 @@ def _exit_code(outcomes: set[Outcome]) -> int:
 
 
 def _held(drill: Drill, hold: Callable[[Callable[[str], None]], DrillResult], console: Console) -> DrillResult:
-    """Holds a drill, and says what happens in it, and how it ended."""
+    """Holds a drill, and prints what happens in it and how it ended."""
     say_line = partial(console.print, highlight=False, markup=False)
     say_line(f"{drill.id} {drill.title}: {drill.injects}")
     began = time.monotonic()
@@ -135,7 +135,7 @@ def _held(drill: Drill, hold: Callable[[Callable[[str], None]], DrillResult], co
 
 
 def _chosen(names: Sequence[str], own_program: bool) -> list[Drill]:
-    """The drills for numbers, `quick` and `all`; for a user's program, only the ones that can be held with any."""
+    """The drills for the given numbers, `quick` or `all`. For a user's program, only drills for any program."""
     by_id = {drill.id: drill for drill in DRILLS}
     chosen: list[Drill] = []
     for name in names:

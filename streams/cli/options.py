@@ -69,7 +69,7 @@ DataDir = Annotated[
 
 
 def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
-    """For the shell: topics of the cluster that the command line names so far; none if it does not answer."""
+    """Completes topics in the shell, from the cluster that the command line names so far; none if it does not answer."""
     from confluent_kafka.admin import AdminClient
 
     given = context.params
@@ -82,7 +82,7 @@ def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_stores(context: typer.Context, incomplete: str) -> list[str]:
-    """For the shell: stores of the topology that the command line names."""
+    """Completes stores in the shell, from the topology that the command line names."""
     with suppress(Exception):
         # Behind an option that waits for its value, arguments are not assigned yet.
         target = context.params.get("target") or context.args[0]
@@ -185,7 +185,7 @@ class ApplicationOptions(OptionGroup):
         return config_of(with_embedded_broker(layers, needs_cluster=needs_cluster))
 
     def of(self, target: str, options: Mapping[str, Any] | None = None) -> tuple[Topology, StreamsConfig]:
-        """The topology of a target, and the settings of its application, whose cluster has answered."""
+        """Loads the topology of a target and the settings of its application, after its cluster has answered."""
         program = TopologyTarget.parse(target)
         config = reachable(self.load(program.application_id(), options))
         return program.load(), config
@@ -229,7 +229,7 @@ def _read_file(path: Path) -> dict[str, str]:
 
 
 def with_embedded_default(client: Mapping[str, str], data_dir: Path = DEFAULT_DATA_DIR) -> dict[str, str]:
-    """Returns the properties with an address: their own, or else that of the running embedded broker."""
+    """Returns the properties with an address: the given one, or else the running embedded broker's."""
     if client.get("bootstrap.servers"):
         return dict(client)
     cluster = ClusterRecord.load(data_dir)
@@ -248,7 +248,7 @@ def with_embedded_default(client: Mapping[str, str], data_dir: Path = DEFAULT_DA
 
 
 def with_embedded_broker(layers: Sequence[Layer], *, needs_cluster: bool = True) -> list[Layer]:
-    """The layers; if none names a cluster, with the embedded broker that runs in this folder as the lowest layer.
+    """Returns the layers. If none names a cluster, the embedded broker that runs in this folder becomes the lowest layer.
 
     Raises:
         ConfigError: No cluster is given, no embedded broker is running, and one is needed.
@@ -285,7 +285,7 @@ def reachable(config: StreamsConfig) -> StreamsConfig:
 
 
 def live(config: StreamsConfig) -> LiveKafka:
-    """The cluster of an application."""
+    """The logs of an application's cluster."""
     from state.commit.live import LiveKafka
 
     return LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
@@ -293,7 +293,7 @@ def live(config: StreamsConfig) -> LiveKafka:
 
 @contextmanager
 def open_checkpoint(config: StreamsConfig) -> Iterator[CheckpointFiles]:
-    """The checkpoint folder; if it is not on this disk, through a Spark session."""
+    """The checkpoint folder. If it is not on this disk, it is read through a Spark session."""
     from streams.checkpoint.files import LocalFiles, is_local
 
     if is_local(config.checkpoint_dir) and "spark.hadoop.fs.defaultFS" not in config.spark:
@@ -313,7 +313,7 @@ def open_checkpoint(config: StreamsConfig) -> Iterator[CheckpointFiles]:
 
 
 def pairs(texts: list[str] | None, name: str, example: str) -> dict[str, str]:
-    """The `NAME=VALUE` texts of an option as a dictionary."""
+    """Parses the `NAME=VALUE` texts of an option into a dictionary."""
     found = {}
     for text in texts or ():
         key, separator, value = text.partition("=")
@@ -324,7 +324,7 @@ def pairs(texts: list[str] | None, name: str, example: str) -> dict[str, str]:
 
 
 def to_timestamp(text: str) -> int:
-    """Milliseconds since 1970 for a typed time: these themselves, or ISO 8601; a time without a zone is UTC."""
+    """Converts a typed time to ms since 1970: such a number, or ISO 8601. A time without a zone is UTC."""
     if re.fullmatch(r"\d+", text):
         return int(text)
     try:
@@ -344,7 +344,7 @@ def duration_ms(name: str, text: str) -> int:
 
 
 def other_settings(given: Sequence[str] | None) -> dict[str, Any]:
-    """`NAME=VALUE` texts as settings, each parsed by the setting's type."""
+    """Parses `NAME=VALUE` texts as settings, each by the type of the setting."""
     values: dict[str, Any] = {}
     for text in given or ():
         name, separator, value = text.partition("=")

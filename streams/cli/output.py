@@ -50,7 +50,7 @@ def _escape(character: str) -> str:
 
 
 def shown_time(at: int) -> str:
-    """UTC to the millisecond; beyond the range of the calendar, the number itself."""
+    """A time in UTC to the millisecond, or the number itself if it is beyond the range of the calendar."""
     try:
         return (EPOCH + timedelta(milliseconds=at)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:
@@ -74,7 +74,7 @@ def print_json_line(value: Any) -> None:
 
 
 def _echo(data: bytes) -> None:
-    """Prints JSON with control characters above ASCII as escapes too; such characters can only occur in its strings."""
+    """Prints JSON, with control characters above ASCII as escapes too; only the strings in it can have such characters."""
     text = data.decode()
     if not text.isprintable():
         text = "".join(
@@ -96,7 +96,7 @@ def table_console() -> Console:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]] = (), **options: Any) -> Table:
-    """A table without lines. A heading that begins with `>` is that of a column of numbers, on the right."""
+    """A table without lines. A heading that begins with `>` is above a column of numbers, which is aligned to the right."""
     from rich.table import Table
 
     made = Table(box=None, header_style="bold", **options)
@@ -119,7 +119,7 @@ def print_line(text: str, console: Console | None = None) -> None:
 
 
 def print_finding(level: str, colour: str, text: str, width: int = 7) -> None:
-    """Prints a finding on standard output: its level in colour, and what was found."""
+    """Prints a finding on standard output: its level in colour, and its text."""
     from rich.console import Console
 
     console = Console()

@@ -32,7 +32,7 @@ class _Restoring:
     last_line: float = field(default_factory=time.monotonic)
 
     def text(self, now: float) -> str:
-        """What was read so far, and how fast."""
+        """How much was read so far, and how fast."""
         seconds = max(now - self.started, 1e-6)
         rates = f"{self.records / seconds:,.0f} records/s, {self.bytes / seconds / 1e6:,.1f} MB/s"
         return f"{self.records:,} records, {decimal(self.bytes)}, {rates}"
@@ -46,11 +46,11 @@ class _Restoring:
 
 
 class RestoreProgress:
-    """A thread-safe `state.restore.restorer.RestoreListener`: a bar for each store of a task, once there is something to show.
+    """A thread-safe `state.restore.restorer.RestoreListener` that shows a bar for each store of a task, once it has progress.
 
     Args:
         console: Where to write; default: standard error, so that the result can be piped.
-        doing: What is done, for the lines.
+        doing: A verb for what is done, for the lines.
     """
 
     def __init__(self, console: Console | None = None, doing: str = "restoring") -> None:

@@ -1,8 +1,8 @@
 """A project: `streams init` creates one, and `streams package` packs its environment for a cluster.
 
 `init` writes the files in `templates`; `APPLICATION` in them stands for the project's name. `package` makes an archive for
-`--archives` of spark-submit, or to be unpacked on each host. It is tried where a host would have it: unpacked in a folder of its
-own, without this environment, where it has to import what the program imports and build its topology.
+`--archives` of spark-submit, or to be unpacked on each host. It is tried as a host would use it: unpacked in a separate folder,
+without this environment, it has to import the program and build its topology.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SHARED = {
     ".gitignore": "gitignore",
     ".dockerignore": "dockerignore",
 }
-"""Files that all templates have in common: the name in a project, and the one in the folder `shared`."""
+"""Files that all templates share: the name in a project, and the name in the folder `shared`."""
 
 
 class Template(str, Enum):
@@ -122,7 +122,7 @@ def package(
 
 
 def pack(output: Path, *, force: bool) -> None:
-    """Packs the environment that runs this."""
+    """Packs the Python environment that runs this command."""
     try:
         import venv_pack
     except ImportError:
@@ -152,7 +152,7 @@ def _is_editable(found: Distribution) -> bool:
 
 
 def try_out(archive: Path, target: str) -> None:
-    """Builds the program's topology with an unpacked archive alone."""
+    """Builds the program's topology with nothing but an unpacked archive."""
     environment = {name: value for name, value in os.environ.items() if name not in _FROM_HERE}
     file, colon, name = target.partition(":")
     # A module has to be in the archive; a file goes to the cluster by itself.

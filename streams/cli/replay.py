@@ -45,10 +45,10 @@ class SpanOptions(OptionGroup):
     follow: Annotated[bool, option("Do not end: continue with new records.")] = False
 
     def until_ms(self) -> int | None:
-        """The time at which it ends; None: at the present ends of the topics, or never.
+        """The time at which the replay ends; None: it ends at the present ends of the topics, or never.
 
         Raises:
-            ConfigError: It is to end, and to continue with new records.
+            ConfigError: The options ask both to end and to continue with new records.
         """
         if self.follow and self.until != "now":
             raise ConfigError("--follow continues with new records, and --until ends before them: give one of them")
@@ -100,7 +100,7 @@ def replay(
 
 
 def prepared(topology: Topology, config: StreamsConfig, prefix: str) -> tuple[Topology, StreamsConfig]:
-    """The program with output topics of its own, which exist then, and the settings for it."""
+    """The program with its own output topics, which are created here, and the settings for it."""
     originals = {sink.topic for sink in topology.sinks() if isinstance(sink.topic, str)}
     if config.dead_letter_topic:
         originals.add(config.dead_letter_topic)
@@ -124,7 +124,7 @@ def prepared(topology: Topology, config: StreamsConfig, prefix: str) -> tuple[To
 
 
 def _starting(text: str) -> str:
-    """The setting `starting_offsets` for a typed beginning."""
+    """The setting `starting_offsets` for a beginning that was typed."""
     if text == "earliest":
         return text
     if text[-1:].isalpha() and text[:1].isdigit() and "T" not in text:

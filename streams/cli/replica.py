@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.2
 _TURN_S = 0.0005
-"""How long a thread of a process that serves has Python to itself."""
+"""How long a thread runs Python before another one gets its turn, in a process that serves."""
 _MOST_WAIT_MS = 3_600_000
 
 
@@ -102,7 +102,7 @@ def replica(
 
 
 def _report(application_id: str | None, positions: list[ReplicaPosition]) -> None:
-    """Prints where the copies are: as JSON, of this application, or as lines."""
+    """Prints how far the copies are, as JSON or as lines."""
     if application_id is not None:
         print_json_line({"application_id": application_id, "tasks": list(map(_as_dict, positions))})
         return
@@ -112,7 +112,7 @@ def _report(application_id: str | None, positions: list[ReplicaPosition]) -> Non
 
 @contextmanager
 def metrics_of(latest: list[ReplicaPosition], application_id: str, address: Address) -> Iterator[None]:
-    """The metrics of what is in the list whenever Prometheus asks, at an address, within the block."""
+    """Within the block, serves Prometheus metrics of the copies that the list then has."""
     from streams.metrics.export import collector_served
     from streams.metrics.serving import CopyFigures, replica_metrics
 
@@ -154,7 +154,7 @@ class CopyOptions(OptionGroup):
 
 @dataclass(frozen=True)
 class CallerOptions(OptionGroup, panel="Who may ask"):
-    """Who may ask a server, and for how much."""
+    """Options for the callers of a server, and for the limits of their requests."""
 
     token_file: Annotated[
         Path | None,
@@ -183,10 +183,10 @@ class CallerOptions(OptionGroup, panel="Who may ask"):
     max_wait: Annotated[str, option("Longest wait of a request for a position.", metavar="DURATION")] = "30s"
 
     def front(self, address: Address) -> _Front:
-        """What stands between callers and an address.
+        """The checks, TLS settings and limits between callers and an address.
 
         Raises:
-            ConfigError: Others than programs of this host could ask without showing who they are, or an option is wrong.
+            ConfigError: Programs on other hosts could ask without authentication, or an option is wrong.
         """
         from streams.serve.http.security import Guard, Security, check_protected
         from streams.serve.requests import Limits
@@ -257,7 +257,7 @@ def _answer(
     front: _Front,
     page: bool,
 ) -> None:
-    """Serves in this process, until it is stopped or its copies cannot be followed any more."""
+    """Serves in this process, until it is stopped or cannot follow its copies any more."""
     from streams.serve.app import Api
     from streams.serve.http.servers import http_server, watch_parent
     from streams.serve.routing import Router
@@ -276,7 +276,7 @@ def _answer(
         router = Router(server.nodes, front.tls_of_others)
         api = Api(server.served, front.guard, front.limits, lambda: server.trouble, server.reader, server.write, router)
         uvicorn = http_server(api.application(), {**front.tls, **api.options})
-        # What can never be followed again ends the command, with its error.
+        # A copy that can never be followed again ends the command with its error.
         server.on_error = partial(setattr, uvicorn, "should_exit", True)
         if copies.processes > 1:
             watch_parent(server.on_error)
@@ -298,7 +298,7 @@ def _listeners(sockets: ExitStack, shared: Address, copies: CopyOptions, tls: bo
 
 
 def _reached(advertise: str | None, port: int, processes: int) -> str | None:
-    """Where the other processes reach this one: of several, each at its own port."""
+    """The URL at which other processes reach this one. If it is one of several, the URL has its own port."""
     if advertise is None or processes == 1:
         return advertise
     parts = urlsplit(advertise)
@@ -307,10 +307,10 @@ def _reached(advertise: str | None, port: int, processes: int) -> str | None:
 
 
 def _wait_ms(text: str) -> int:
-    """The option `--max-wait`.
+    """Parses the option `--max-wait`.
 
     Raises:
-        ConfigError: It is not a duration, or one for which nobody keeps a connection open.
+        ConfigError: It is not a duration, or it is longer than connections stay open.
     """
     found = duration_ms("--max-wait", text)
     if not 0 <= found <= _MOST_WAIT_MS:
@@ -326,7 +326,7 @@ def page_of_stores(
     server: StoreServer,
     front: _Front,
 ) -> Iterator[None]:
-    """The page within the block; who may see it may browse the stores, here and in the other processes."""
+    """Within the block, serves the page. Every viewer of the page may browse the stores, here and in the other processes."""
     from streams.serve.app import Api
     from streams.serve.http.security import Guard, Security
     from streams.serve.routing import Router
@@ -350,7 +350,7 @@ def _address(text: str, option: str) -> Address:
 
 
 def replica_tasks(tasks: list[StoredTask], stores: list[str]) -> list[CopiedTask]:
-    """The tasks that have some of these stores, or any that have a changelog and are on disk if none is named."""
+    """The tasks with one of the named stores; if none is named, the tasks with a store that has a changelog and is on disk."""
     fit = {node.name: node.spec for task in tasks for node in task.stores.values()}
     for name in stores:
         if name not in fit:

@@ -53,7 +53,7 @@ Positions = Annotated[
 
 @dataclass(frozen=True)
 class StateOptions(OptionGroup):
-    """What becomes of state whose place the engine cannot know."""
+    """Options for state whose new place the engine cannot know."""
 
     by_key: Annotated[
         list[str] | None,
@@ -68,7 +68,7 @@ class StateOptions(OptionGroup):
     ] = None
 
     def choices(self) -> UsersChoices:
-        """The options, read."""
+        """Reads the options."""
         return UsersChoices(frozenset(self.by_key or ()), _states(self.state or []), frozenset(self.drop or ()))
 
 
@@ -124,7 +124,7 @@ def rescale(
 
 
 def _about(plan: Replan, admin: KafkaAdmin) -> Iterator[str]:
-    """What the new plan adds, and what it cannot run live even so."""
+    """Lines about the new plan: what it adds, and what still cannot run live."""
     for topic, why in sorted(plan.added.items()):
         yield f"adds the topic {topic}: {why}"
     for name in plan.without_idle_time:
@@ -136,7 +136,7 @@ def _about(plan: Replan, admin: KafkaAdmin) -> Iterator[str]:
 
 
 def as_dict(sub: SubRescale) -> dict[str, Any]:
-    """A sub-topology for programs; `phase` is that of an unfinished rescale, or null."""
+    """A sub-topology as JSON data; `phase` is the phase of an unfinished rescale, or null."""
     return {
         "name": sub.sub.name,
         "from": sub.old,

@@ -98,7 +98,7 @@ class PositionOptions(OptionGroup, panel="Where reading begins then"):
         return any(each is not None for each in (self.to_datetime, self.by_duration, self.to_offsets))
 
     def wanted(self) -> Wanted | None:
-        """The positions that are asked for; None: none."""
+        """The positions that the options ask for, or None."""
         given = [each for each in (self.to_datetime, self.by_duration, self.to_offsets) if each is not None]
         if len(given) > 1:
             raise ConfigError("--to-datetime, --by-duration and --to-offsets exclude each other: give one of them")
@@ -158,7 +158,7 @@ def reset(
 
 
 def _drop_sink(config: StreamsConfig, sink: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Gives up what waits for one sink, if it is to be given up."""
+    """Drops the rows that wait for one sink, after confirmation."""
     say: Callable[[str], None] = (lambda _: None) if as_json else typer.echo
     with KafkaAdmin(config.client) as admin:
         plan = plan_drop(config, sink, admin)
@@ -180,7 +180,7 @@ def _drop_sink(config: StreamsConfig, sink: str, *, dry_run: bool, yes: bool, as
 def _carry_out(
     plan: ResetPlan, admin: KafkaAdmin, positions: PositionOptions, dry_run: bool, yes: bool, say: Callable[[str], None]
 ) -> bool:
-    """Carries the plan out, if it is to be; False: it was only shown."""
+    """Carries the plan out, after confirmation; False: it was only shown."""
     only_shown = bool(positions) and not positions.execute
     if dry_run or only_shown:
         say(f"nothing was deleted{': --execute carries this out' if only_shown and not dry_run else ''}")
@@ -192,7 +192,7 @@ def _carry_out(
     check_reset_rights(plan.config.application_id, plan.topics.keys(), RightsProbe(client), client)
     with while_stopped(plan.config, admin, commits_topics_of(plan.config.application_id, plan.topics)):
         if not asks:
-            # Nobody has read the warnings.
+            # With --yes or --execute, nobody has read the warnings.
             _check_stopped(plan.config.application_id, plan.warnings, "deleted")
         reset_application(plan, admin, say)
     return True
@@ -208,7 +208,7 @@ def _check_stopped(application_id: str, signs: Iterable[str], done: str) -> None
 
 
 def as_dict(plan: ResetPlan, *, deleted: bool) -> dict[str, Any]:
-    """The plan for programs."""
+    """The plan as JSON data."""
     return {
         "application_id": plan.config.application_id,
         "deleted": deleted,
@@ -226,7 +226,7 @@ def as_dict(plan: ResetPlan, *, deleted: bool) -> dict[str, Any]:
 
 
 def _named(application: ApplicationOptions, positional: str | None) -> ApplicationOptions:
-    """The options with the application's id, for which a reset has no default."""
+    """The options, with the application's id: a reset needs it and has no default for it."""
     given = application.application_id
     if positional is not None and (":" in positional or positional.endswith(".py")):
         raise ConfigError(
@@ -241,7 +241,7 @@ def _named(application: ApplicationOptions, positional: str | None) -> Applicati
 def move_positions(
     config: StreamsConfig, admin: KafkaAdmin, log: LiveKafka, start: Mapping[str, FirstBatch], execute: bool
 ) -> bool:
-    """Moves the reading positions, and keeps the state; False: they were only shown. Remarks go to standard error."""
+    """Moves the reading positions and keeps the state; False: they were only shown. Remarks are printed to standard error."""
     if not start:
         raise ConfigError(
             "--keep-state only moves positions: say where to, with --to-datetime, --by-duration or --to-offsets"

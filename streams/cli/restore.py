@@ -26,7 +26,7 @@ from streams.config import StreamsConfig
 from streams.errors import ConfigError
 
 INCOMPLETE = "restore.incomplete"
-"""Name of a file with the application's id, while the folder's state is not complete."""
+"""The name of a file with the application's id, which exists while the folder's state is incomplete."""
 _SHOWN_BYTES = 60
 
 
@@ -89,7 +89,7 @@ def restore(
 
 
 def as_dict(result: Result) -> dict[str, Any]:
-    """The result for programs; bytes are of the keys and values read, `disk_bytes` of the files written."""
+    """The result as JSON data; bytes are those of the keys and values read, `disk_bytes` those of the files written."""
     stores: list[dict[str, Any]] = [
         {
             "sub_topology": task.place.sub_topology,
@@ -152,7 +152,7 @@ def _numbers(records: int, rows: int, size: int, seconds: float) -> tuple[str, .
 def restore_folder(
     given: Path | None, base_dir: Path, application_id: str, word: str = "restored", keep: bool = True
 ) -> Iterator[Path]:
-    """The folder, marked as incomplete within the context; after an error it stays so, and another restore can continue in it."""
+    """The folder, marked as incomplete within the context. After an error the mark stays, and another restore can continue."""
     folder = _next_name(base_dir.absolute(), word, application_id) if given is None else given.absolute()
     note = folder / INCOMPLETE
     if folder.exists():
@@ -195,7 +195,7 @@ def _verify(tasks: list[StoredTask], config: StreamsConfig, into: Path | None, p
 
 
 def comparison(tasks: list[VerifiedTask], seconds: float) -> dict[str, Any]:
-    """The comparison for programs."""
+    """The comparison as JSON data."""
     stores = [
         {
             "sub_topology": task.place.sub_topology,

@@ -58,7 +58,7 @@ class WorkOptions(OptionGroup):
 
 @dataclass(frozen=True)
 class SeenOptions(OptionGroup):
-    """Where the application can be seen: metrics, page, stores and log lines."""
+    """Options for what can be seen of the application: metrics, page, stores and log lines."""
 
     metrics: MetricsAddress = None
     otel: Annotated[bool | None, option("Send metrics by OpenTelemetry (variables OTEL_...).", "--otel/--no-otel")] = (
@@ -127,7 +127,7 @@ def run(
 
 
 def _start(program: TopologyTarget, config: StreamsConfig, target: str) -> None:
-    """Starts Java, imports the program at the same time, and runs it."""
+    """Starts Java, imports the program at the same time, and runs the program."""
     if not faulthandler.is_enabled() and sys.__stderr__ is not None:
         # A crash in native code, which raises nothing, leaves the stack of each thread.
         faulthandler.enable(sys.__stderr__)
@@ -156,7 +156,7 @@ def check_addresses(config: StreamsConfig) -> None:
     """Checks early, before anything else is started, whether metrics, the page and stores can be served.
 
     Raises:
-        ConfigError: An address is taken, or what serves it is not installed.
+        ConfigError: An address is taken, or a package that is needed to serve it is not installed.
     """
     if config.metrics_address is not None or config.otel:
         from streams.metrics.export import check_serving
@@ -173,7 +173,7 @@ def check_addresses(config: StreamsConfig) -> None:
 
 
 class _Interrupted(KeyboardInterrupt):
-    """What a signal raises before the application takes signals.
+    """Raised by a signal before the application handles signals.
 
     A class of its own: if KeyboardInterrupt itself is raised within code that was compiled from text, such as that of dataclasses
     while they are imported, Python ends as killed by SIGINT, even if it was caught.
@@ -204,7 +204,7 @@ def run_topology(
 
 
 def set_up_logs(config: StreamsConfig) -> None:
-    """Sets up what this process writes to standard error, as the settings say, until it ends."""
+    """Sets up what this process writes to standard error, by the settings, until it ends."""
     set_up_command(config.logs, config.application_id)
     # This logger prints stack traces of errors that end a query (reported in one sentence) or that a stop causes.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)

@@ -27,10 +27,10 @@ class Found:
     """One snapshot.
 
     Attributes:
-        step: The step that it holds; 0 if the manifest is damaged.
+        step: The number of its step; 0 if the manifest is damaged.
         taken_at: When it was taken, ms; 0 if the manifest is damaged.
         bytes: Size of its files, which other snapshots may share.
-        fault: What is wrong with it; empty: nothing that was looked for.
+        fault: What is wrong with it; empty: the checks found nothing.
     """
 
     sub_topology: str

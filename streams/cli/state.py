@@ -146,7 +146,7 @@ def _restore(topology: Topology, config: StreamsConfig, root: Path, store: str |
 
 
 def _opened(places: Iterable[TaskFolder], store: str | None = None) -> Iterator[tuple[TaskFolder, TaskStore]]:
-    """The places, each with its open stores; only the ones that have a certain store, if one is named."""
+    """Opens the stores of each task folder; if a store is named, only of the folders that have it."""
     for place in places:
         with read_task_store(place.directory.path, [node.spec for node in place.sub.stores.values()]) as opened:
             if store is None or store in opened.specs:

@@ -104,7 +104,7 @@ def _watch(before: Status, looks: Iterator[Status], as_json: bool) -> None:
 
 
 def as_dict(before: Status, after: Status) -> dict[str, Any]:
-    """The status for programs, with rates since an earlier one; times in ms since 1970, ages in ms."""
+    """The status as JSON data, with rates since an earlier status; times in ms since 1970, ages in ms."""
     from streams.application.status import records_per_second
 
     return {
@@ -159,7 +159,7 @@ def _left_live(status: Status, target: str) -> Iterator[str]:
 
 
 def _unmatched(status: Status, topology: Topology) -> Iterator[str]:
-    """A line for each join where records have found nothing on the other side."""
+    """A line for each join in which records found nothing on the other side."""
     from streams.topology.graph import ProcessorNode
 
     for sub in status.subs:
@@ -284,7 +284,7 @@ def resume(
 
 
 class AskedExecution(str, Enum):
-    """What `streams execution` may be asked for."""
+    """The choices of `streams execution`."""
 
     AUTO = "auto"
     MICRO_BATCH = "micro-batch"

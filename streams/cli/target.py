@@ -48,7 +48,7 @@ class TopologyTarget:
     Attributes:
         text: The target as it was typed.
         module: The module's name, as Python imports it.
-        attribute: The name in the module; None: to be found.
+        attribute: The name in the module; None: it is looked for.
         folder: The first folder to search for the module; None: Python's own search path.
     """
 
@@ -59,7 +59,7 @@ class TopologyTarget:
 
     @classmethod
     def parse(cls, text: str) -> TopologyTarget:
-        """The target for a text."""
+        """Parses the text of a target."""
         place, _, attribute = text.partition(":")
         if attribute and not attribute.isidentifier():
             raise TopologyError(f"{text!r} names no topology: {attribute!r} is not a name of Python")
@@ -74,10 +74,10 @@ class TopologyTarget:
         return cls(text, place, attribute or None)
 
     def application_id(self) -> str:
-        """The application id that is used unless a setting names one: module and attribute, as valid in topic names.
+        """The default application id: module and attribute, in characters that are valid in topic names.
 
         Raises:
-            TopologyError: No attribute is given, and none is found.
+            TopologyError: No attribute is given, and no topology is found.
         """
         if self.text in _known:
             return _known[self.text][1]
@@ -101,7 +101,7 @@ class TopologyTarget:
     def mentions_delta(self) -> bool:
         """Whether the file names a source or sink of Delta tables.
 
-        Decides only with which jars Java is started before the program is imported; a wrong guess costs another start of Java.
+        This only decides which jars Java is started with before the program is imported; a wrong guess costs another start of Java.
         """
         try:
             text = self._text()
@@ -117,7 +117,7 @@ class TopologyTarget:
                 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(self.folder), *before]))
 
     def _as_written(self) -> str | None:
-        """The attribute's name, if the file shows it. Java needs it to start, and importing the program takes long."""
+        """The attribute's name, if the file's text shows it. Java needs it to start, and importing the program takes long."""
         try:
             body = ast.parse(self._text()).body
         except (OSError, SyntaxError, ValueError):
@@ -126,7 +126,7 @@ class TopologyTarget:
         return DEFAULT_ATTRIBUTE if DEFAULT_ATTRIBUTE in functions else None
 
     def _text(self) -> str:
-        """The program, if it is a file of the folder; raises `OSError` or `UnicodeDecodeError` otherwise."""
+        """The text of the program, if it is a file of the folder; raises `OSError` or `UnicodeDecodeError` otherwise."""
         return Path(self.folder or "", *self.module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
 
     def _found(self) -> tuple[str, Any]:
@@ -162,7 +162,7 @@ class TopologyTarget:
         return f"{self.text}: there is no module {name!r}.{nearby} Run from its folder, or install it."
 
     def _check_same_file(self, module: ModuleType) -> None:
-        """Raises `TopologyError` if importing the file's module name gives another file."""
+        """Raises `TopologyError` if importing the file's module name loads another file."""
         if self.folder is None:
             return
         wanted = self.folder.joinpath(*self.module.split(".")).with_suffix(".py")

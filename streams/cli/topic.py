@@ -356,7 +356,7 @@ def to_bytes(serde: Serde | None, topic: str, value: Any) -> bytes | None:
 
 
 def from_text(serde: Serde | None, topic: str, text: bytes) -> bytes | None:
-    """The bytes of a typed value: the text itself, or with a serde its serialisation, read as JSON if it is valid JSON.
+    """The bytes of a typed value: the text itself; with a serde, the serialised value, which is read as JSON if it is valid JSON.
 
     Raises:
         SerdeError: The serde does not accept the value.
@@ -407,10 +407,10 @@ def _is_called(name: str, topic: str | InternalTopic) -> bool:
 # Records from lines of text: `key TAB value`, or a JSON object.
 
 _BASE64 = "base64"
-"""What marks bytes that have no form as text: the fields `key_base64` and `value_base64`, and `{"base64": ...}` for a header."""
+"""Marks bytes that have no text form: the fields `key_base64` and `value_base64`, and `{"base64": ...}` for a header."""
 _FIELDS = {"key", "value", f"key_{_BASE64}", f"value_{_BASE64}", "timestamp", "headers", "partition"}
 _READ_FIELDS = {"topic", "offset"}
-"""Fields that `streams topic read --json` adds to say where a record came from; ignored here."""
+"""Fields that `streams topic read --json` adds to show where a record came from; ignored here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,7 +503,7 @@ def _of_json(text: bytes, form: LineFormat) -> Outgoing:
 
 
 def _part(record: Mapping[str, Any], name: str, serde: Serde | None, topic: str) -> bytes | None:
-    """The bytes of a key or a value, which come from its text, or as they are."""
+    """The bytes of a key or a value, from its text, or exactly from base64."""
     exact = record.get(f"{name}_{_BASE64}")
     if exact is None:
         return to_bytes(serde, topic, record.get(name))
@@ -549,8 +549,8 @@ class RecordPrinter:
         headers: Whether headers come before the key.
 
     Attributes:
-        unreadable: The number of keys and values that their serde could not read, which are shown as bytes.
-        why: The error of the first of them.
+        unreadable: The number of keys and values that are shown as bytes because their serde could not read them.
+        why: The error of the first one.
     """
 
     def __init__(self, topic: str, serdes: TopicSerdes, *, timestamps: bool = False, headers: bool = False) -> None:
@@ -575,8 +575,8 @@ class RecordPrinter:
     def as_dict(self, record: Incoming) -> dict[str, Any]:
         """A record for programs, which `streams topic send --json` writes again with the same bytes.
 
-        Only a serde may change them, where its bytes have several notations: JSON loses spaces between its parts. What has no form
-        that could be read again (windowed keys, for example) is shown nevertheless, and refused when it is sent.
+        Only a serde may change them, where its bytes have several notations: JSON loses spaces between its parts. Data that has no
+        form that could be read again, such as windowed keys, is shown nevertheless, and refused when it is sent.
         """
         return {
             "topic": self._topic,
@@ -596,7 +596,7 @@ class RecordPrinter:
         return {name: found}
 
     def _json_of(self, serde: Serde | None, data: bytes, record: Incoming) -> Any:
-        """What stands for bytes in JSON; None: nothing does."""
+        """The JSON data for the bytes of a key or value; None: no JSON would be sent as the same bytes."""
         if serde is None or isinstance(serde, BytesSerde):
             return _text_of(data)
         try:
@@ -608,7 +608,7 @@ class RecordPrinter:
         return found if self._is_sent_again(serde, data, value, found) else None
 
     def _is_sent_again(self, serde: Serde, data: bytes, value: Any, found: Any) -> bool:
-        """Whether sending what is shown writes the same value, or is refused."""
+        """Whether sending the shown JSON would write the same value, or would be refused."""
         if type(serde) not in SERDES.values():
             # Nothing is written to try it: a serde with a schema might register that.
             return found is not None and not _becomes_text(value)
@@ -649,7 +649,7 @@ def _header(value: bytes) -> str | dict[str, str]:
 
 
 def _becomes_text(value: Any) -> bool:
-    """Whether a part of a value is shown as a text that a serde might take for one."""
+    """Whether a part of a value is shown as text that a serde might read as a string."""
     if isinstance(value, dict):
         return any(map(_becomes_text, value.values()))
     if isinstance(value, list | tuple):

@@ -149,7 +149,7 @@ def _as_dict(change: TopologyChange) -> dict[str, Any]:
 
 
 def _engine(changes: Sequence[TopologyChange]) -> str:
-    """The engine's decision about the new program, in words."""
+    """The engine's decision about the new program, as a sentence."""
     refused = [change for change in changes if change.refused]
     if not refused:
         return "the engine starts, and continues with the state"

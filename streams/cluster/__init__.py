@@ -1,1 +1,1 @@
-"""What works with any Kafka cluster: topics, transactions, rights."""
+"""Requests that work with any Kafka cluster: topics, transactions, rights."""

@@ -1,4 +1,4 @@
-"""What commands ask of any Kafka cluster: topics and sizes, settings of brokers, replicas, members of groups."""
+"""Questions of commands to any Kafka cluster: topics and sizes, settings of brokers, replicas, members of groups."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def list_topics(client: Mapping[str, str], *, internal: bool = False, timeout_s:
 
 
 def check_reachable(client: Mapping[str, str]) -> None:
-    """Checks that the cluster answers, so that a wrong address is one clear error, before clients log pages about it.
+    """Checks that the cluster answers, so that a wrong address gives one clear error before clients log pages about it.
 
     Raises:
         ConfigError: The client does not know a property or its value.
@@ -80,7 +80,7 @@ def sizes_on_disk(data_dir: Path) -> dict[str, int]:
 
 
 def _connect(client: Mapping[str, str], timeout_s: float) -> tuple[AdminClient, Mapping[str, TopicMetadata]]:
-    """A client that has received an answer, and the topics of the cluster."""
+    """Connects a client, and returns it with the cluster's topics once the cluster has answered."""
     try:
         admin, found = first_contact(client, timeout_s)
     except KafkaException as error:

@@ -149,7 +149,7 @@ class JavaAdmin:
         ]
 
     def coordinators(self, producer_ids: Collection[int]) -> dict[int, CoordinatorView]:
-        """Producer id -> what the coordinator of its transactional id knows; without ids that no coordinator knows."""
+        """Producer id -> its transactional id's state at the coordinator; ids that no coordinator knows are left out."""
         if not producer_ids:
             return {}
         listed = self._get(self._admin.listTransactions().all(), "listing transactions")

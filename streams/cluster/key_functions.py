@@ -1,4 +1,4 @@
-"""Which functions explain where the keys of topics are: some records of each are read, at both ends of some partitions."""
+"""Finds the functions that explain where the keys of topics are, by some records from both ends of some partitions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from state.kafka.range_reader import Run
 from state.kafka.topics import TopicInfo, TopicPartition, partitions_of
 
 _RECORDS = 100
-"""How many offsets are looked at, at both ends of a partition."""
+"""The number of offsets that are looked at, at both ends of a partition."""
 _PARTITIONS = 8
-"""How many partitions of a topic are looked at."""
+"""The number of partitions of a topic that are looked at."""
 _PARALLEL = 8
 
 
@@ -29,13 +29,13 @@ class Admin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the records of a topic show.
+    """What records of a topic show about the placement of keys.
 
     Attributes:
-        records: How many were read.
-        keys: How many of them have a key.
+        records: The number of records read.
+        keys: The number of them that have a key.
         functions: The functions that put all of these keys where they are.
-        rewritten: Whether keys are written in another notation than that of their serde, by which tasks go.
+        rewritten: Whether keys are written in another notation than their serde's, which decides the task of a key.
     """
 
     records: int = 0
@@ -49,7 +49,7 @@ class Shown:
 
     @property
     def decides(self) -> bool:
-        """Whether it shows which function it is, or that it is none of them."""
+        """Whether the records show which function it is, or that it is none of the known ones."""
         return len(self.functions) < 2 and self.keys > 0
 
 
@@ -58,7 +58,7 @@ R_co = TypeVar("R_co", bound=Run, covariant=True)
 
 
 class KeyLog(Protocol[R_co]):
-    """What reads the records."""
+    """The part of Kafka that reads the records."""
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[R_co]: ...
 
@@ -69,13 +69,13 @@ def shown_in(
     log: KeyLog[R],
     rewritten: Callable[[R], bool] = lambda records: False,
 ) -> dict[str, Shown]:
-    """What the records of topics show.
+    """Topic -> what its records show.
 
     Args:
         topics: The topics.
-        admin: Says where they begin and end.
+        admin: Returns where they begin and end.
         log: Reads them.
-        rewritten: Whether keys are written in another notation than that by which tasks go.
+        rewritten: Returns whether keys are written in another notation than their serde's.
     """
     places = partitions_of(topics)
     begins, ends = admin.begin_offsets(places), admin.end_offsets(places)
@@ -114,13 +114,13 @@ def shown_by(
 
 
 def _spread(places: Sequence[TopicPartition]) -> Iterator[TopicPartition]:
-    """Some of the partitions, from first to last."""
+    """Some of the partitions, spread evenly from the first to the last."""
     count = min(len(places), _PARTITIONS)
     return (places[n * len(places) // count] for n in range(count))
 
 
 def _both_ends(begin: int, end: int) -> list[tuple[int, int]]:
-    """The first and the last offsets: producers may have changed since."""
+    """The first and the last offsets of a partition: both are read, since its producers may have changed."""
     if end - begin <= 2 * _RECORDS:
         return [(begin, end)]
     return [(begin, begin + _RECORDS), (end - _RECORDS, end)]

@@ -22,7 +22,7 @@ _PARTITIONERS = {
     Placement.CRC32: "consistent_random",
     Placement.FNV1A: "fnv1a_random",
 }
-"""What librdkafka calls the functions."""
+"""librdkafka's names of the functions."""
 _QUIET_S = 10.0
 """Seconds without a record after which reading fails, except when waiting for further records."""
 _POLL_S = 0.5
@@ -137,7 +137,7 @@ class Outgoing:
 
 
 def write_records(client: Mapping[str, str], topic: str, records: Iterable[Outgoing]) -> int:
-    """Writes records, each key where the topic's other producers put theirs, and waits until Kafka has acknowledged them."""
+    """Writes records, each key where other producers put it, and waits until Kafka has acknowledged them; returns their number."""
     with KafkaAdmin(client) as admin:
         found = admin.describe_topics([topic])
         if topic not in found:
@@ -180,7 +180,7 @@ def _function(client: Mapping[str, str], found: Mapping[str, TopicInfo], admin: 
     try:
         (shown,) = shown_in(found, admin, _KeyReader(client)).values()
     except KafkaClientError:
-        # Whoever may write need not have the right to read.
+        # A client that may write does not always have the right to read.
         return Placement.MURMUR2
     return shown.functions[0] if shown.functions else Placement.MURMUR2
 
@@ -197,7 +197,7 @@ class _KeyReader:
 
 
 class RecordWriter:
-    """Writes single records, for as long as a program runs; any thread may write.
+    """Writes single records while a program runs; any thread may write.
 
     Args:
         client: The user's client properties.
@@ -210,7 +210,7 @@ class RecordWriter:
         self._producer = Producer({**admin_config(client), **settings})
 
     def write(self, topic: str, record: Outgoing) -> tuple[int, int]:
-        """Writes a record, and gives its partition and offset once Kafka has acknowledged it."""
+        """Writes a record, and returns its partition and offset once Kafka has acknowledged it."""
         answers: list[tuple[KafkaError | None, Message]] = []
         deadline = time.monotonic() + self._wait_s
         try:
@@ -232,7 +232,7 @@ class RecordWriter:
 
 
 def _arguments(topic: str, record: Outgoing) -> dict[str, Any]:
-    """The client's arguments, without a timestamp or partition that is None, which the client does not accept."""
+    """The client's arguments. A timestamp or partition that is None is left out, because the client does not accept it."""
     optional = {"timestamp": record.timestamp, "partition": record.partition}
     return {
         "topic": topic,

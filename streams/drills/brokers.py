@@ -1,9 +1,8 @@
 """A TCP proxy in front of a broker that knows the requests by their API keys, and can hold, drop or delay them.
 
-The broker advertises the proxy's address (`advertised`), so that all clients come through here. Rules say what happens
-to which request; each one's `hit` is set once it has happened, so that a drill waits for its fault instead of guessing.
-Frames are as in the Kafka protocol: a length of four bytes, then API key, version and correlation id of a request, or the
-correlation id of a reply.
+The broker advertises the proxy's address (`advertised`), so all clients connect through the proxy. A rule decides what happens to
+matching requests. Its `hit` is set once that has happened, so a drill can wait for its fault instead of guessing. Frames are as in
+the Kafka protocol: a length of four bytes, then API key, version and correlation id of a request, or the correlation id of a reply.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from streams.broker.processes import HOST, free_ports
 from streams.drills.drill import DrillFailed, SpoiledByBroker
 
 FETCH, LIST_OFFSETS = 1, 2
-"""The API keys of reading records, and of asking for offsets."""
+"""The API keys of requests that read records, and of requests for offsets."""
 INIT_PRODUCER_ID = 22
 """The API key of a producer's first request, which fences older ones."""
 END_TXN = 26
 """The API key of commits and aborts."""
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
-"""Error codes by which the broker refuses a producer that was replaced."""
+"""The error codes with which a broker refuses a producer that was replaced."""
 _POLL_S = 0.01
 
 
@@ -46,25 +45,25 @@ class ProxyAction(Enum):
     DROP = "drop"
     """The broker never gets it, and its connection is closed."""
     WATCH = "watch"
-    """It passes; what the broker answers is kept."""
+    """It passes; the broker's answer is kept."""
     LOSE_REPLY = "lose reply"
-    """The broker handles it; its sender hears nothing, and both wait until `Rule.release` closes the connection."""
+    """The broker handles it, but the sender gets no answer; both wait until `Rule.release` closes the connection."""
 
 
 @dataclass
 class Rule:
-    """What happens to the next requests of a kind, and what has.
+    """What is to happen to the next requests of a kind, and the requests to which it has happened.
 
     Attributes:
-        api_key: of the requests.
+        api_key: the API key of the requests.
         action: what happens to them.
         contains: bytes that they must contain, such as a transactional id.
-        but_not: bytes that they must not contain, such as what `producer` gives; empty: none.
-        times: how often.
+        but_not: bytes that they must not contain, such as the result of `producer`; empty: no such bytes.
+        times: how often it is still to happen.
         hit: set once it has happened.
         taken: the requests that it happens to.
-        senders: the clients' ports, of the ones that it has happened to.
-        replies: what the broker has answered to requests that were held.
+        senders: the ports of the clients that it has happened to.
+        replies: the broker's answers to requests that were held.
     """
 
     api_key: int
@@ -80,7 +79,7 @@ class Rule:
     replies: list[bytes] = field(default_factory=list)
 
     def takes(self, frame: bytes) -> bool:
-        """Whether this request is one of those; counts it."""
+        """Whether the rule applies to this request; if so, counts it."""
         (key,) = struct.unpack_from(">h", frame)
         if self.times == 0 or key != self.api_key or self.contains not in frame:
             return False
@@ -95,21 +94,21 @@ class Rule:
         self.hit.set()
 
     def release(self) -> None:
-        """Lets what is held continue its way."""
+        """Lets held requests continue."""
         self.released.set()
 
     def producer(self) -> bytes:
-        """The producer's id and epoch in an EndTxn (versions below 3), as they stand there; a flag comes after them."""
+        """The bytes of the producer's id and epoch in an EndTxn (versions below 3); a flag follows them."""
         return self.taken[0][-11:-1]
 
     def error_code(self, timeout_s: float = 30) -> int:
-        """Kafka's error code in the answer to a held EndTxn (versions below 3), once it is there."""
+        """Waits for the answer to a held EndTxn (versions below 3), and returns Kafka's error code in it."""
         if not self.answered.wait(timeout_s):
             raise DrillFailed("the broker has not answered a request that was held")
         return int(struct.unpack_from(">h", self.replies[0], 8)[0])
 
     def sender(self) -> psutil.Process:
-        """The process that has sent the request."""
+        """The process that sent the request."""
         for one in psutil.net_connections("tcp4"):
             if one.laddr and one.laddr.port == self.senders[0] and one.pid:
                 return psutil.Process(one.pid)
@@ -117,7 +116,7 @@ class Rule:
 
 
 class Proxy:
-    """The proxy, in a thread of its own.
+    """The proxy, which runs in its own thread.
 
     Args:
         host: The address that it listens on.
@@ -125,7 +124,7 @@ class Proxy:
     Attributes:
         seen: how many requests of each API key came.
         delay_s: how long each request is kept before it is forwarded.
-        refusing: whether connections are closed as soon as they are made, as by a network that is away.
+        refusing: whether connections are closed as soon as they are made, as if the network were away.
     """
 
     def __init__(self, host: str = HOST) -> None:
@@ -148,7 +147,7 @@ class Proxy:
 
     @property
     def advertised(self) -> Mapping[str, str]:
-        """The broker's setting that makes clients come here."""
+        """The broker's setting that makes clients connect to the proxy."""
         return {"advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers}"}
 
     def start(self, bootstrap_servers: str) -> None:
@@ -178,13 +177,13 @@ class Proxy:
     def on(
         self, api_key: int, action: ProxyAction, contains: bytes = b"", times: int = 1, but_not: bytes = b""
     ) -> Rule:
-        """Adds a rule; the first one that takes a request counts."""
+        """Adds a rule. If several rules match a request, the first one applies."""
         rule = Rule(api_key, action, contains, but_not, times)
         self._rules.append(rule)
         return rule
 
     def cut(self) -> int:
-        """Closes all connections; how many there were."""
+        """Closes all connections, and returns their number."""
 
         async def close() -> int:
             open_ones = list(self._connections)
@@ -202,7 +201,7 @@ class Proxy:
         assert task is not None
         self._pumps.add(task)
         try:
-            # A client or a broker that goes away is nothing special here.
+            # It is normal here that a client or a broker goes away.
             with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 if not self.refusing:
                     await self._connect(reader, writer)
@@ -342,7 +341,7 @@ def _end(broker: EmbeddedBroker) -> None:
 
 
 class BrokerLogs:
-    """Looks in the logs of brokers whether one has left a transaction hanging (KAFKA-20734), which no client can end.
+    """Searches the logs of brokers for a transaction that one has left hanging (KAFKA-20734), which no client can end.
 
     A coordinator that restarts with a committed transaction looks for the leaders of its partitions. Partitions without a
     leader, as right after a restart, are treated as deleted by Kafka 4.3, which never writes their control records.
@@ -356,10 +355,10 @@ class BrokerLogs:
         self._read: dict[Path, int] = {}
 
     def check(self) -> None:
-        """Reads what is new.
+        """Reads the new log lines.
 
         Raises:
-            SpoiledByBroker: A transaction hangs. It is worth knowing at once: whoever waits for results would wait in vain.
+            SpoiledByBroker: A transaction hangs. The drill must know that at once, because it would wait for results in vain.
         """
         for log in sorted(self._folder.glob("node-*/server.log")):
             size, begin = log.stat().st_size, self._read.get(log, 0)

@@ -1,4 +1,4 @@
-"""One drill: what it injects, what must hold, the function that does it, and how it ends other than well."""
+"""One drill: what it injects, what must hold, the function that does it, and the ways in which it can fail to pass."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class DrillFailed(AssertionError):
-    """Something that must hold does not, or the fault was not seen."""
+    """A condition that must hold does not, or the fault was not seen."""
 
 
 class NotPossibleHere(Exception):
@@ -21,7 +21,7 @@ class SpoiledByBroker(Exception):
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a drill needs of its world.
+    """The world that a drill needs.
 
     Attributes:
         nodes: Brokers: 1, behind a proxy that knows requests, or 3 without one.
@@ -49,15 +49,16 @@ class Drill:
         title: A few words.
         injects: What is injected.
         holds: What must hold, besides what the verifier checks after every drill.
-        run: Injects the fault into a `World` and sees it (`World.saw`). It leaves the application running: the verifier ends it.
+        run: Injects the fault into a `World`, and records that it happened (`World.saw`). It leaves the application running: the
+            verifier ends it.
         minutes: About how long it takes on two cores.
-        conditions: What its world must be like.
-        needs: What it needs of the machine, beyond Java; shown in the list.
+        conditions: The world that it needs.
+        needs: What the machine must have besides Java; shown in the list.
         quick: Whether it belongs to the quick set.
-        any_program: Whether it can be held with a user's program.
+        any_program: Whether it can also be held with a user's program.
         not_live: Why it is always held in micro-batches; empty: it is held in live execution, too.
-        settles: Whether the verifier compares all results. False: the fault is such that they cannot be complete, and the
-            drill itself compares what must hold.
+        settles: Whether the verifier compares all results. False: after this fault they cannot be complete, and the drill itself
+            checks what must hold.
     """
 
     id: str
@@ -95,7 +96,7 @@ KNOWN: dict[str, Drill] = {}
 def drill(
     number: str, title: str, *, injects: str, holds: str, **more: Any
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """Declares a function to be a drill; for `more`, see `Drill`."""
+    """Declares that a function is a drill; `more` has further fields of `Drill`."""
 
     def declared(run: Callable[[Any], None]) -> Callable[[Any], None]:
         KNOWN[number] = Drill(number, title, injects, holds, run, **more)

@@ -2,8 +2,8 @@
 
 The thread that holds the drill enters the namespace, and everything that it starts is in it: the broker, the driver, Spark's
 master, and the readers. Each host is a further namespace, joined to the bridge. Namespaces end with their last process or thread,
-so nothing is left behind even after SIGKILL. Only root may do that (in a container, with CAP_SYS_ADMIN and CAP_NET_ADMIN); for
-anybody else, `unshare --user --map-root-user --net --mount streams drill run ...` makes a world in which that is so.
+so nothing is left behind even after SIGKILL. Only root may do that (in a container, with CAP_SYS_ADMIN and CAP_NET_ADMIN). Other
+users become root in a separate world with `unshare --user --map-root-user --net --mount streams drill run ...`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from streams.driver.launch.settings import archive_options
 BRIDGE = "hosts"
 PREFIX = "10.77.0."
 CENTRE = f"{PREFIX}1"
-"""The address of the bridge: driver and master."""
+"""The address of the bridge, which the driver and the master use."""
 BROKER = f"{PREFIX}9"
 """A further address of the bridge, for the broker alone, so that a host can be cut off from the broker and from nothing else."""
 SPACES = ("--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -42,7 +42,7 @@ _TOOLS = ("unshare", "nsenter", "ip", "mount")
 
 
 def why_not() -> str:
-    """Why hosts cannot be namespaces here; empty if they can."""
+    """Why hosts cannot be namespaces on this machine; empty if they can."""
     if sys.platform != "linux":
         return "only Linux has namespaces"
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
@@ -57,7 +57,7 @@ def why_not() -> str:
 
 @contextmanager
 def own_network() -> Iterator[None]:
-    """Moves this thread, and what it starts, to a network of its own with a bridge for hosts; back at the end."""
+    """Moves this thread, and all that it starts, to a network of its own with a bridge for hosts; moves it back at the end."""
     libc = ctypes.CDLL(None, use_errno=True)
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
@@ -101,7 +101,7 @@ def ip(*arguments: str, inside: int | None = None) -> None:
 
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 DISKS, DISK = "hosts", "disk"
-"""Folders of a world: the hosts' disks, and where each host finds its own one."""
+"""Folders of a world: the one with the hosts' disks, and the one where each host finds its own disk."""
 _READY_S = 30.0
 _START = """\
 hostname "$1" && mkdir -p "$3" && mount --bind "$2" "$3" && mount -t tmpfs hidden "$4" && mount --bind "$5" /etc/hosts || exit 1
@@ -119,10 +119,10 @@ class LoopbackHost:
 
     Args:
         world: The folder of the drill.
-        guard: Ends what is left if this process dies.
+        guard: Ends the remaining processes if this one dies.
 
     Attributes:
-        disk: Its disk, as seen from outside.
+        disk: The path of its disk, as seen from outside.
     """
 
     def __init__(self, name: str, address: str, world: Path, guard: Watchdog) -> None:
@@ -145,7 +145,7 @@ class LoopbackHost:
 
     @property
     def _variables(self) -> Mapping[str, str]:
-        """What tells Spark which host this is."""
+        """The variables by which Spark knows which host this is."""
         return {"SPARK_LOCAL_IP": self.address, "SPARK_LOCAL_HOSTNAME": self.address}
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -157,7 +157,7 @@ class LoopbackHost:
         self._join()
 
     def also_run(self, command: Sequence[str]) -> CommandProcess:
-        """Starts another command on the host, which ends with it."""
+        """Starts another command on the host; it ends with the host."""
         started = CommandProcess(self._there(command), self._world)
         self._guard.watch(started.process.pid)
         self._others.append(started)
@@ -174,7 +174,7 @@ class LoopbackHost:
         """Connects the host to the network."""
 
     def tasks(self, application_id: str) -> list[TaskDirectory]:
-        """The folders of tasks' state on this host, trusted or not."""
+        """The folders with tasks' state on this host, whether they can be trusted or not."""
         return list(StateDirectory(self.disk / "state").tasks(application_id))
 
     def workers(self) -> list[psutil.Process]:
@@ -244,7 +244,7 @@ class NamespaceHost(LoopbackHost):
         (self.disk / "joined").touch()
 
     def end(self) -> None:
-        """Ends everything on the host as a power cut does: the others get no answer any more, not even a refusal."""
+        """Ends everything on the host as a power cut does: others get no answer from it any more, not even a refusal."""
         if self.running:
             ip("link", "delete", self.name)
         super().end()
@@ -258,7 +258,7 @@ class NamespaceHost(LoopbackHost):
 
 
 def python_path() -> str:
-    """The PYTHONPATH with which other folders' processes find this project and what this process finds."""
+    """The PYTHONPATH with which processes in other folders find this project, and all that this process can import."""
     root = str(Path(__file__).parents[2])
     return os.pathsep.join(dict.fromkeys(filter(None, [root, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])))
 
@@ -271,7 +271,7 @@ _START_S = 90.0
 _GONE_S = 60.0
 _DEPLOY = "org.apache.spark.deploy"
 SOON_MISSED = ("spark.network.timeout=20s", "spark.network.timeoutInterval=5s", "spark.executor.heartbeatInterval=4s")
-"""An executor that says nothing for so long is given up; Spark's default is two minutes."""
+"""An executor that is silent for so long is given up; Spark's default is two minutes."""
 _WORKER_MISSED_S = 15
 
 
@@ -285,11 +285,11 @@ class SparkCluster:
 
     Args:
         folder: The folder of the drill.
-        guard: Ends what is left if this process dies.
+        guard: Ends the remaining processes if this one dies.
         isolated: Whether the hosts are namespaces, and this thread is in `own_network`.
 
     Attributes:
-        centre: The address of driver and master.
+        centre: The address of the driver and the master.
         broker: The address for the broker.
     """
 
@@ -321,7 +321,7 @@ class SparkCluster:
         return tuple(part for setting in settings for part in ("--set", setting))
 
     def _on_each_host(self, folder: str) -> str:
-        """One setting for all hosts that names another folder on each."""
+        """One setting for all hosts whose folder is a different one on each host."""
         if self.isolated:
             return str(self.hosts[0].inside / folder)
         # An executor works in <disk>/work/<application>/<executor>, which is the only thing that differs without namespaces.
@@ -368,7 +368,7 @@ class SparkCluster:
         )
 
     def newest_states(self, application_id: str) -> dict[tuple[str, int], Path]:
-        """The folder with the latest step of each task, whichever host has it."""
+        """Task -> the folder with its latest step, on any host."""
         found: dict[tuple[str, int], tuple[int, Path]] = {}
         for host in self.hosts:
             for task in host.tasks(application_id):
@@ -404,7 +404,7 @@ class SparkCluster:
 
 
 def step_of(folder: Path) -> int:
-    """The number of the step that a task's folder holds; 0: none."""
+    """The number of the step in a task's folder; 0: none."""
     if not (folder / "db" / "CURRENT").exists():
         return 0
     with tempfile.TemporaryDirectory(prefix="streams-drill-step-") as scratch:
@@ -426,7 +426,7 @@ def spark_home() -> Path:
 
 @contextmanager
 def spark_cluster(folder: Path) -> Iterator[SparkCluster]:
-    """Spark standalone on two hosts; it ends with the block. Where namespaces are not to be had, hosts are loopback addresses."""
+    """Spark standalone on two hosts, until the block ends. If namespaces cannot be made, the hosts are loopback addresses."""
     with ExitStack() as stack:
         isolated = not why_not()
         if isolated:
@@ -469,5 +469,5 @@ class ClusterApplication(Supervised):
             raise DrillFailed(f"streams replica ended with exit code {code}: {replica.log()[-1000:]}")
 
     def moves(self) -> list[str]:
-        """What the application has said about tasks that moved to another host, since its last start."""
+        """The application's log lines, since its last start, about tasks that moved to another host."""
         return [line for line in self.current.log().splitlines() if " moved from " in line]

@@ -1,4 +1,4 @@
-"""Commands in processes of their own, as users start them; which processes they start, and whether all of these end."""
+"""Commands in separate processes, as users start them; the processes that they start, and whether all of these end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CommandProcess:
 
     Args:
         command: The command line.
-        folder: Where its log goes.
+        folder: The folder for its log.
         environment: All variables; default: `own_environment`.
         cwd: Its working directory; default: that of this process.
     """
@@ -77,7 +77,7 @@ class CommandProcess:
         return lines[-1] if lines else "(nothing was said)"
 
     def end(self) -> str:
-        """How it has ended: the exit code (-11: by signal 11), and the last line of the output."""
+        """How the command ended: the exit code (-11: by signal 11), and the last line of its output."""
         return f"exit code {self.process.poll()}, {self.last_words()}"
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
@@ -86,10 +86,10 @@ class CommandProcess:
             raise DrillFailed(f"{what}: the application has ended\n{self.log()}")
 
     def until_end(self, condition: Callable[[], bool], timeout_s: float, what: str) -> bool:
-        """Waits until a condition is true, or the command has ended; says whether it was true at the last look.
+        """Waits until a condition is true, or the command has ended; returns whether it was true at the last look.
 
-        It is asked once a look: what was true may not be a moment later, as the health of a process that gets its tasks. And behind
-        the command's end, before which it may still have become true.
+        Each look asks it once, because it may be false again a moment later, as the health of a process that gets its tasks. It is
+        asked after the look at the command's end, because it may have become true just before that.
         """
         met = False
 
@@ -103,7 +103,7 @@ class CommandProcess:
         return met
 
     def watch(self) -> None:
-        """Remembers the present processes of the command; the id of one that has ended may be another process's by now."""
+        """Remembers the present processes of the command, because the id of one that has ended may be given to another process."""
         if not self.running:
             return
         with suppress(psutil.NoSuchProcess):
@@ -140,7 +140,7 @@ class CommandProcess:
                 process.send_signal(number)
 
     def java(self) -> list[psutil.Process]:
-        """The JVM that the driver has started; empty before and after."""
+        """The JVM that the driver has started; empty while there is none."""
         with suppress(psutil.NoSuchProcess):
             return [one for one in psutil.Process(self.process.pid).children() if "java" in one.name()]
         return []
@@ -150,7 +150,7 @@ class CommandProcess:
         return sorted(python_workers(self.process.pid), key=lambda process: process.pid)
 
     def kill_java(self) -> None:
-        """Sends SIGKILL to the JVM alone, as the kernel does for want of memory."""
+        """Sends SIGKILL to the JVM alone, as the kernel does when memory runs out."""
         self.watch()
         for process in self.java():
             process.kill()
@@ -186,14 +186,14 @@ class CommandProcess:
 def _hear_interrupts() -> None:
     """Lets the processes started from now on receive Ctrl-C.
 
-    What a script starts in the background (`… &`, `nohup`) ignores SIGINT, and so does everything that it starts in turn.
+    A command that a script starts in the background (`… &`, `nohup`) ignores SIGINT, and so do all processes that it starts.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def python_workers(pid: int) -> list[psutil.Process]:
-    """The processes forked by Spark's Python daemon below a process, which run the sources and the tasks."""
+    """The processes that Spark's Python daemon has forked below a process; they run the sources and the tasks."""
     try:
         descendants = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -204,7 +204,7 @@ def python_workers(pid: int) -> list[psutil.Process]:
 
 
 def runs(process: psutil.Process, what: str) -> bool:
-    """Whether the command line of a process has a certain word."""
+    """Whether a process's command line contains a word."""
     with suppress(psutil.Error):
         return what in process.cmdline()
     return False
@@ -223,7 +223,7 @@ FAULT, FAULT_ONCE = "STREAMS_FAULT", "STREAMS_FAULT_ONCE"
 """The variables of `state/commit/crash_points.py`."""
 
 NO_CLUSTER = ("ClusterUnreachableError", "KafkaClientError")
-"""The errors of a start while brokers are away; a running application would end with an `ApplicationFailedError`."""
+"""The errors with which a start fails while brokers are away; a running application ends with an `ApplicationFailedError`."""
 
 
 class Supervised:
@@ -234,15 +234,15 @@ class Supervised:
         folder: The folder for state, checkpoint and logs.
         target: The topology.
         options: Options of `streams run` for every start.
-        guard: Ends what is left if this process dies.
+        guard: Ends the remaining processes if this one dies.
 
     Attributes:
         base: The base folder of state and checkpoint.
         state: The folder of the local stores.
         checkpoint: The folder of Spark's checkpoints.
-        execution: The setting of that name.
-        died: The last log lines of unexpected ends.
-        may_end: Whether it may have lost against another driver, whose files it finds in its checkpoint.
+        execution: The setting `execution`.
+        died: The last log lines of each unexpected end.
+        may_end: Whether it may end by itself, because it lost against another driver whose files are in its checkpoint.
     """
 
     def __init__(
@@ -294,7 +294,7 @@ class Supervised:
         return self._folder / "happened"
 
     def happened(self) -> list[tuple[int, str]]:
-        """Process and crash point (`POINT@TASK:VERSION`) of the faults that have happened, in order."""
+        """The faults that have happened, in order: the process, and the crash point as `POINT@TASK:VERSION`."""
         if not self.happened_file.exists():
             return []
         # A line is complete once it ends; the writer may be in the middle of it.
@@ -302,7 +302,7 @@ class Supervised:
         return [(int(pid), fault) for pid, _, fault in (line.partition(" ") for line in lines)]
 
     def revive(self) -> bool:
-        """Restarts the application if it has ended by itself; notes an unexpected end, and returns whether it was one."""
+        """Restarts the application if it has ended by itself. Notes an unexpected end, and returns whether there was one."""
         if self.current.running:
             return False
         allowed, self.may_end = self.may_end, False
@@ -331,7 +331,7 @@ class Supervised:
         return self.current.ended(STOP_S)
 
     def logged(self, text: str) -> list[str]:
-        """The lines with a text in the output of all starts."""
+        """The lines that contain a text, from the output of all starts."""
         return [line for one in self._all for line in one.log().splitlines() if text in line]
 
     def delete_state(self) -> None:

@@ -1,7 +1,7 @@
 """The program that drills use by default: a stream-stream join, a windowed aggregation, counts, and a second stage after a re-key.
 
-Every order and every payment has a unique id, and so has each result: a pair of ids, a window of a key, or the n-th
-count of a key. So duplicate and missing results are visible in the output topics alone.
+Every order and every payment has a unique id, and so does each result: a pair of ids, a window of a key, or the n-th count of a
+key. So the output topics alone show duplicate and missing results.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ def program(window_ms: int = WINDOW_MS) -> StreamsBuilder:
 # The expected results of the topology in plain Python, from its input records: no Spark, no RocksDB, no order of arrival.
 
 LARGEST = 1_000_000
-"""Characters of a pair that the client would refuse to send; it becomes a dead letter instead."""
+"""The number of characters of a pair that the client refuses to send, so that it becomes a dead letter."""
 
 Results = Mapping[str, Counter[tuple[object, ...]]]
-"""By output topic: each result with its expected number, which is one."""
+"""Output topic -> each result, with its expected number, which is one."""
 
 
 class InputEvent(NamedTuple):
@@ -98,7 +98,7 @@ class InputEvent(NamedTuple):
 
 
 def expected(orders: Iterable[InputEvent], payments: Iterable[InputEvent]) -> Results:
-    """All results of the given inputs, none of which is late."""
+    """All results of the given inputs, if no input is late."""
     orders = sorted(orders, key=lambda order: order.time)
     pairs = list(_pairs(orders, payments))
     windows = Counter((order.key, order.time // WINDOW_MS * WINDOW_MS) for order in orders)
@@ -138,7 +138,7 @@ def _numbered(keys: Iterable[str]) -> Counter[tuple[object, ...]]:
 
 
 def result(topic: str, key: bytes, value: bytes) -> tuple[object, ...]:
-    """A record of an output topic in the model's form."""
+    """A record of an output topic, in the form that the model uses."""
     return (key.decode(), *orjson.loads(value).values())
 
 
@@ -154,7 +154,7 @@ def differences(wanted: Results, found: Results) -> list[str]:
 
 
 def out_of_order(topic: str, results: Iterable[tuple[object, ...]]) -> list[str]:
-    """Descriptions of the counts of a key that do not arrive as 1, 2, 3 and so on."""
+    """Descriptions of keys whose counts do not arrive as 1, 2, 3 and so on."""
     last: dict[object, int] = {}
     said = []
     for key, count in results:
@@ -168,13 +168,14 @@ def out_of_order(topic: str, results: Iterable[tuple[object, ...]]) -> list[str]
 # The input: orders and payments, at a modest rate, with event times of their own.
 
 RATE = 120
-"""Records a second."""
+"""Records per second."""
 EVENT_MS = 80
-"""Event time between two records, ms: about ten times as fast as the clock, so that windows close."""
+"""The event time between two records, ms: event time is about ten times as fast as the clock, so that windows close."""
 JITTER_MS = 900
 UNSENT = 100
-"""Most records that may wait for an unreachable broker. A partition has about a fifth of all records, so the others get 40 s of
-event time ahead of it. The windows' grace leaves 80 s for readers that find its new leader late, which is 8 s of the clock."""
+"""The most records that may wait for an unreachable broker. A partition has about a fifth of all records, so the others get 40 s
+of
+event time ahead of it. The windows' grace leaves 80 s, or 8 s of the clock, for readers that find the new leader late."""
 _TICK_S = 0.05
 _DAY_MS = 86_400_000
 
@@ -185,7 +186,7 @@ class Load(Flow):
     Args:
         servers: The broker's address.
         seed: The seed of keys, topics and times.
-        begin_ms: The first event time; default: yesterday, so that nothing is ever ahead of the clock.
+        begin_ms: The first event time; default: yesterday, so that no record is ever ahead of the clock.
     """
 
     def __init__(self, servers: str, seed: int, begin_ms: int | None = None) -> None:
@@ -207,7 +208,7 @@ class Load(Flow):
             self._producer.poll(0)
 
     def finish(self) -> None:
-        """Ends the flow with an order for each key that closes all windows before it. Does nothing the second time."""
+        """Ends the flow with an order for each key, which closes all windows before it. Does nothing the second time."""
         if self._finish.is_set():
             return
         self._end()
@@ -235,7 +236,7 @@ def inputs(servers: str) -> list[list[InputEvent]]:
 
 
 def as_event(record: Read) -> InputEvent | None:
-    """A record as an order or a payment; None: poison, or from the future, so that it has no results."""
+    """A record as an order or a payment; None for a record without results: poison, or from the future."""
     try:
         event = InputEvent((record.key or b"").decode(), orjson.loads(record.value or b"")["id"], record.timestamp)
     except (ValueError, TypeError, KeyError):
@@ -301,7 +302,7 @@ class OwnProgram:
 
     @property
     def outputs(self) -> Mapping[str, int]:
-        """Pairs, closed windows and counts."""
+        """The output topics for pairs, closed windows and counts."""
         return dict.fromkeys(OUTPUTS, PARTITIONS)
 
     def load(self, servers: str, seed: int, begin_ms: int | None = None) -> Load:
@@ -309,7 +310,7 @@ class OwnProgram:
         return Load(servers, seed, begin_ms)
 
     def complete(self, place: Site, readers: Mapping[str, OutsideReader]) -> Callable[[], bool]:
-        """Counts results: the input gives a known number in each topic."""
+        """Compares the number of results: the input gives a known number in each topic."""
         total = {topic: results.total() for topic, results in wanted_results(place.servers).items()}
         return lambda: all(len(readers[topic].records) >= count for topic, count in total.items())
 

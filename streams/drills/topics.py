@@ -1,4 +1,4 @@
-"""Outside readers: all committed records of a topic, all aborted ones, and a reader that runs through the whole drill."""
+"""Reads topics from outside: all committed records, all aborted ones, or continuously throughout a drill."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from streams.drills.drill import DrillFailed
 from streams.drills.processes import wait_until
 
 SOON_ELSEWHERE = {"socket.timeout.ms": 5_000, "topic.metadata.refresh.interval.ms": 2_000}
-"""Client properties with which a broker that does not answer is soon replaced by the new leader."""
+"""Client properties with which a client soon turns from a broker that does not answer to the new leader."""
 DECIDED_S = 120.0
-"""More than any transaction may stay open."""
+"""Longer than any transaction may stay open."""
 SILENT_S = 20.0
-"""How long a reader may hear nothing before another one takes its place."""
+"""How long a reader may receive nothing before another one replaces it."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def read_committed(servers: str, topic: str) -> list[Read]:
 
 
 def read_first(client: Mapping[str, str], topic: str, most: int) -> list[Read]:
-    """The first committed records of each partition of a topic of any cluster, by partition and offset."""
+    """The first committed records of each partition of a topic in any cluster, by partition and offset."""
     return _read(client, topic, "read_committed", most)
 
 
@@ -81,9 +81,9 @@ _VERIFIER = {
 def _read(client: Mapping[str, str], topic: str, isolation: str, most: int | None = None) -> list[Read]:
     """All records of a topic, by partition and offset.
 
-    Also those of transactions that are just being finished: a commit returns before its control records are written, and only
-    these show its records. So the read continues to where the log ends at the beginning, control records and aborted ones
-    included.
+    This includes records of transactions that are just being finished: a commit returns before its control records are written, and
+    only these make its records visible. So the read continues to the end that the log has at the start, including control records
+    and aborted ones.
     """
     with KafkaAdmin(dict(client)) as admin:
         places = [(topic, number) for number in range(admin.describe_topics([topic])[topic].partitions)]
@@ -122,7 +122,7 @@ class OutsideReader(threading.Thread):
     answered others for minutes. A drill is about the application, so a consumer that hears nothing is replaced by another one.
 
     Attributes:
-        records: What it has read, in the order of arrival.
+        records: The records read so far, in the order of arrival.
     """
 
     def __init__(self, servers: str, topic: str, partitions: int) -> None:
@@ -147,7 +147,7 @@ class OutsideReader(threading.Thread):
             consumer.close()
 
     def _open(self) -> Consumer:
-        """A consumer that continues behind the last record of each partition."""
+        """A consumer that continues after the last record read from each partition."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self._servers,
@@ -155,7 +155,7 @@ class OutsideReader(threading.Thread):
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                # Drills take its broker away; it is patient, and need not tell.
+                # Drills take its broker away, so it waits, and does not log that.
                 "log_level": "0",
                 # But it leaves a leader that stands still soon, or a drill would measure the reader's recovery.
                 **SOON_ELSEWHERE,
@@ -165,7 +165,7 @@ class OutsideReader(threading.Thread):
         return consumer
 
     def finish(self) -> list[Read]:
-        """Ends the thread; returns what it has read."""
+        """Ends the thread, and returns all records that it has read."""
         self._finish.set()
         self.join()
         return self.records
@@ -192,7 +192,7 @@ class ScratchTopics:
         self._client = {"bootstrap.servers": servers, "log_level": "0"}
 
     def create(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Creates a topic; one that exists stays."""
+        """Creates a topic; an existing one stays as it is."""
         with KafkaAdmin(self._client) as admin:
             admin.create_topics([TopicSpec(name, partitions, config or {})])
 
@@ -236,7 +236,7 @@ class ScratchTopics:
             return admin.begin_offsets([(name, partition)])[name, partition]
 
     def end(self, name: str, partition: int = 0, *, committed: bool = False) -> int:
-        """The end of a partition's log; `committed`: of what a read_committed consumer may read."""
+        """The end of a partition's log; with `committed`, the end that a read_committed consumer sees."""
         with KafkaAdmin(self._client) as admin:
             return admin.end_offsets([(name, partition)], committed=committed)[name, partition]
 

@@ -1,8 +1,8 @@
 """A user's program as the subject of drills: a copy of its input, and a run without faults to compare with.
 
-The verifier knows nothing of the program. The engine promises that the same input gives the same results, so the last result
-of each key and the rows of all stores must be those of the undisturbed run, whatever faults there were; the records in between
-may differ, for a store with a cache forwards one result per step.
+The verifier knows nothing of the program. The engine promises that the same input gives the same results, so the last result of
+each key and the rows of all stores must be the same as in the undisturbed run, whatever the faults. The results in between may
+differ, because a store with a cache forwards one result per step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from streams.topology.topology import Topology
 PACE_S = 150.0
 """Seconds over which the input is written, so that there is input before, within and after a fault."""
 STEPS = 60
-"""About how many micro-batches the input is cut into, however fast it is read."""
+"""The approximate number of micro-batches that the input is cut into, however fast it is read."""
 _TICK_S = 0.1
 
 Input = Mapping[str, Sequence[Read]]
@@ -40,12 +40,12 @@ Rows = dict[str, set[tuple[object, ...]]]
 
 
 class RecordedLoad(Flow):
-    """Writes copied records over a while, in the order in which the engine merges partitions.
+    """Writes copied records over some time, in the order in which the engine merges partitions.
 
     Args:
         servers: The scratch broker's address.
         given: The records, by topic.
-        pace_s: Seconds that it takes; 0: all at once.
+        pace_s: The seconds that writing takes; 0: all at once.
     """
 
     def __init__(self, servers: str, given: Input, pace_s: float) -> None:
@@ -89,7 +89,7 @@ class RecordedLoad(Flow):
 
 
 def merged(given: Input) -> Iterator[tuple[str, Read]]:
-    """All records: by offset within a partition, and next the partition whose first record has the smallest timestamp."""
+    """All records in the engine's order: by offset within a partition, and next from the partition with the oldest first record."""
     logs: dict[tuple[str, int], list[Read]] = {}
     for topic, records in given.items():
         for one in records:
@@ -161,11 +161,11 @@ class UsersProgram:
 
     @property
     def options(self) -> Sequence[str]:
-        """Small micro-batches, so that there are steps for faults to meet."""
+        """Options for small micro-batches, so that there are many steps that faults can hit."""
         return (*self.settings, "--max-records-per-trigger", str(max(20, self.total // STEPS)))
 
     def load(self, servers: str, seed: int, begin_ms: int | None = None) -> RecordedLoad:
-        """The copied input: at once for the undisturbed run, and over a while for drills."""
+        """The copied input: all at once for the undisturbed run, and over some time for drills."""
         return RecordedLoad(servers, self.given, PACE_S if self._last is not None else 0)
 
     def run_undisturbed(self, folder: Path) -> None:
@@ -186,7 +186,7 @@ class UsersProgram:
             self._rows = self._store_rows(world.place)
 
     def complete(self, place: Site, readers: Mapping[str, OutsideReader]) -> Callable[[], bool]:
-        """Compares the last results: once they are those of the undisturbed run, all input is processed."""
+        """Compares the last results: once they are the same as in the undisturbed run, all input is processed."""
 
         def there() -> bool:
             with KafkaAdmin({"bootstrap.servers": place.servers}) as admin:
@@ -240,7 +240,7 @@ class UsersProgram:
 
 
 def check_nothing_waits(application: Application, admin: KafkaAdmin) -> None:
-    """Checks that no record waits in a retry topic at the end of a run: its results would come under the drill only."""
+    """Checks that no record waits in a retry topic at the end of a run: its results would come only in the drill."""
     retries = {topic for prepared in application.subs for topic in prepared.sub.delays}
     if waiting := application.unread(admin, retries):
         raise ConfigError(

@@ -1,7 +1,8 @@
 """Variants of the default program: with lake sinks, with a source outside Kafka, and with a global table.
 
 The lake sinks keep each order as a row and the last order of each key, or a function of `foreach_batch` keeps each batch. The
-source outside Kafka has files of rows, which go to a topic. The global table gives each order the row of its key at that time.
+source outside Kafka has files of rows, which go to a topic. With the global table, each order gets the row that its key has at that
+time.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from streams.serdes.json import JsonSerde
 from streams.topology.topology import Topology
 
 FOLDER = "STREAMS_DRILL_FOLDER"
-"""The variable with the folder of the tables, of the calls, or of the files of rows."""
+"""The variable with the folder for the tables, the calls, or the files of rows."""
 EACH, LATEST, ARCHIVE = "each-order", "latest-order", "archive"
 _SCHEMA = {"id": str}
 IN, HOLD = "in", "hold"
-"""The folder of the files of rows, and the file that holds a task while it exists."""
+"""The folder for the files of rows, and the file that holds a task as long as it exists."""
 ROWS, OUT, JOINED = "rows", "ingested", "orders-with-rows"
 HELD = -1
 """The number of the row at which a task is held."""
 _POLL_S = 0.05
 History = Mapping[str, Sequence[int | None]]
-"""The numbers that the row of each key has had, in order; None: there was no row."""
+"""Key -> the numbers that its row has had, in order; None: there was no row."""
 
 
 def tables() -> Topology:
-    """With two Delta tables."""
+    """The default program with two Delta tables."""
     builder = program()
     folder = Path(os.environ[FOLDER])
     orders = builder.stream(ORDERS)
@@ -44,7 +45,7 @@ def tables() -> Topology:
 
 
 def archive() -> Topology:
-    """With a function of `foreach_batch` that keeps the rows of each call."""
+    """The default program with a function of `foreach_batch` that keeps the rows of each call."""
     builder = program()
     builder.stream(ORDERS).foreach_batch(_keep, ARCHIVE, schema=_SCHEMA)
     return builder.build()
@@ -60,7 +61,7 @@ def _keep(frame: Any, batch_id: int) -> None:
 
 
 def calls_of(folder: Path) -> dict[int, list[Any]]:
-    """The rows of each call by now, by batch."""
+    """The rows of all calls so far, by batch."""
     batches = sorted(int(each.name) for each in folder.iterdir() if each.is_dir()) if folder.exists() else []
     return {
         batch: [orjson.loads(call.read_bytes()) for call in sorted((folder / str(batch)).iterdir())]
@@ -69,7 +70,7 @@ def calls_of(folder: Path) -> dict[int, list[Any]]:
 
 
 def wrong_calls(orders: Iterable[Read], calls: Mapping[int, list[Any]]) -> list[str]:
-    """What differs between the calls of the function and the input; empty: nothing."""
+    """The differences between the calls of the function and the input; empty: there are none."""
     found = [f"batch {batch} had other rows when it ran again" for batch, of in calls.items() if of[1:] != of[:-1]]
     if [*calls] != [*range(len(calls))]:
         found.append(f"the batches are {', '.join(map(str, calls))}")
@@ -84,7 +85,7 @@ def wrong_calls(orders: Iterable[Read], calls: Mapping[int, list[Any]]) -> list[
 def wrong_rows(
     orders: Iterable[Read], each: Iterable[Mapping[str, Any]], latest: Iterable[Mapping[str, Any]]
 ) -> list[str]:
-    """What differs between the tables and the input; empty: nothing."""
+    """The differences between the tables and the input; empty: there are none."""
     sent = [(str((one.key or b"").decode()), str(orjson.loads(one.value or b"{}")["id"])) for one in orders]
     rows = [(row["key"], row["id"]) for row in each]
     doubled, missing = len(rows) - len(set(rows)), set(sent) - set(rows)
@@ -99,7 +100,7 @@ def wrong_rows(
 
 
 class HoldingSerde(JsonSerde):
-    """Holds a task within its transaction at a certain row, while a file exists."""
+    """A serde that holds a task within its transaction, at a certain row, as long as a file exists."""
 
     def serialize(self, topic: str, value: Any, headers: Any = None, /) -> bytes | None:
         hold = Path(os.environ[FOLDER]) / HOLD
@@ -109,7 +110,7 @@ class HoldingSerde(JsonSerde):
 
 
 def ingest() -> Topology:
-    """With a source outside Kafka."""
+    """The default program with a source outside Kafka."""
     builder = program()
     rows = builder.from_dataframe(
         lambda spark: spark.readStream.schema("k STRING, n INT").json(f"{os.environ[FOLDER]}/{IN}"),
@@ -133,7 +134,7 @@ def add_rows(folder: Path, *numbers: int) -> None:
 
 
 def with_rows() -> Topology:
-    """With the rows as a global table."""
+    """The default program with the rows as a global table."""
     builder = program()
     rows = builder.global_table(ROWS)
     orders = builder.stream(ORDERS)
@@ -144,7 +145,7 @@ def with_rows() -> Topology:
 
 
 def wrong_joins(history: History, results: Iterable[Read]) -> list[str]:
-    """The results whose rows their keys did not have at that time, or never: a task's view of the table only goes forward."""
+    """The results with a row that their key did not have then. A task's view of the table must only move forward."""
     at = dict.fromkeys(history, 0)
     found = []
     for one in results:

@@ -1,4 +1,4 @@
-"""The world of a drill: a broker of its own, input, readers, and the application as a process; all in one scratch folder.
+"""The world of a drill: a separate broker, input, readers, and the application as a process, all in one scratch folder.
 
 A drill injects its fault through `broker`, `proxy`, `application` and `load`. `saw` records the proof that the fault has
 happened, `recovers` waits for results that only a working application writes and records how long that took, and `refused`
@@ -34,10 +34,10 @@ START_S = 240.0
 DRAIN_S = 300.0
 APPLICATION_ID = "drill"
 END, READ = "end", "read"
-"""What of a topic an application changes: where it ends, and how far the application's group has read it."""
+"""The two things that an application changes of a topic: where it ends, and how far the application's group has read it."""
 LONGEST_AWAY_S = 30.0
 REST_S = 3.0
-"""Seconds without a commit after which an application without input has nothing to do any more."""
+"""After so many seconds without a commit, an application without input has finished its work."""
 _Kept = TypeVar("_Kept")
 _POLL_S = 0.1
 
@@ -55,10 +55,10 @@ class World:
 
     Attributes:
         evidence: The proofs that the fault has happened.
-        recoveries: What the application recovered from, and the seconds until new results.
+        recoveries: The faults that the application recovered from, with the seconds until new results.
         drawn: Random numbers from the seed.
-        logs: What the brokers have said.
-        damages_state: Whether the drill damages local databases, which the application then has to restore.
+        logs: The logs of the brokers.
+        damages_state: Whether the drill damages local databases, so that the application has to restore them.
     """
 
     def __init__(
@@ -140,21 +140,21 @@ class World:
         self._stack.close()
 
     def keep(self, what: AbstractContextManager[_Kept]) -> _Kept:
-        """Enters what the application needs until its end, such as a database."""
+        """Enters a context manager that the application needs until its end, such as a database."""
         return self._stack.enter_context(what)
 
     def partly_live(self) -> None:
-        """For an application that can run live only in part, or only at times."""
+        """Sets the execution `auto`, for an application that can run live only in part, or only at times."""
         if self.live:
             self.application.execution = "auto"
 
     @property
     def topics(self) -> ScratchTopics:
-        """The topics of the broker. Straight to the broker, whatever happens to the network."""
+        """The topics of the broker. The connection bypasses the proxy, so it works whatever happens to the network."""
         return ScratchTopics(self.broker.bootstrap_servers)
 
     def admin(self) -> KafkaAdmin:
-        """An admin client, to be closed by the caller. Straight to the broker, whatever happens to the network."""
+        """An admin client, to be closed by the caller. Its connection bypasses the proxy, so it works whatever the network does."""
         return KafkaAdmin({**QUIET, "bootstrap.servers": self.broker.bootstrap_servers})
 
     @property
@@ -169,7 +169,7 @@ class World:
         self.say(f"seen: {proof}")
 
     def require(self, condition: bool, what: str) -> None:
-        """Raises `DrillFailed` with this text if something that must hold does not."""
+        """Raises `DrillFailed` with this text if a condition does not hold."""
         if not condition:
             raise DrillFailed(what)
 
@@ -190,7 +190,7 @@ class World:
             time.sleep(_POLL_S)
 
     def start(self, *options: str, faults: str = "", environment: Mapping[str, str] | None = None) -> None:
-        """Starts the application and waits for results of it."""
+        """Starts the application and waits for its results."""
         grown = self.grows()
         self.application.start(*options, faults=faults, environment=environment)
         self.wait_for(grown, "results after the start", START_S)
@@ -213,7 +213,7 @@ class World:
         """Runs a second driver next to the running one until one of them has ended; then the second one is ended.
 
         Returns:
-            The last words of the ones that have ended by themselves; `first` was started again then.
+            The last words of the drivers that ended by themselves. If `first` did, it was started again.
         """
         first, second = self.application.current, self.application.another(*options)
         deadline = time.monotonic() + timeout_s
@@ -228,7 +228,7 @@ class World:
         return ended
 
     def recovered(self, after: str, seconds: float) -> None:
-        """Records that results have come again."""
+        """Records that there are results again."""
         self.recoveries.append((after, seconds))
         self.say(f"results {seconds:.1f} s after {after}")
 
@@ -243,9 +243,9 @@ class World:
         return sum(len(reader.records) for reader in self.readers.values())
 
     def grows(self) -> Callable[[], bool]:
-        """A function that tells whether each task has written results since this call.
+        """A function that returns whether each task has written results since this call.
 
-        The topic with the most results counts; each of its partitions that has records gets more.
+        It looks at the topic with the most results: each of its partitions that has records must get more.
         """
 
         def count(topic: str) -> dict[int, int]:
@@ -270,7 +270,7 @@ class World:
     ) -> str:
         """Starts a driver that must end with a named error before anything is written; returns the error's text.
 
-        `apart_from` may change: topics with `END` or `READ`. Live tasks of another sub-topology note their positions meanwhile.
+        `apart_from` may change: topics with `END` or `READ`. Live tasks of another sub-topology note their positions at that time.
 
         Raises:
             DrillFailed: The driver ended otherwise, or wrote something.
@@ -304,11 +304,11 @@ class World:
         return [name for name in names if name.startswith(f"{APPLICATION_ID}-") and name.endswith(ending)]
 
     def all_have_state(self) -> bool:
-        """Whether there are rows in each partition of each changelog, readable or not."""
+        """Whether each partition of each changelog has rows, readable or not."""
         return all(end > 0 for end in self._ends(self.internal_topics("-changelog")).values())
 
     def commits(self) -> int:
-        """The number of offsets that markers have taken in all commits topics, readable or not."""
+        """The number of offsets that markers take up in all commits topics, readable or not."""
         return sum(self._ends(self.internal_topics("-commits")).values())
 
     def at_rest(self) -> None:
@@ -333,7 +333,7 @@ class World:
             return admin.end_offsets(places, committed=False)
 
     def _written(self) -> dict[tuple[str, int, str], int]:
-        """Ends of all logs that the application writes (`END`), and its group's offsets (`READ`)."""
+        """The ends of all logs that the application writes (`END`), and the offsets of its group (`READ`)."""
         topics = [*self.subject.outputs, *self.internal_topics()]
         places = self._ends(topics)
         with self.admin() as admin:
@@ -361,7 +361,7 @@ class World:
         self.load.paused = False
 
     def settle(self) -> list[str]:
-        """Ends the input, waits until all is processed, stops the application, and verifies; returns what is wrong."""
+        """Ends the input, waits until all is processed, stops the application and verifies; returns what is wrong."""
         self.load.paused = False
         self.load.finish()
         began = time.monotonic()
@@ -373,5 +373,5 @@ class World:
         return [*self.load.failures, *self._restored_without_a_fault(), *self.subject.wrong(self.place, seen)]
 
     def _restored_without_a_fault(self) -> list[str]:
-        """Log lines about databases that were taken for damaged. Neither kills nor changes of workers damage one."""
+        """Log lines about databases that were considered damaged. Neither kills nor changes of workers may damage one."""
         return [] if self.damages_state else self.application.logged(DAMAGED)

@@ -1,4 +1,4 @@
-"""Everything that knows Spark: sessions, queries, the source, workers."""
+"""All code that knows Spark: sessions, queries, the source, workers."""
 
 from importlib.util import find_spec
 

@@ -10,7 +10,7 @@ from streams.checkpoint.files import CheckpointFiles, LocalFiles
 
 
 def checkpoint_files(session: SparkSession, checkpoint_dir: str) -> CheckpointFiles:
-    """Access to an application's checkpoint where Spark stores it: a path without a scheme may belong to any file system."""
+    """Access to an application's checkpoint in Spark's storage, since a path without a scheme may belong to any file system."""
     path = _path(session, checkpoint_dir)
     if path.getFileSystem(_configuration(session)).getUri().getScheme() == "file":
         return LocalFiles(checkpoint_dir)
@@ -18,12 +18,12 @@ def checkpoint_files(session: SparkSession, checkpoint_dir: str) -> CheckpointFi
 
 
 def checkpoint_of_query(checkpoint_dir: str, name: str) -> str:
-    """Where Spark puts the checkpoint of one query of an application: `CheckpointFiles` read it under the query's name."""
+    """The path of the checkpoint of one query; `CheckpointFiles` read it under the query's name."""
     return f"{checkpoint_dir.rstrip('/')}/{name}"
 
 
 def qualified(session: SparkSession, path: str) -> str:
-    """A path with the scheme of its file system, and from its root: what Spark, Delta and other processes all read alike."""
+    """A path from the root, with the scheme of its file system, which Spark, Delta and other processes all read alike."""
     at = _path(session, path)
     return str(at.getFileSystem(_configuration(session)).makeQualified(at).toString())
 
@@ -59,7 +59,7 @@ class HadoopFiles:
             stream.close()
 
     def write(self, path: str, data: bytes) -> None:
-        """Writes a file as a whole: object stores show only complete files, and elsewhere the finished file is renamed."""
+        """Writes a file as a whole: object stores show only complete files; elsewhere the finished file is renamed."""
         fresh, at = self._at(f"{path}.tmp"), self._at(path)
         stream = self._files.create(fresh, True)
         try:

@@ -1,8 +1,9 @@
-"""Delta Lake in a Spark session: its jars, extension and catalog in a session that starts, and the check of one that runs.
+"""Delta Lake in a Spark session: its jars, extension and catalog in a new session, and the check of a running one.
 
 Delta's Python package has no jars. They come from the cache folder (`streams broker fetch --delta`), so that a start needs neither
 a network nor Ivy, and through `spark.jars`, so that executors on other hosts get them, too. Spark loads them in addition to its own
-classes, so the archive of those still fits. A user whose settings name Delta's jars (`spark.jars.packages`) keeps those.
+classes, so the archive of Spark's classes still fits. If a user's settings name Delta's jars (`spark.jars.packages`), these are
+used.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ WAY_FORWARD = (
 
 
 def jars_fit() -> bool:
-    """Whether Delta's jars, which are made for one version of Spark, are made for this one."""
+    """Whether Delta's jars are made for the installed version of Spark."""
     return str(pyspark.__version__).startswith(f"{SPARK_VERSION}.")
 
 
 def check_package() -> None:
-    """Checks that Delta's Python package is there, which is an extra of this one."""
+    """Checks that Delta's Python package, an optional extra, is installed."""
     if find_spec("delta") is None:
         raise DeltaMissingError(
             "The topology reads or writes Delta tables, and the Python package of Delta Lake is missing: "
@@ -53,7 +54,7 @@ def check_package() -> None:
 
 
 def fetch_delta(say: Callable[[str], object]) -> None:
-    """Fetches Delta's jars unless they are in the cache folder, or do not fit: `delta_settings` says so.
+    """Fetches Delta's jars, unless they are in the cache folder or do not fit, which `delta_settings` reports.
 
     Raises:
         DeltaMissingError: Delta's Python package is missing.
@@ -66,7 +67,7 @@ def fetch_delta(say: Callable[[str], object]) -> None:
 
 
 def delta_settings(settings: Mapping[str, str], *, running: bool = False) -> dict[str, str]:
-    """The settings of a session, with what Delta needs.
+    """The settings of a session, with the additional ones that Delta needs.
 
     Raises:
         DeltaMissingError: The jars are made for another version of Spark than this one, and the settings name no others.
@@ -109,7 +110,7 @@ def check_delta(session: SparkSession) -> None:
 
 
 def open_delta(session: SparkSession, name: str, is_path: bool) -> DeltaTable | None:
-    """A Delta table; None: there is none."""
+    """Opens a Delta table; None if it does not exist."""
     from delta.tables import DeltaTable
 
     if is_path:

@@ -1,4 +1,4 @@
-"""The executors of a Spark application: how many tasks they run at once. They come after the start, and may be lost."""
+"""The executors of a Spark application, and how many tasks they run at once. They come after the start, and may be lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 WAIT_S = 30.0
-"""How long a start waits for the executors that were asked for, s; Spark itself, too (`maxRegisteredResourcesWaitingTime`)."""
+"""How long a start waits for the requested executors, s; Spark itself waits as long (`maxRegisteredResourcesWaitingTime`)."""
 _POLL_S = 0.25
 _DRIVER = "driver"
 """The id of Spark's one executor in local mode."""
@@ -21,7 +21,7 @@ _INSTANCES = (
     "spark.dynamicAllocation.minExecutors",
 )
 _USUAL_INSTANCES = 2
-"""`spark.executor.instances` on YARN and Kubernetes, where nothing is set."""
+"""The default of `spark.executor.instances` on YARN and Kubernetes."""
 
 
 def is_local(master: str) -> bool:
@@ -36,12 +36,12 @@ def local_cluster(master: str) -> tuple[int, int] | None:
 
 
 def runs_on_manager(master: str) -> bool:
-    """Whether YARN or Kubernetes gives the executors, where one has a single core by default."""
+    """Whether the executors come from YARN or Kubernetes, where an executor has a single core by default."""
     return master.startswith(("yarn", "k8s:"))
 
 
 def conf_of(context: SparkContext) -> SparkConf:
-    """The settings of a context, to look at. What pyspark itself returns is a copy, and takes 300 calls of Java."""
+    """The settings of a context, for reading only. pyspark itself returns a copy, which takes 300 calls of Java."""
     return context._conf
 
 
@@ -64,7 +64,7 @@ def tasks_at_once(session: SparkSession) -> int:
 
 
 def executors_asked_for(master: str, conf: SparkConf) -> int:
-    """How many executors the settings ask for; 1 where the cluster decides."""
+    """The number of executors that the settings ask for; 1 if the cluster decides."""
     if (cluster := local_cluster(master)) is not None:
         return cluster[0]
     found = [int(count) for name in _INSTANCES if (count := conf.get(name))]
@@ -72,7 +72,7 @@ def executors_asked_for(master: str, conf: SparkConf) -> int:
 
 
 def await_executors(session: SparkSession, is_over: Callable[[], bool], wait_s: float = WAIT_S) -> None:
-    """Waits until the executors that were asked for exist, but no longer than a while: they may come later, or never."""
+    """Waits for the requested executors, but only for a limited time: they may come later, or never."""
     context = session.sparkContext
     if is_local(context.master):
         return

@@ -1,4 +1,4 @@
-"""The Java process that runs Spark: its start and output, its local files, its planning processes, its end."""
+"""The Java process that runs Spark: its start, its output, its local files, its planning processes and its end."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def start_java_quietly(settings: Mapping[str, str]) -> None:
 
 @cache
 def check_java() -> None:
-    """Looks for a Java that can run Spark, unless one is running; Spark itself would only print pages.
+    """Looks for a Java that can run Spark, unless Java is running; Spark itself would only print pages of errors.
 
     Raises:
         JavaError: Java is missing, does not run, or is too old.
@@ -72,7 +72,7 @@ def check_java() -> None:
 
 
 def convert_without_imports() -> None:
-    """Lets pyspark look whether an argument for Java is one of numpy's without its test utilities, which import pandas."""
+    """Makes pyspark check for numpy arguments without numpy's test utilities, which import pandas."""
 
     def is_scalar(_: object, one: object) -> bool:
         return isinstance(one, np.generic)
@@ -107,14 +107,14 @@ def launch(settings: Mapping[str, str]) -> JavaGateway:
 
 
 def _pump(source: int) -> threading.Thread:
-    """The thread that passes on what Java prints."""
+    """Starts a thread that passes Java's output on."""
     pump = threading.Thread(target=pass_on, args=(source, _STDERR), name="java-output", daemon=True)
     pump.start()
     return pump
 
 
 def _connected(process: JavaProcess) -> JavaGateway:
-    """What calls a process that this one has started without Spark's scripts."""
+    """Connects to a Java process that was started without Spark's scripts, and returns the gateway for calls."""
     pump = _pump(process.errors)
     found = process.connection()
     if found is None:
@@ -131,7 +131,7 @@ def _connected(process: JavaProcess) -> JavaGateway:
 
 @contextmanager
 def _environment_of_pyspark(environment: Mapping[str, str]) -> Iterator[None]:
-    """Shows pyspark's module that connects to Java another environment."""
+    """Gives pyspark's module that connects to Java other environment variables, within the block."""
     own = pyspark.java_gateway.os
     pyspark.java_gateway.os = SimpleNamespace(environ=environment)
     try:
@@ -141,15 +141,15 @@ def _environment_of_pyspark(environment: Mapping[str, str]) -> Iterator[None]:
 
 
 def on_the_command_line(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings that the process is started with: its command line, which every user of the host can read, has no secrets.
+    """The settings for the command line of the process. It has no secrets, because every user of the host can read it.
 
-    Those reach Spark's context with the other settings of the session, once the process runs.
+    Secrets reach Spark's context with the other settings of the session, once the process runs.
     """
     return {key: value for key, value in settings.items() if redact({key: value})[key] == value}
 
 
 def end_java() -> None:
-    """Ends the process that this one has started, for another one to be started."""
+    """Ends the process that this one has started, so that another one can be started."""
     gateway = SparkContext._gateway
     if gateway is not None:
         gateway.shutdown()
@@ -183,7 +183,7 @@ _CONTEXT_STOPPED = "Cannot call methods on a stopped"
 
 @contextmanager
 def needs_java(stopping: Callable[[], bool]) -> Iterator[None]:
-    """Turns every failure that is due to the end of Spark's Java process into one error; each would print pages otherwise.
+    """Turns every failure caused by the end of Spark's Java process into one error; otherwise each would print pages.
 
     Nothing is lost: committed results are in Kafka, and nothing else is visible.
     """
@@ -250,7 +250,7 @@ def _is_of_the_network(error: BaseException | None) -> bool:
 
 
 def _how() -> str:
-    """The signal or exit code of the Java process, if it is our child (under spark-submit it is our parent)."""
+    """How the Java process ended: its signal or exit code, if it is a child of this one (under spark-submit it is the parent)."""
     process = getattr(SparkContext._gateway, "proc", None)
     code = None if process is None else process.poll()
     if code is None:
@@ -291,7 +291,7 @@ public class LocalFiles extends org.apache.hadoop.fs.LocalFileSystem {
 
 
 def write_files_without_processes(session: SparkSession) -> bool:
-    """Replaces Hadoop's local file system in the driver's process, unless that is done; returns whether that was possible.
+    """Replaces Hadoop's local file system in the driver's process, unless it is replaced already; returns whether it could.
 
     It takes half a second of CPU, and only queries with checkpoints need it.
     """
@@ -327,15 +327,15 @@ query that starts later gets new ones.
 
 _planning_lock = threading.Lock()
 _planned: set[str] = set()
-"""The queries of this process that Spark may be planning: a process has one Java, whatever its sessions and applications."""
+"""The queries of this process that Spark may be planning. A process has one Java, also with several sessions and applications."""
 
 
 class Planning:
-    """Knows which queries of an application Spark is planning, and ends the processes when no application plans any.
+    """Knows which queries of an application Spark is planning, and ends the planning processes when no application needs them.
 
     Args:
-        names: The queries that will be started and that `begins` and `done` are called for.
-        others: Whether there may be queries besides, by the user or for lakes; then nothing is ended until `close`.
+        names: The queries that will be started, and for which `begins` and `done` are called.
+        others: Whether there may be further queries, of the user or for lakes; then nothing is ended until `close`.
     """
 
     def __init__(self, application_id: str, names: Iterable[str], others: bool) -> None:
@@ -351,7 +351,7 @@ class Planning:
             _planned.add(self._prefix + name)
 
     def done(self, name: str, session: SparkSession) -> None:
-        """Notes that a query has run a micro-batch; the processes are ended if it was the last one that had not."""
+        """Notes that a query has run a micro-batch. The planning processes are ended if it was the last query without one."""
         with _planning_lock:
             if self._prefix + name in _planned:
                 _planned.discard(self._prefix + name)
@@ -366,10 +366,10 @@ class Planning:
 def end_planners(session: SparkSession) -> int:
     """Ends the planning processes as Spark itself does at its end, and returns how many (`PythonWorkerFactory.stop`).
 
-    Private fields lead to Spark's own method, because Spark would stumble over a server that a signal has ended. Whoever
-    plans a Python data source in the same session at this moment fails. No method of `SparkEnv` is called: py4j would look
-    at all of them, and in Spark 4.3 some name classes of Protobuf, which pyspark does not bring. The thread that has asked
-    would end.
+    It reaches Spark's own method through private fields, because Spark would stumble over a server that a signal has ended. A query
+    that is planning a Python data source in the same session at this moment fails. No method of `SparkEnv` is called: py4j would
+    look at all of its methods, and in Spark 4.3 some of them name classes of Protobuf, which pyspark does not include. The asking
+    thread would end.
     """
     jvm = session.sparkContext._jvm
     assert jvm is not None

@@ -336,7 +336,7 @@ class KafkaStreams:
         return f"KafkaStreams({self.config.application_id!r}, {self._state})"
 
     def _repr_html_(self) -> str:
-        """The view in a notebook: the state, and the numbers so far."""
+        """The HTML that a notebook shows: the state, and the numbers so far."""
         from streams.driver.progress import as_html
 
         table = "" if self._application is None else as_html(self._application.progress)

@@ -1,6 +1,6 @@
-"""The leases of live execution: each is a Spark job of its own, with as many slots as Spark can run at once then.
+"""The leases of live execution. Each is a Spark job with as many slots as Spark can run at once at that time.
 
-A lease ends early if that number has changed, so partitions are not left unread for the rest of it: slots that find no core wait.
+A lease ends early if that number has changed. Otherwise slots without a core would wait, and their partitions be left unread.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
 STEADY_S = 5.0
-"""How long the number of possible slots has to be another one before a lease ends for it, s: an executor that is lost, or replaced,
-comes with others."""
+"""A lease ends early after the number of possible slots has differed for so long, s: a lost or replaced executor causes more
+changes."""
 ASK_EVERY_S = 5.0
-"""How often the brokers are asked how far behind unread partitions are, s."""
+"""The seconds between two requests to the brokers for how far behind unread partitions are."""
 UNREAD_AFTER_S = 20.0
 """How long a slot may take to begin before it is reported, s: its executor has to start a Python process."""
 OBSTACLE = "live slots"
@@ -46,27 +46,27 @@ class Slots(Protocol):
 
 
 _held: list[LeaseWatch] = []
-"""Those of this process: a notebook may have several applications in one session. Their slots keep their cores."""
+"""The watches of this process, since a notebook may have several applications in one session. Their slots keep their cores."""
 
 
 def held_slots(besides: Slots | None = None) -> int:
-    """How many tasks the live applications of this process run all the time, without the one of `besides`."""
+    """The number of tasks that the live applications of this process run all the time, without the application of `besides`."""
     return sum(watch.slots for watch in tuple(_held) if watch.driver is not besides)
 
 
 class LeaseWatch(Background):
-    """Looks after the present lease, in a thread of its own within a `with` block.
+    """Watches the present lease in a separate thread, within a `with` block.
 
     Args:
-        driver: What the slots say.
-        possible: How many slots Spark can run at once now.
-        missing: Called every few seconds with the number of slots and the numbers of the slots that have not begun, as long as
-            there are any, and once when there are none any more; and with whether they have been missing for long.
+        driver: The driver, which gets the messages of the slots.
+        possible: Returns how many slots Spark can run at once now.
+        missing: Called every few seconds while slots have not begun, and once when all have: with the number of slots, the numbers
+            of the missing ones, and whether they have been missing for long.
         close: Called by the thread after its last look.
         clock: A monotonic clock, in seconds.
 
     Attributes:
-        driver: What the slots say.
+        driver: The driver, which gets the messages of the slots.
         slots: The number of slots of the present lease.
     """
 
@@ -102,7 +102,7 @@ class LeaseWatch(Background):
         return self.slots
 
     def look(self) -> None:
-        """Ends the lease if there can be another number of slots, and tells which slots have not begun."""
+        """Ends the lease if another number of slots is possible now, and reports the slots that have not begun."""
         now, slots = self._clock(), self.slots
         self._compare(self._possible(), slots, now)
         missing = sorted(set(range(slots)) - self.driver.begun)
@@ -138,10 +138,10 @@ class LeaseWatch(Background):
 
 
 class UnreadPartitions:
-    """Tells which partitions nobody reads, and how far behind they are: no slot reports that. Closed by the owner.
+    """Reports the partitions that no slot reads, and how far behind they are, because no slot can. Its owner closes it.
 
     Args:
-        job: What runs live.
+        job: The job of the live tasks.
         client: The settings of Kafka's clients.
     """
 
@@ -157,7 +157,7 @@ class UnreadPartitions:
         self._admin.close()
 
     def missing(self, slots: int, numbers: Sequence[int], long: bool) -> None:
-        """See `LeaseWatch`."""
+        """Reports the partitions of the slots that have not begun; arguments as for `missing` of `LeaseWatch`."""
         tasks = [one for number in numbers for one in replace(self._job, slots=slots).tasks_of(number)]
         unread = sorted({(topic, task) for sub, task in tasks for topic in sub.job.sub.topics})
         self._tell(unread if long else [], f"{len(numbers)} of {slots}")

@@ -42,23 +42,23 @@ LEASE_S = 600.0
 RENEW_AFTER_S = 30.0
 """How long a slot that has been started again works before its lease ends, s."""
 PROOF_S = 5.0
-"""How long who connects may take to prove that it is a worker, s: whoever reaches the port costs a thread and a file until then."""
+"""How long a new connection may take to prove that it is a worker, s: until then, it costs a thread and a file descriptor."""
 MOST_PENDING = 64
-"""How many may be about to prove that."""
+"""How many connections may be about to prove that."""
 _BACKLOG = 128
-"""How many connections the system takes in ahead; whoever comes when they are too many waits for a second and tries again."""
+"""How many connections the system accepts in advance; a further one waits for a second and tries again."""
 
 
 class LiveDriver:
-    """The driver's end of its workers' connections, within a `with` block: those of slots, and of micro-batches that restore.
+    """The driver's end of its workers' connections, within a `with` block: of slots, and of micro-batches that restore.
 
     At its end they are closed, so that a slot which is slow to end (it restores, or a function hangs) finds its driver gone before
     it begins another step.
 
     Args:
-        host: The driver's host, as workers reach it.
+        host: The driver's host name, at which workers reach it.
         bind: The address to listen at.
-        take: Called with each message of a worker that the driver does not answer by itself, by the thread of its connection.
+        take: Called in the connection's thread with each message of a worker that this object does not handle itself.
         clock: A monotonic clock, in seconds.
     """
 
@@ -95,7 +95,7 @@ class LiveDriver:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closed = True
-        # What wakes the thread that accepts connections, if it still waits for one.
+        # Wakes the thread that accepts connections, if it still waits for one.
         with suppress(OSError):
             socket.create_connection((self._bound, self.address.port), timeout=1).close()
         self._listener.close()
@@ -108,7 +108,7 @@ class LiveDriver:
         self._say(STOP, True)
 
     def pause(self, subs: Iterable[str]) -> None:
-        """Says which sub-topologies are paused."""
+        """Sends the slots the names of paused sub-topologies."""
         self._say(PAUSED, sorted(subs))
         self._say_bounds()
 
@@ -117,8 +117,8 @@ class LiveDriver:
         self._alignment = alignment
 
     def _say_bounds(self) -> None:
-        """Says how far the sub-topologies may go, if that has changed."""
-        # One after the other, so that what is said last is what is so.
+        """Sends the slots how far the sub-topologies may go, if that has changed."""
+        # One after the other, so that the last message has the present bounds.
         with self._aligning:
             if self._alignment is not None:
                 bounds = self._alignment.bounds(self._says[PAUSED])
@@ -126,7 +126,7 @@ class LiveDriver:
 
     @property
     def lease(self) -> int:
-        """The number that a lease has which begins now."""
+        """The number of a lease that begins now."""
         number: int = self._says[LEASES]
         return number
 
@@ -138,22 +138,23 @@ class LiveDriver:
 
     @property
     def heard(self) -> int:
-        """How many reports of steps have come."""
+        """The number of step reports that have come."""
         return self._reports
 
     def end_leases(self) -> None:
-        """Ends the leases that run, for Spark to begin new ones."""
+        """Ends the running leases, so that Spark begins new ones."""
         self._say(LEASES, self.lease + 1)
 
     def failed(self) -> None:
         """Notes that an attempt of a slot has failed before: its lease ends early, once the present attempt has worked for a while.
 
-        Spark gives up after four failed attempts of a task, and in a lease of many minutes these may have nothing in common.
+        Spark gives up after four failed attempts of a task, and in a lease of many minutes these failures may have nothing in
+        common.
         """
         self._renew_at = self._clock() + RENEW_AFTER_S
 
     def renew(self) -> None:
-        """Ends all leases if that is due, for Spark to begin new ones."""
+        """Ends all leases if that is due, so that Spark begins new ones."""
         if self._renew_at is not None and self._clock() >= self._renew_at:
             self._renew_at = None
             self.end_leases()
@@ -167,10 +168,10 @@ class LiveDriver:
                 self._send(connection)
 
     def _send(self, connection: Connection) -> None:
-        """Says all there is to say to a slot.
+        """Sends the driver's present instructions to a slot.
 
-        One that hangs in a function reads nothing. It must not hold up the others, and hears the newest with the answer to the
-        report that it sends once it has read the rest.
+        A slot that hangs in a function reads nothing. It must not hold up the others. Once it has read the rest and sends a report,
+        the answer has the newest instructions.
         """
         # A slot that is gone has ended its connection, which its thread sees.
         with suppress(OSError):
@@ -185,11 +186,11 @@ class LiveDriver:
                 log.debug("a connection to the driver has failed: %s", error)
                 continue
             self._expect(connection)
-            # Whoever connects and then says nothing must not keep the others waiting.
+            # A client that connects and then stays silent must not keep the others waiting.
             threading.Thread(target=self._serve, args=(connection,), name="worker", daemon=True).start()
 
     def _expect(self, connection: Connection) -> None:
-        """Gives a connection some seconds to prove that it is a worker's; where too many have not, the first of them is cut."""
+        """Gives a connection some seconds to prove that it is a worker's. If too many are unproven, the oldest one is cut."""
         timer = threading.Timer(PROOF_S, self._cut, [connection])
         timer.daemon = True
         with self._lock:
@@ -200,7 +201,7 @@ class LiveDriver:
         timer.start()
 
     def _cut(self, connection: Connection) -> None:
-        """Ends a connection that has proved nothing; its thread sees that, and closes it."""
+        """Ends a connection that has proved nothing. Its thread notices that, and closes it."""
         with self._lock:
             timer = self._pending.pop(connection, None)
             if timer is None:
@@ -210,7 +211,7 @@ class LiveDriver:
             cut(connection)
 
     def _is_worker(self, connection: Connection) -> bool:
-        """Whether a worker of this run has connected."""
+        """Whether the other end of the connection is a worker of this run."""
         try:
             notice_silence(connection)
             deliver_challenge(connection, self.address.key)
@@ -246,13 +247,13 @@ class LiveDriver:
             connection.close()
 
     def _align(self, message: Mapping[str, Any]) -> None:
-        """Takes in how far tasks have come in a backlog, and moves the bounds. At the live edge no such messages come."""
+        """Handles a message about how far tasks have come in a backlog, and moves the bounds. There are none at the live edge."""
         if self._alignment is not None:
             self._alignment.hear(message["sub"], message[REACHED])
             self._say_bounds()
 
     def _hear(self, connection: Connection, data: bytes) -> None:
-        """Takes in a message. An error there must not end the worker, which commits whether or not anybody counts."""
+        """Handles a message. An error here must not end the worker, which commits whether or not anything counts its records."""
         try:
             message = orjson.loads(data)
             if REACHED in message:
@@ -280,7 +281,7 @@ def _has_room(connection: Connection) -> bool:
 
 
 class LiveGate(StopGate):
-    """A gate whose micro-batches are leases, which end when they are asked to."""
+    """A gate whose micro-batches are leases, which end on request."""
 
     def __init__(self, driver: LiveDriver) -> None:
         super().__init__()
@@ -291,7 +292,7 @@ class LiveGate(StopGate):
         super().close()
 
     def progress(self, query: Query) -> Any:
-        """See `StopGate`; Spark knows nothing of what slots do."""
+        """A value that changes with the query's progress, as in `StopGate`, here by reports: Spark knows nothing of slots."""
         return self._driver.heard or None
 
 
@@ -308,10 +309,10 @@ def start_live(
     Args:
         session: The Spark session.
         application_id: A part of the query's name.
-        job: What the slots run.
-        driver: What they report to.
+        job: The job of the slots.
+        driver: The object that they report to.
         on_lease: Called when a lease begins.
-        watch: Makes what looks after the leases; default: each has as many slots as there may be.
+        watch: Makes the watch of the leases; default: each lease has the largest possible number of slots.
     """
     from streams.engine.spark.worker import dump_live_job
 

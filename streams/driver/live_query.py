@@ -1,7 +1,7 @@
-"""What looks like a query of Spark and runs the leases of live execution: a thread, with a Spark job for each lease.
+"""An object like a Spark query that runs the leases of live execution: a thread, with a Spark job for each lease.
 
 A job without SQL begins seconds earlier than a streaming query: nothing is planned and no checkpoint is written, and a slot has no
-state of Spark's that another host would miss.
+Spark state that another host would need.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from pyspark import InheritableThread, SparkContext
 _ENDS_WITHIN_S = 10.0
 """How long a cancelled job may take to end, s: Spark kills its Python processes after two."""
 _NO_SCOPES = "spark.rdd.scope.noOverride"
-"""The local property by which `org.apache.spark.rdd.RDDOperationScope` names no operations: it would write each name as JSON, for
-the graph on Spark's page, and a lease is one operation. The first JSON is hundreds of Java's classes at each start."""
+"""The local property that makes `org.apache.spark.rdd.RDDOperationScope` name no operations. Spark would write each name as
+JSON, for
+the graph on its page, but a lease is one operation. The first JSON loads hundreds of Java's classes at each start."""
 
 
 class LiveQuery:
-    """The part of `pyspark.sql.streaming.StreamingQuery` that the engine needs of a query.
+    """The part of `pyspark.sql.streaming.StreamingQuery` that the engine uses.
 
     Args:
-        context: Where the leases run as jobs of one group.
+        context: The Spark context, in which the leases run as jobs of one group.
         name: The name of the query, which Spark's page shows with each job.
-        leases: Runs the leases; ends once they are to stop, or with what has failed.
+        leases: Runs the leases; returns once they are to stop, and raises the error if one fails.
     """
 
     lastProgress = None
     """Spark's own progress is about micro-batches, and there are none."""
     status: Mapping[str, Any] = {"isDataAvailable": True}
-    """A lease is always busy: who stops the query waits until it has ended."""
+    """A lease is always busy: a caller that stops the query waits until the lease has ended."""
 
     def __init__(self, context: SparkContext, name: str, leases: Callable[[], None]) -> None:
         self._context = context
@@ -50,7 +51,7 @@ class LiveQuery:
         return bool(self._thread.is_alive())
 
     def exception(self) -> Exception | None:
-        """What has ended the query; None: nothing, or it was stopped."""
+        """The error that has ended the query; None: there is none, or it was stopped."""
         return self._failure
 
     def stop(self) -> None:
@@ -74,11 +75,11 @@ def run_lease(context: SparkContext, most: int, slots: int, run: Callable[[int],
     """Runs a lease until all of its slots have ended.
 
     Args:
-        context: Where.
-        most: How many slots there may ever be. Each has a task, so that Spark's dynamic allocation sees how many could run; those
-            beyond the slots of this lease return at once, or wait for a core until the lease ends.
-        slots: How many there are in this lease.
-        run: Runs the slot with a number, in a worker.
+        context: The Spark context.
+        most: The largest number of slots that there may ever be. Each has a task, so that Spark's dynamic allocation sees how many
+            could run. Tasks beyond the slots of this lease return at once, or wait for a core until the lease ends.
+        slots: The number of slots in this lease.
+        run: Runs a slot, given its number, in a worker.
     """
 
     def task(number: int, _: Iterator[int]) -> Iterator[None]:

@@ -34,7 +34,7 @@ log = logging.getLogger("streams.progress")
 
 LINE_INTERVAL_S = 2.0
 STILL_STARTING_S = 10.0
-"""Seconds between two lines of a start that takes long: it may compile, or the machine is slow, and nobody should guess."""
+"""Seconds between two lines of a start that takes long because it compiles or the machine is slow, so that nobody has to guess."""
 RATE_OVER_S = 10.0
 """The period that records per second are averaged over: long enough for a micro-batch, short enough to show a change."""
 SILENT_S = 5.0
@@ -62,7 +62,7 @@ COLUMNS = (
 
 @dataclass
 class ShownPace:
-    """What the display remembers of a sub-topology besides its metrics.
+    """The display's memory of a sub-topology, in addition to its metrics.
 
     Attributes:
         counted: Points in time with the number of records read by then, over the last `RATE_OVER_S`.
@@ -98,7 +98,7 @@ class Progress:
     Args:
         console: Where to write; default: standard error, so that results can be piped.
         clock: A monotonic clock, in seconds.
-        wall_clock: Seconds since 1970, for how far event time is behind.
+        wall_clock: Returns seconds since 1970, to compute how far event time is behind.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Progress:
         self._say_what_is_missing()
 
     def starting(self, text: str, every_s: float = STILL_STARTING_S) -> None:
-        """Says what a start does, and again from time to time for how long, until `has_begun`."""
+        """Shows what a start is doing, and repeats it with the elapsed time every `every_s` seconds until `has_begun`."""
         since = self._clock()
 
         def repeat() -> None:
@@ -155,7 +155,7 @@ class Progress:
         self._begun.set()
 
     def say(self, text: str) -> None:
-        """Prints a line of its own, without markup: errors may contain brackets. Secrets are masked."""
+        """Prints a line, without markup, because errors may contain brackets. Secrets are masked."""
         self.console.print(mask(text), highlight=False, markup=False, soft_wrap=True)
 
     @property
@@ -169,7 +169,7 @@ class Progress:
             self._paces.setdefault(sub, ShownPace()).count(self._clock(), self.subs[sub].records_in)
 
     def step(self, sub: str, batch_id: int, steps: Collection[StepFigures]) -> None:
-        """Takes in the reports of a finished micro-batch's tasks."""
+        """Records and shows the reports of a finished micro-batch's tasks."""
         before = self.subs[sub].counters
         counted = (
             replace(one, counters={**one.counters, MOVED: 1})
@@ -191,7 +191,7 @@ class Progress:
         self._show()
 
     def opened(self, sub: str, task: int, host: str, restore: RestoreFigures | None, again: bool = False) -> None:
-        """Takes in that a live task was opened: its lease may end before its first step, and its restore counts nevertheless.
+        """Records that a live task was opened, so that its restore counts even if its lease ends before its first step.
 
         `again`: an attempt of the task has failed before.
         """
@@ -205,7 +205,7 @@ class Progress:
             self.say(f"{self.title}/{sub}: {move}")
 
     def query(self, progress: Any) -> None:
-        """Takes in Spark's own progress of a query, for the lag."""
+        """Records Spark's own progress of a query, for the lag."""
         if progress is None:
             return
         source = progress["sources"][0]
@@ -231,7 +231,7 @@ class Progress:
                 self.console.print(f"{self.title}/{name}: {text}", highlight=False, markup=False, soft_wrap=True)
 
     def _say_what_is_missing(self) -> None:
-        """At the end of the run, says what the results lack: records of joins without a partner, and dead letters."""
+        """At the end of the run, shows what the results lack: records of joins that found nothing, and dead letters."""
         with self._lock:
             counters = {name: sub.counters for name, sub in self.subs.items()}
         for name, counts in counters.items():
@@ -266,7 +266,7 @@ class Progress:
         ]
 
     def _behind(self, sub: SubTopologyMetrics) -> str | None:
-        """How far the largest event time is behind the wall clock; None: no event time yet, or one of old input."""
+        """How far the largest event time is behind the wall clock; None: there is no event time yet, or it is old input."""
         at = sub.event_time_ms
         behind_ms = None if at is None else int(self._wall_clock() * 1000) - at
         return None if behind_ms is None or behind_ms > HISTORICAL_MS else age_in_words(behind_ms)
@@ -286,7 +286,7 @@ class Progress:
         return table
 
     def _rows(self, name: str, sub: SubTopologyMetrics, pace: ShownPace, now: float) -> Iterator[list[str]]:
-        """The rows of a sub-topology in the table: one for each task, and what concerns all of them in the first."""
+        """The rows of a sub-topology in the table, one for each task. The first row also has the columns that concern all tasks."""
         lag = "" if sub.lag is None else f"{sub.lag:,}"
         since = "" if pace.committed_at is None else age_in_words(int((now - pace.committed_at) * 1000))
         common = [lag, f"{pace.records_per_s(now, sub.records_in):,.0f}", self._behind(sub) or "", since]
@@ -333,7 +333,7 @@ class NotebookProgress(Progress):
         super().__init__(title, Console(file=sys.stderr, force_jupyter=False, force_terminal=False))
 
     def starting(self, text: str, every_s: float = STILL_STARTING_S) -> None:
-        """Says it once: a cell shows all lines for ever."""
+        """Prints the text once, because a cell keeps all lines."""
         self.say(f"{text} …")
 
     def _show(self) -> None:

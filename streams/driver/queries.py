@@ -29,7 +29,7 @@ from streams.errors import ApplicationFailedError, SinkUnavailableError
 from streams.logs.events import NO_EVENTS, QUERY_RESTARTED, Events
 
 Report = Mapping[str, Any]
-"""What a task says of its step (`streams.metrics.reports`): its `report`, and the `events` in it."""
+"""The message of a task about its step (`streams.metrics.reports`): its `report`, and the `events` in it."""
 
 
 def start_query(
@@ -42,7 +42,7 @@ def start_query(
     gate: StopGate,
     source_class: Callable[[QueryJob], type[DataSource]] = source_class,
 ) -> StreamingQuery:
-    """Starts the query of a sub-topology: source, shuffle by task, the task function, reports back to the driver."""
+    """Starts the query of a sub-topology: source, shuffle by task, the task function, and reports back to the driver."""
     source = source_class(job)
     session.dataSource.register(source)
     # Spark captures this setting when the query starts and fixes it in the checkpoint: one shuffle partition for each task.
@@ -108,7 +108,7 @@ def readable(failure: BaseException) -> ApplicationFailedError:
 
 
 def _record_in(message: str) -> dict[str, Any]:
-    """The record that a worker's error is about: Spark passes on only text, and log lines have these as fields."""
+    """The place of the record that a worker's error is about. Spark passes on only text, and log lines have the place as fields."""
     found: dict[str, Any] = {}
     if record := _RECORD.search(message):
         found |= {name: value for name, value in record.groupdict().items() if value is not None}
@@ -119,7 +119,7 @@ def _record_in(message: str) -> dict[str, Any]:
 
 
 def _innermost(text: str) -> str:
-    """The last cause in a Java stack trace, or the first paragraph if there is none, as one line: Delta breaks its sentences."""
+    """The last cause in a Java stack trace, or else the first paragraph, as one line, because Delta breaks its sentences."""
     causes = [match.group(1) for line in text.splitlines() if (match := _JAVA_CAUSE.match(line.strip()))]
     lines = text.partition(_PLACE)[0].strip().splitlines()
     paragraph = takewhile(lambda line: line.strip() and not line.strip().startswith(("at ", "Traceback")), lines)
@@ -127,7 +127,7 @@ def _innermost(text: str) -> str:
 
 
 def passes(failure: BaseException) -> bool:
-    """Whether a query ended because of a transient failure, such as an unreachable broker or database, by its last error."""
+    """Whether the last error of a query is a transient failure, such as an unreachable broker or database."""
     if _LOST_HALFWAY in str(failure) or isinstance(failure, SinkUnavailableError):
         return True
     said = readable(failure)
@@ -144,8 +144,9 @@ def did_not_start(failure: BaseException | None) -> bool:
 
 POLL_S = 0.25
 START_TRIES = 18
-"""Starts of a query, at most: Spark gives a new Python process 10 s to connect. That is fixed in its code, and a busy machine may
-miss it. No work has been done by then. The process needs half a second of CPU, so this is about three minutes."""
+"""The most starts of a query. Spark gives a new Python process 10 s to connect, which is fixed in its code, and a busy machine
+may
+miss that. No work has been done by then. The process needs half a second of CPU, so this is about three minutes."""
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 
@@ -156,7 +157,7 @@ class RestartSchedule:
 
     Attributes:
         wait_s: How long the query may fail without any progress in between.
-        failed: When the first of these failures occurred; None: none.
+        failed: When the first of these failures occurred; None: there was none.
         due: When the query is restarted; None: it is running.
         pause_s: The length of the next pause.
         attempts: The starts of the query since it last made progress, the first one included.
@@ -204,7 +205,7 @@ class Supervisor:
         wait_s: How long queries may fail because brokers or the store of a sink are away.
         clock: A monotonic clock, in seconds.
         on_started: Called once all queries have been started.
-        is_over: Whether the queries are to end although nothing has failed: others take their place.
+        is_over: Returns whether the queries are to end although nothing has failed, because others take their place.
     """
 
     stop: threading.Event
@@ -243,7 +244,7 @@ class Supervisor:
         return {sub_of(progress): position for progress in last if (position := position_of(progress)) is not None}
 
     def _look(self, one: _Supervised) -> None:
-        """Takes in a query's progress and outcome since the last call."""
+        """Updates a query's progress and outcome."""
         last = self.gates[one.query.runId].progress(one.query)
         if last is not None and last != one.seen:
             one.seen = last

@@ -26,7 +26,7 @@ _END_S = 120.0
 
 
 def record_spark() -> None:
-    """Creates the archive unless it exists, by a small query like the engine's whose classes Java records."""
+    """Creates the archive, unless it exists, from the classes that Java loads for a small query like the engine's."""
     with tempfile.TemporaryDirectory(prefix="streams-classes-") as folder:
         record(archive(), lambda options: _run(folder, " ".join(options)))
 

@@ -1,4 +1,4 @@
-"""What a running application reports by itself: dead letters, pauses, absent brokers, finished steps, running restores."""
+"""Reports that a running application makes by itself: dead letters, pauses, absent brokers, finished steps, running restores."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ def log_steps(batch: MicroBatchFigures) -> None:
 
 @dataclass
 class _Unreported:
-    """Dead letters that are not reported yet, and when the last ones were."""
+    """Dead letters that are not reported yet, and the time of the last report."""
 
     count: int = 0
     reported: float | None = None
 
 
 class DeadLetterEvents:
-    """Counts dead letters by sub-topology and stage, and reports them now and then, with the number since the last event.
+    """Counts dead letters by sub-topology and stage, and reports their number since the last event at intervals.
 
     Args:
-        topic: The dead letter topic of the policies; None: there is none, and operators that retry have topics of their own.
+        topic: The dead letter topic of the policies; None: there is none. Operators that retry have separate topics.
     """
 
     def __init__(self, events: Events, topic: str | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -110,7 +110,7 @@ class DeadLetterEvents:
 
 
 class OtherUnitEvents:
-    """Reports once for each source that its event times look like another unit than milliseconds."""
+    """Reports, once for each source, that its event times seem to be in another unit than milliseconds."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
@@ -131,7 +131,7 @@ _Own = TypeVar("_Own", bound="Background")
 
 
 class Background:
-    """Calls `_turn` regularly within a `with` block. Nothing joins the thread: it may be in the middle of a request."""
+    """Calls `_turn` regularly within a `with` block. The thread is not joined, because it may be in the middle of a request."""
 
     def __init__(self, name: str, every_s: float, close: Callable[[], object]) -> None:
         self._name, self._every_s, self._close = name, every_s, close
@@ -156,10 +156,10 @@ class Background:
 
 
 class PauseEvents(Background):
-    """Looks for pauses and resumes, whoever has requested them (they are records in Kafka: `streams.engine.source.pauses`).
+    """Looks for pauses and resumes, from any program (they are records in Kafka: `streams.engine.source.pauses`).
 
     Args:
-        close: Ends `read`; called by the thread that looks, after its last look.
+        close: Closes the connection of `read`; called by the looking thread after its last look.
         changed: Called after pauses have changed.
     """
 
@@ -181,7 +181,7 @@ class PauseEvents(Background):
         """What `streams execution` asks for, as of the last look; None: nothing."""
 
     def take(self, pauses: Pauses) -> None:
-        """Reports what has changed since the last call."""
+        """Reports the pauses that have changed since the last call."""
         found = pauses.since_ms
         for name, since_ms in found.items():
             if name not in self._known:
@@ -202,7 +202,7 @@ class PauseEvents(Background):
             self._changed()
 
     def paused(self, subs: Iterable[str]) -> list[str]:
-        """Which of these sub-topologies are paused, as of the last look."""
+        """The given sub-topologies that are paused, as of the last look."""
         pauses = Pauses(self._known)
         return [sub for sub in subs if pauses.of(sub) is not None]
 
@@ -218,7 +218,7 @@ class PauseEvents(Background):
 
 
 def pauses_reader(config: StreamsConfig) -> tuple[Callable[[], Pauses], Callable[[], None]]:
-    """Reads an application's pauses, with one connection for all calls, whichever thread they come from; and what closes it."""
+    """Two functions: one reads an application's pauses, from any thread, with one connection for all calls; the other closes it."""
     admin = LateAdmin(config.client, _REQUEST_S)
     lock = threading.Lock()
 
@@ -237,13 +237,13 @@ def pauses_reader(config: StreamsConfig) -> tuple[Callable[[], Pauses], Callable
 class BrokerWatch(Background):
     """Checks whether the brokers answer while an application makes no progress, and reports when they do not.
 
-    An unreachable broker is invisible at first: planning and tasks retry for a while, inside Spark. So the driver checks
-    separately, in a thread of its own: a request to an unreachable broker takes a while, and a stop must not wait for it.
+    An unreachable broker is invisible at first: planning and tasks retry for a while, inside Spark. So the driver checks in a
+    separate thread: a request to an unreachable broker takes a while, and a stop must not wait for it.
 
     Args:
         probe: Sends the brokers a request that needs the leaders of all source partitions.
         tell: Called with a sentence while the brokers do not answer, and with None once they do.
-        close: Ends the probe; called by the thread that asks, after its last request.
+        close: Ends the probe; called by the asking thread after its last request.
 
     Attributes:
         answers: Whether the brokers answered the last request; None: none was sent since the last `doubt`.
@@ -285,7 +285,7 @@ class BrokerWatch(Background):
         return self.answers is not True or self._clock() - self._alive > QUIET_S
 
     def look(self) -> None:
-        """Asks the brokers, and reports what has changed."""
+        """Asks the brokers, and reports changes."""
         try:
             self._probe()
         except KafkaClientError as error:
@@ -320,7 +320,7 @@ class BrokerWatch(Background):
 
 
 def probe_of(config: ClientConfig, topics: Sequence[str]) -> tuple[Callable[[], object], Callable[[], None]]:
-    """A probe that asks for the end offsets of topics, with a short timeout and no log lines of the client; and what ends it."""
+    """Two functions: a probe that asks for topics' end offsets with a short timeout and without log lines, and one to close it."""
     admin = LateAdmin(config, _REQUEST_S)
 
     def probe() -> object:
@@ -331,7 +331,7 @@ def probe_of(config: ClientConfig, topics: Sequence[str]) -> tuple[Callable[[], 
 
 
 def driver_address(session: SparkSession) -> tuple[str, str]:
-    """The driver's host as Spark's executors reach it, and the address to listen at there."""
+    """The host name at which Spark's executors reach the driver, and the address that the driver listens at."""
     if session.sparkContext.master.startswith("local"):
         return _LOOPBACK, _LOOPBACK
     conf = session.sparkContext.getConf()

@@ -114,7 +114,7 @@ class StreamsApplication:
     Args:
         on_running: Called once all queries that can run have been started.
         until_ms: With `available_now`: reading ends at the first record at or past this time, ms; None: at the ends of the topics.
-        target: The program on the command line, for the commands that the page names.
+        target: The program as named on the command line, for the commands that the page shows.
 
     Guarantees: every result is visible exactly once to `read_committed` readers, whatever process dies when.
     """
@@ -169,7 +169,7 @@ class StreamsApplication:
             self.events.emit(STOPPING, "stopping: the steps that run are finished")
 
     def run(self, session: SparkSession | None = None) -> None:
-        """Runs until stopped, or, with `available_now`, until everything that existed at the start is processed.
+        """Runs until stopped; with `available_now`, until all input that existed at the start is processed.
 
         Raises:
             StreamsError: The application failed, or the session has a setting that cannot work. The Spark error is the
@@ -186,7 +186,7 @@ class StreamsApplication:
             try:
                 self._run(session)
             except KeyboardInterrupt:
-                # Before it was running, where a signal interrupts whatever the start waits for.
+                # Before it was running: a signal interrupts any wait of the start.
                 self._interrupted()
             except BaseException as error:
                 self.progress.metrics.failed(mask(str(error)))
@@ -271,7 +271,7 @@ class StreamsApplication:
         return start_session(config.application_id, config.spark, config.checkpoint_dir, delta=delta, late=not delta)
 
     def _starts_plainly(self) -> bool:
-        """Whether Spark starts without settings of a cluster's, and the checkpoint is on this machine's disk."""
+        """Whether Spark starts without settings of a cluster, and the checkpoint is on this machine's disk."""
         config, delta = self.config, self.topology.needs_delta
         if delta or not is_on_disk(config.checkpoint_dir):
             return False
@@ -283,7 +283,7 @@ class StreamsApplication:
         return [commits_topic(self.config.application_id, one.sub.name) for one in self._application.subs]
 
     def _look(self) -> None:
-        """Looks where the sub-topologies begin."""
+        """Looks up where the sub-topologies begin."""
         with KafkaAdmin(self.config.client) as admin:
             self._first = self._checked(admin, self._commits)
 
@@ -312,22 +312,22 @@ class StreamsApplication:
                 self._await(ingests)
             self._run_on([])
             if lakes and not self._stop.is_set():
-                # What the steps have left in the internal topics of the sinks.
+                # The records that the steps have left in the internal topics of the sinks.
                 self._ask(self._application.await_lake_topics)
                 self._await(lakes)
 
     def _run_on(self, others: list[Callable[[], Query]]) -> None:
-        """Runs the sub-topologies, live or in micro-batches, until the application is to stop, or has read what there is."""
+        """Runs the sub-topologies, live or in micro-batches, until the application is to stop, or has read its existing input."""
         refused: dict[str, str] = {}
         running = False
         while not self._stop.is_set():
-            # What an operator says now; once that changes, the queries end and this begins again.
+            # The execution that an operator asks for now. Once it changes, the queries end and this loop begins again.
             asked = self._pauses.execution
             config = self.config if asked is None else self.config.model_copy(update={"execution": Execution(asked)})
             self._application = replace(self._application, config=config)
             if config.available_now and may_run_live(config) and not self._until:
                 self._until = self._ask(partial(self._application.ends, time_ms=self._until_ms))
-            # In a session of his own, a user has queries of his own.
+            # In a user's own session there may be the user's queries.
             shared = bool(others) or self._session_of_user
             ways, starts = self._ways(shared, refused, running)
             running = True
@@ -360,7 +360,7 @@ class StreamsApplication:
                     refused |= self._continued_otherwise(error, ways.live)
 
     def _listener(self, live: bool) -> AbstractContextManager[LiveDriver | None]:
-        """What takes in messages of workers. Those of micro-batches only show running restores, and nothing depends on them."""
+        """The listener for messages of workers. Those from micro-batches only show running restores; nothing depends on them."""
         config = self.config
         if not live and config.metrics_address is None and config.ui_address is None and not config.otel:
             return nullcontext()
@@ -376,7 +376,7 @@ class StreamsApplication:
             return nullcontext()
 
     def _undecided(self, live: Sequence[PreparedSub]) -> Undecided | None:
-        """Looks for what decides the placements of live sub-topologies that have none yet."""
+        """A watch for records that decide the placements of live sub-topologies; None: all placements are decided."""
         if all(one.placement is not None for one in live):
             return None
         config = self.config
@@ -384,7 +384,7 @@ class StreamsApplication:
         return Undecided(self._application, log, self.progress.say)
 
     def _is_over(self, asked: str | None, undecided: Undecided | None) -> bool:
-        """Whether the queries have read what there is, or begin again: in another execution, or as records show their placement."""
+        """Whether the queries are to end: all input is read, another execution is asked for, or records have shown a placement."""
         assert self._watch is not None
         if self._is_asked_otherwise(asked) or self._has_read():
             return True
@@ -394,12 +394,12 @@ class StreamsApplication:
             return undecided.look(admin, time.monotonic())
 
     def _is_asked_otherwise(self, execution: str | None) -> bool:
-        """Whether an operator asks for another execution; while brokers are away, no switch would come to its end."""
+        """Whether an operator asks for another execution. False while brokers are away, because no switch could be completed."""
         assert self._watch is not None
         return self._pauses.execution != execution and not self._watch.away
 
     def _has_read(self) -> bool:
-        """Whether a run over what is there has come to its end; while brokers are away, nobody knows."""
+        """Whether a run over the existing input has read all of it. False while brokers are away, because it is unknown."""
         assert self._watch is not None
         if self._run_end is None or self._watch.away:
             return False
@@ -411,7 +411,7 @@ class StreamsApplication:
         return True
 
     def _trim(self, live: Sequence[PreparedSub]) -> None:
-        """Deletes from repartition topics what a run over what is there has read: it may be too short for its tasks to do it."""
+        """Deletes records that a run over existing input has read from repartition topics, which a short run's tasks may not do."""
         if self._run_end is None or self._stop.is_set():
             return
         read = self._run_end.positions()
@@ -428,10 +428,11 @@ class StreamsApplication:
                 sources.trim(at, ids)
 
     def _ways(self, others: bool, refused: Mapping[str, str], running: bool) -> tuple[Executions, dict[str, LiveStart]]:
-        """How the sub-topologies run, once each has been switched to its way; and where the live ones begin.
+        """Switches the sub-topologies to the executions that they are to have; returns these, and where the live ones begin.
 
         Raises:
-            ConfigError: With execution=live, something cannot run live, and the application is about to start (`running` False).
+            ConfigError: With execution=live, a sub-topology cannot run live, and the application is about to start (`running`
+                False).
         """
         application = self._application
         topics = {topic for prepared in application.subs for topic in prepared.sub.topics}
@@ -458,30 +459,30 @@ class StreamsApplication:
         return ways, starts
 
     def _tell_obstacles(self, obstacles: Mapping[str, str]) -> None:
-        """Says which sub-topologies run in micro-batches although they may run live, and why."""
+        """Shows which sub-topologies run in micro-batches although the settings allow live execution, and why."""
         for why in sorted(set(obstacles.values())):
             names = sorted(name for name, one in obstacles.items() if one == why)
             message = f"{', '.join(names)}: in micro-batches, not live: {why}"
             self.events.emit(NOT_LIVE, message, sub_topologies=names, reason=why)
 
     def _processes(self) -> int:
-        """How many tasks Spark can run at once for this application, once the executors that were asked for have come."""
+        """The number of tasks that Spark can run at once for this application, after waiting for the requested executors."""
         await_executors(self._spark, self._stop.is_set)
         return tasks_at_once(self._spark) - held_slots()
 
     def _finish_batch(self, prepared: PreparedSub, end: SourceOffsets | None) -> None:
-        """Runs a sub-topology's unfinished micro-batch to its `end`; None: all that its topics have now."""
+        """Runs a sub-topology's unfinished micro-batch to its `end`; None: to the present ends of its topics."""
         ends = end.by_partition() if end is not None else {}
         self._await([partial(self._start, prepared, {"availableNow": True}, ends)])
 
     def _continued_otherwise(self, error: ApplicationFailedError, live: Sequence[PreparedSub]) -> dict[str, str]:
-        """Gives a sub-topology another placement, or lets it leave live execution, where its records ask for that.
+        """Gives a sub-topology another placement, or lets it leave live execution, if its records require that.
 
         Returns:
-            Why the sub-topology left live execution, by its name; empty: it did not.
+            The name of the sub-topology -> why it left live execution; empty: it did not.
 
         Raises:
-            ApplicationFailedError: The one that was given, if it asks for neither.
+            ApplicationFailedError: The given error, if it requires neither.
         """
         found = self._refused_by(error, live)
         if found is None:
@@ -494,13 +495,13 @@ class StreamsApplication:
 
     @staticmethod
     def _refused_by(error: ApplicationFailedError, live: Sequence[PreparedSub]) -> str | None:
-        """The sub-topology that cannot run live after all: a key is in another one's partition, or there are new partitions."""
+        """The sub-topology that cannot run live after all, because of a key in a wrong partition or new partitions; or None."""
         if vars(error).get("cause") not in (KeyPlacementError.__name__, NewPartitionsError.__name__):
             return None
         return next((one.sub.name for one in live if f"/{one.sub.name}: " in str(error)), None)
 
     def _chosen_again(self, one: PreparedSub, error: ApplicationFailedError) -> bool:
-        """Whether a sub-topology stays live by another placement: nothing was committed by the one that few keys have shown."""
+        """Keeps a sub-topology live with another placement if nothing was committed by the first one; returns whether it could."""
         record = _record_of(error)
         if record is None:
             return False
@@ -519,7 +520,7 @@ class StreamsApplication:
         return True
 
     def _leave_live(self, one: PreparedSub, error: ApplicationFailedError) -> None:
-        """Says why a sub-topology continues in micro-batches, here and in Kafka, and how it comes back."""
+        """Records, here and in Kafka, why a sub-topology continues in micro-batches, and how it comes back."""
         left = self._ask(partial(self._why_left, one, _record_of(error)))
         name, command = one.sub.name, left.command(self._target, self.config.application_id)
         topic, partition, offset = left.record or (None, None, None)
@@ -543,7 +544,7 @@ class StreamsApplication:
         return LeftLive(now_ms(), obstacle(one, partitions) or "a topic has got more partitions")
 
     def _note_left(self, subs: Mapping[str, LeftLive | None]) -> None:
-        """For `streams status`, the doctor and rescales; without the note, nothing else changes."""
+        """Notes why sub-topologies left live execution, for `streams status`, the doctor and rescales. Nothing else needs it."""
         config = self.config
         try:
             Pausing(config.application_id, config.client, config.replication_factor).left_live(subs)
@@ -553,7 +554,7 @@ class StreamsApplication:
             self._left_live = (self._left_live | subs.keys()) - {name for name, left in subs.items() if left is None}
 
     def _start_live(self, live: Sequence[PreparedSub], starts: Mapping[str, LiveStart], shared: bool) -> LiveQuery:
-        """Starts the query of the live sub-topologies; `shared`: there are other queries, which need a process, too."""
+        """Starts the query of the live sub-topologies. With `shared`, other queries need a process, too."""
         config, spark, driver = self.config, self._spark, self._driver
         assert driver is not None, "it listens where anything runs live"
         subs = []
@@ -596,7 +597,7 @@ class StreamsApplication:
         return query
 
     def _hear(self, message: Mapping[str, Any]) -> None:
-        """Takes in what a worker says."""
+        """Handles a message of a worker."""
         sub = message["sub"]
         if RESTORING in message:
             store, *progress = message[RESTORING]
@@ -622,12 +623,12 @@ class StreamsApplication:
             driver.renew()
 
     def _tell_pauses(self) -> None:
-        """Tells the slots which sub-topologies are paused: slots with nothing to do say nothing that could be answered."""
+        """Sends the slots the paused sub-topologies; idle slots send no messages that an answer could carry them."""
         if (driver := self._driver) is not None:
             driver.pause(self._pauses.paused(prepared.sub.name for prepared in self._application.subs))
 
     def _checked(self, admin: KafkaAdmin, commits: list[str]) -> Mapping[str, FirstBatch]:
-        """Where the sub-topologies begin. Where no checkpoint matches, another process may run the application from its own."""
+        """Checks the state, and returns where sub-topologies begin. Without a checkpoint, another process may run them."""
         where = (
             "Stop it first (Ctrl-C or SIGTERM). Then start with its checkpoint: this one would use "
             f"{self.config.checkpoint_dir}"
@@ -693,7 +694,7 @@ class StreamsApplication:
             )
 
     def _ingest_starts(self) -> list[Callable[[], Query]]:
-        """What starts the query of each source outside Kafka; static DataFrames are read at once."""
+        """Functions that start the query of each source outside Kafka; static DataFrames are read at once."""
         if not self._application.plan.topology.ingests:
             return []
         from streams.driver.ingest.query import IngestRun, PauseHold
@@ -704,7 +705,7 @@ class StreamsApplication:
         return IngestRun(spark, self._application, self._trigger(), self._gates, self.progress, hold).starts()
 
     def _lake_starts(self) -> list[Callable[[], Query]]:
-        """What starts the query of each lake sink; from now on the application checks rows by the rules of their tables."""
+        """Functions that start the query of each lake sink. From now on, rows are checked by the rules of the sinks' tables."""
         if not self._application.plan.topology.lake_sinks:
             return []
         from streams.driver.lake.query import LakeRun, faults_from_environment
@@ -800,7 +801,7 @@ class StreamsApplication:
         ).run(starts)
 
     def _ask(self, question: Callable[[KafkaAdmin], _Answer]) -> _Answer:
-        """Asks Kafka, and waits for unreachable brokers."""
+        """Asks Kafka, and repeats the question while brokers are unreachable."""
         patience = TransientRetry(self.config.broker_wait_ms / 1000, sleep=self._pause)
         with KafkaAdmin(self.config.client, timeout_s=_REQUEST_S) as admin:
             return patience(lambda: question(admin))
@@ -816,7 +817,7 @@ class StreamsApplication:
 
 
 def _record_of(error: ApplicationFailedError) -> tuple[str, int, int] | None:
-    """The record that is not where its key belongs; None: the error is about something else."""
+    """The place of the record whose key is in the wrong partition; None: the error is about something else."""
     found = vars(error)
     if found.get("cause") != KeyPlacementError.__name__ or "offset" not in found:
         return None

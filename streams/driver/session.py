@@ -1,4 +1,4 @@
-"""The Spark session that the engine runs in: its start, and the checks of one that runs."""
+"""The Spark session that the engine runs in: its start, and the checks of a running session."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from streams.errors import ConfigError
 log = logging.getLogger(__name__)
 
 SUPPORTED_SPARK = ((4, 2), (4, 3))
-"""The versions of Spark that the engine is made for. The extra `spark` installs the first, which all tests run on."""
+"""The versions of Spark that the engine supports. The extra `spark` installs the first one, with which all tests run."""
 
 
 def check_version(version: str) -> None:
-    """Checks the version of Spark, which a platform may bring."""
+    """Checks the version of Spark, which may come from a platform."""
     if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) not in SUPPORTED_SPARK:
         wanted = " or ".join(f"{major}.{minor}" for major, minor in SUPPORTED_SPARK)
         raise ConfigError(
@@ -46,12 +46,13 @@ SILENCED_LOGGERS = (
     "org.apache.spark.TaskContextImpl",
     "org.apache.spark.broadcast.TorrentBroadcast",
 )
-"""Spark's loggers whose failures the engine reports itself, or that a stop interrupts: a job that is being handed out, the cleaner
-of what is garbage anyway."""
+"""Loggers of Spark for failures that the engine reports itself, or that only a stop causes: a job that is being handed out, or
+the
+cleaner of garbage."""
 
 
 def start_with(settings: Mapping[str, str], delta: bool, late: bool) -> SparkSession:
-    """A session with all settings (`session_settings`); see `streams.driver.launch.ahead.start_session`."""
+    """Starts a session with these settings (`session_settings`); called by `streams.driver.launch.ahead.start_session`."""
     prepare_environment()
     if "spark.log.level" not in settings:
         start_java_quietly(settings)
@@ -81,7 +82,7 @@ def _silence_duplicate_logs(session: SparkSession) -> None:
 
 @contextmanager
 def settings_meanwhile(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a session, which may be the user's own, within the block."""
+    """Changes settings of a session, which may be the user's own, within the block."""
     before = {name: session.conf.get(name, None) for name in values}
     for name, value in values.items():
         session.conf.set(name, value)
@@ -98,8 +99,8 @@ def settings_meanwhile(session: SparkSession, values: Mapping[str, str]) -> Iter
 def processes_of(session: SparkSession) -> int:
     """The number of Python processes that work at once on a host: one for each task that Spark runs there.
 
-    On a cluster by its settings, since the executors may not have come yet. How many tasks run at once on all of them is
-    `executors.tasks_at_once`.
+    On a cluster the settings decide, since the executors may not have come yet. `executors.tasks_at_once` counts the tasks of all
+    executors.
     """
     context = session.sparkContext
     if is_local(context.master):
@@ -147,7 +148,7 @@ def check_session(session: SparkSession, say: Callable[[str], object]) -> None:
 
 
 class _LateSession:
-    """Stands for a session until something is asked of it that Spark's context cannot answer; then it makes one.
+    """A stand-in for a session. It makes a real one at the first request that Spark's context cannot answer.
 
     Live execution needs no SQL, and a session takes one and a half seconds of Java's CPU: Spark registers the functions of its
     library of machine learning in each one, by reflection.
@@ -197,10 +198,10 @@ def session_with(settings: Mapping[str, str]) -> SparkSession:
 
 
 def late_session(settings: Mapping[str, str]) -> SparkSession:
-    """What stands for a session in all that is asked of one by its methods and attributes."""
+    """A stand-in for a session, with the same methods and attributes."""
     return cast(SparkSession, _LateSession(settings))
 
 
 def session_itself(session: SparkSession) -> SparkSession:
-    """The session, for what looks at its type, such as other libraries."""
+    """The real session, for code that looks at its type, such as other libraries."""
     return session.session() if isinstance(session, _LateSession) else session  # type: ignore[unreachable]

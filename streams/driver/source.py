@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class BatchPartition(InputPartition):
-    """Planned partitions of a micro-batch (`streams.engine.step.read`) for one reader, as a Spark input partition."""
+    """The planned partitions of a micro-batch (`streams.engine.step.read`) for one reader, as a Spark input partition."""
 
     def __init__(self, planned: Sequence[PlannedPartition]) -> None:
         self.planned = planned
@@ -97,7 +97,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner.confirmed(SourceOffsets.from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Reads the ranges, runs the head and packs what goes to each task."""
+        """Reads the ranges, runs the head, and packs the rows for each task."""
         from streams.engine.spark.worker import read_partition
 
         assert isinstance(partition, BatchPartition)
@@ -106,8 +106,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Lets the process end quietly if Spark has hung up, which is how a query ends.
 
-        Spark's own code in this process takes it for an error, tries to tell Spark, and prints the failure of that, unless Spark
-        ends the process before.
+        Spark's own code in this process treats it as an error, tries to report it to Spark, and prints that this failed, unless
+        Spark ends the process before.
         """
         sys.excepthook = _print_unless_hung_up
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streams.driver.live_query import LiveQuery
 
 Query: TypeAlias = "StreamingQuery | LiveQuery"
-"""A query of Spark's, or the one of live execution."""
+"""A Spark query, or the query of live execution."""
 DRAIN_S = 8.0
 """How long the running micro-batch may take to finish before it is interrupted after all, seconds."""
 _HOLD_S = 120.0
@@ -71,7 +71,7 @@ class StopGate:
         return self._stopped is not None and not self._stopped.isActive
 
     def progress(self, query: Query) -> Any:
-        """What is another value each time the query has got further; None: it has not yet."""
+        """A value that changes whenever the query has made progress; None: it has made none yet."""
         return query.lastProgress
 
     def stop(self, query: Query, drain_s: float = DRAIN_S) -> None:
@@ -87,7 +87,7 @@ class StopGate:
 
 
 def gated(gate: StopGate, write: Callable[[DataFrame, int], object]) -> Callable[[DataFrame, int], None]:
-    """A function for `foreachBatch` whose batches stop where the gate is closed."""
+    """A function for `foreachBatch` whose batches stop at a closed gate."""
 
     def through(frame: DataFrame, batch_id: int) -> None:
         gate.enter()

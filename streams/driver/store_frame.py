@@ -1,6 +1,6 @@
 """A store as a DataFrame: one partition for each task, in which a Python process of Spark rebuilds the store from its changelog.
 
-Nothing of the application is touched: it may run meanwhile or not, on this cluster or elsewhere. Each task's rows are those of one
+The application is not touched, and may run meanwhile or not, on this cluster or elsewhere. Each task's rows are those of one
 commit, which the frame's position columns name; two tasks may be at different commits, as they always are.
 """
 
@@ -54,7 +54,7 @@ _LAST_MS = 253_402_300_799_999
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What the processes need; the client's properties may have secrets, so they are not shown."""
+    """The data that the processes need. The client's properties may have secrets, so they are not in its repr."""
 
     store: str
     end_of: Callable[[int], int] | None
@@ -73,7 +73,7 @@ def store_dataframe(
     key_schema: DataType | str = "string",
     value_schema: DataType | str = "string",
 ) -> DataFrame:
-    """The committed rows of a store; see `KafkaStreams.store_dataframe`.
+    """The committed rows of a store, as `KafkaStreams.store_dataframe` describes them.
 
     Raises:
         ConfigError: There is no such store, or the application has never run on this cluster.

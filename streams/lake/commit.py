@@ -1,4 +1,4 @@
-"""What a lake sink has written: commits in its table, where it continues, and the batches handed to a function."""
+"""The writes of a lake sink: the commits in its table, where it continues, and the batches handed to a function."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class SinkCommit:
 
     Attributes:
         version: The number of this commit among the sink's own, from 1 on; 0: the state before the first.
-        position: The positions in the internal topic behind the commit's rows.
-        attempt: An id of the attempt that has made the commit.
+        position: The positions in the internal topic after the commit's rows.
+        attempt: The id of the attempt that made the commit.
     """
 
     version: int
@@ -84,7 +84,7 @@ def newest(metadata: Iterable[str | None], of: SinkId) -> SinkCommit | None:
             if (data["application"], data["sink"]) == (of.application_id, of.sink):
                 return SinkCommit.from_json(data)
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-            continue  # somebody else's text
+            continue  # another writer's text
     return None
 
 
@@ -96,7 +96,7 @@ def newest(metadata: Iterable[str | None], of: SinkId) -> SinkCommit | None:
 
 @dataclass(frozen=True, slots=True)
 class TopicLog:
-    """The internal topic as it is.
+    """The present state of the internal topic.
 
     Attributes:
         begins: The first offset of each partition that still exists.
@@ -120,7 +120,7 @@ class SavedCommit:
     """The copy of the last commit.
 
     Attributes:
-        table_id: Delta's id of the table, which a new table does not have.
+        table_id: Delta's id of the table; a new table of the same name has another id.
     """
 
     commit: SinkCommit
@@ -130,7 +130,7 @@ class SavedCommit:
 def resume(
     of: SinkId, table: str, found: SinkCommit | None, table_id: str, saved: SavedCommit | None, log: TopicLog
 ) -> SinkCommit:
-    """The commit behind which the sink continues; `table` is what it writes to, for people, such as `delta table /lake/orders`."""
+    """The commit after which the sink continues; `table` describes what it writes to, such as `delta table /lake/orders`."""
     if saved is not None and saved.commit.position.topic_id != log.topic_id:
         saved = None  # of an internal topic that a reset has deleted
     if found is None and saved is not None:
@@ -196,13 +196,13 @@ def _checked(of: SinkId, table: str, found: SinkCommit, log: TopicLog) -> TopicO
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """The note.
+    """The note of the last batch that was handed to a function.
 
     Attributes:
         batch: The number of the batch; -1: the function was never called.
-        end: Where the batch ends, by partition.
-        done: Where the last batch ends for which the function has returned, by partition.
-        settings: What Spark has logged of the batch besides; it needs these to run the batch again.
+        end: The end of the batch, by partition.
+        done: The end of the last batch for which the function has returned, by partition.
+        settings: The settings that Spark has logged with the batch, which it needs to run the batch again.
     """
 
     topic: str
@@ -223,7 +223,7 @@ class HandedOver:
 
     @classmethod
     def of_group(cls, offsets: Mapping[TopicPartition, tuple[int, str]], log: TopicLog) -> HandedOver | None:
-        """The note that the group's offsets and their metadata have; None: there is none of this topic."""
+        """The note in the group's offsets and their metadata; None: they have none of this topic."""
         notes = {
             place[1]: (at, note)
             for place, (at, text) in offsets.items()
@@ -263,10 +263,10 @@ def _first_json(text: str) -> dict[str, Any]:
 
 
 def check_handed_over(of: SinkId, checkpoint: Checkpoint, note: HandedOver | None, log: TopicLog) -> None:
-    """Refuses a checkpoint that would hand a number over again with other rows.
+    """Refuses a checkpoint that would hand over a batch with other rows under a number that was used already.
 
     Raises:
-        LakePositionError: It would.
+        LakePositionError: The checkpoint would do so.
     """
     if checkpoint.query_id is None and (any(log.ends) if note is None else note.batch >= 0):
         seen = "records have been sent to it before" if note is None else f"batch {note.batch} was handed over last"
@@ -282,7 +282,7 @@ def check_handed_over(of: SinkId, checkpoint: Checkpoint, note: HandedOver | Non
 
 
 def write_checkpoint(files: CheckpointFiles, sink: str, note: HandedOver) -> None:
-    """Makes a new checkpoint from a note: a batch whose call has not returned runs again, with its number and its rows."""
+    """Makes a new checkpoint from a note. A batch whose call has not returned runs again, with the same number and rows."""
     returned = list(note.done) == list(note.end)
     for batch, end in ((note.batch - 1, note.done), (note.batch, note.end)):
         if batch >= 0:

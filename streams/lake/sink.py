@@ -1,4 +1,4 @@
-"""`OpenSink`: a `Sink` as the table of a `LakeWriter`, which gives it one batch after the other."""
+"""`OpenSink`: presents a `Sink` as the table of a `LakeWriter`, which writes one batch after the other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streams.model.table_columns import ColumnRule, RowLayout
 from streams.sinks.sink import Sink, SinkTable
 
 _TABLE_ID = "sink"
-"""What the copy of the last commit has as the table's id: a sink has commits of its owner, or is another store than before."""
+"""The table id in the copy of the last commit. A sink either has commits of its owner, or is another store than before."""
 _AT = "_at"
 
 
@@ -24,13 +24,13 @@ FrameT = TypeVar("FrameT")
 
 
 class SparkRows(Protocol):
-    """Rows as Spark has them."""
+    """Rows in the form in which Spark has them."""
 
     def toArrow(self) -> pa.Table: ...
 
 
 class OpenSink:
-    """A copy of a sink that is open.
+    """An open copy of a sink.
 
     Args:
         written: Is called between each write and its commit.
@@ -53,23 +53,23 @@ class OpenSink:
         return self._at is not None
 
     def newest_commit(self) -> SinkCommit | None:
-        """The last commit; None: there is none."""
+        """The last commit, or None."""
         return self._at
 
     def table_id(self) -> str:
-        """An id that a store without commits of the sink does not have."""
+        """An id that is empty for a store without commits of the sink."""
         return _TABLE_ID if self._at else ""
 
     def prepare(self) -> str:
-        """What the id is once there are commits: a sink makes its table with the first rows."""
+        """The id that the store will have once there are commits: a sink creates its table with the first rows."""
         return _TABLE_ID
 
     def rules(self) -> tuple[ColumnRule, ...]:
-        """A row that is updated by its key needs one."""
+        """The rule that rows which are updated by their key have a key."""
         return tuple(ColumnRule(key, required=True) for key in self._layout.keys)
 
     def write(self, frame: SparkRows, commit: SinkCommit) -> None:
-        """Writes the rows and the commit; see `streams.lake.writer.Table`."""
+        """Writes the rows and the commit, as `streams.lake.writer.Table` describes."""
         try:
             self._sink.write(*split(frame.toArrow().cast(self._schema), self._layout))
             self._written()
@@ -103,7 +103,7 @@ class OpenSink:
 
 
 def split(rows: pa.Table, layout: RowLayout) -> tuple[pa.Table, pa.Table]:
-    """The rows to write, in the order of their records, and the keys to delete: the last row of each key decides."""
+    """The rows to write, in the order of their records, and the keys to delete. The last row of each key decides."""
     rows = rows.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
     if not layout.keys:
         return rows.select(list(layout.names)), rows.select([]).slice(0, 0)

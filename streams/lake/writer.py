@@ -21,7 +21,7 @@ from streams.model.table_columns import Cell, ColumnType, ListType, MapType, Row
 # --- Rows of a sink's internal topic as Arrow columns: the table's columns, and where each row stood in the topic.
 
 PARTITION, OFFSET, DELETED = "_partition", "_offset", "_deleted"
-"""The columns besides the table's: the place in the internal topic, and whether the row of the key is deleted."""
+"""Columns in addition to the table's: the place in the internal topic, and whether the row of the key is deleted."""
 
 _PLACES = (("_partition", "INT"), ("_offset", "BIGINT"), ("_deleted", "BOOLEAN"))
 _SCALARS = {
@@ -76,9 +76,9 @@ def row_batch(records: RecordColumns, layout: RowLayout, schema: pa.Schema) -> p
 
 
 def _places(partition: int, rows: Sequence[Mapping[str, Cell]], layout: RowLayout) -> Any:
-    """The partition of each row; below 0 if an earlier version has written it with another cell for its key.
+    """The partition of each row; it is negative if an earlier version wrote the row with another cell for its key.
 
-    That version could send the rows of one key to several partitions. Those rows are older than all that have the present cell.
+    That version could send the rows of one key to several partitions. Those rows are older than all rows with the present cell.
     """
     keys = [
         column
@@ -99,7 +99,7 @@ def _places(partition: int, rows: Sequence[Mapping[str, Cell]], layout: RowLayou
 
 
 def _row(key: bytes | None, value: bytes | None, layout: RowLayout) -> Mapping[str, Cell]:
-    """The cells of a record by column; one without a value has those of its key only."""
+    """The cells of a record by column; for a record without a value, only those of its key."""
     if value is None:
         return dict(zip(layout.keys, orjson.loads(key or b"[]"), strict=True))
     row: dict[str, Cell] = orjson.loads(value)
@@ -140,7 +140,7 @@ class LakeWriter(Generic[FrameT_contra]):
     """Writes the batches of one run.
 
     Args:
-        pause: Waits for some seconds before another try.
+        pause: Waits for the given seconds before another try.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class LakeWriter(Generic[FrameT_contra]):
         self.at = at
 
     def write(self, frame: FrameT_contra, end: TopicOffsets) -> None:
-        """Writes the rows between the last commit's positions and these; without any, the table gets no commit.
+        """Writes the rows from the last commit's positions to `end`; if these are equal, the table gets no commit.
 
         The first batch of a start ends where the table already is, unless rows wait.
         """
@@ -178,7 +178,7 @@ class LakeWriter(Generic[FrameT_contra]):
         )
 
     def _tried(self, frame: FrameT_contra, commit: SinkCommit) -> WriteConflictError | None:
-        """Tries once; returns the conflict if the table does not have the commit."""
+        """Tries to write once; returns the conflict if the table does not have the commit afterwards."""
         conflict: WriteConflictError | None = None
         try:
             self._table.write(frame, commit)
@@ -199,7 +199,7 @@ class LakeWriter(Generic[FrameT_contra]):
         return conflict
 
     def _own(self, commit: SinkCommit) -> bool:
-        """Whether the table has the commit. Raises `LakeConflictError` if it has another one of that version or a later one."""
+        """Whether the table has the commit. Raises `LakeConflictError` if it has another commit of that version or a later one."""
         found = self._table.newest_commit()
         if found is None or found.position.topic_id != commit.position.topic_id or found.version < commit.version:
             return False

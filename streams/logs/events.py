@@ -1,8 +1,8 @@
 """Lifecycle events: each is logged once, shown once, and handed to the listener.
 
 `docs/logging.md` has the same table of events, and a test compares. A new event is one more constant here, and one `Events.emit`
-where it happens. `Events` is the one place that they pass, on the driver. What happens in a worker arrives with the report of its
-step, the only channel from workers to the driver; an attempt that fails has no report, so its events are only logged by the worker.
+where it happens. All events pass `Events`, on the driver. A worker's events arrive with the report of its step, the only channel
+from workers to the driver. A failed attempt has no report, so the worker only logs its events.
 
 Invariants: a listener gets the events in their order, and its exceptions change nothing; no event contains a secret.
 """
@@ -34,7 +34,7 @@ class EventKind:
         level: The level of its log line.
         means: When it happens, as in `docs/logging.md`.
         fields: Its own fields, besides time, application, sub-topology, task and message.
-        said: Whether the progress display shows its message, so that a log line as text would repeat it.
+        said: Whether the progress display shows its message, so that a log line in text form would repeat it.
     """
 
     name: str
@@ -182,13 +182,13 @@ KINDS: tuple[EventKind, ...] = (
 
 
 class Notifier:
-    """Calls one listener with what it is notified of, in that order.
+    """Calls one listener with all notifications, in their order.
 
-    The thread that is notifying also delivers what arrives meanwhile. So the order is preserved, and a listener that waits for
-    another change, or causes one, cannot deadlock with it. The same holds for a signal's handler that notifies.
+    The thread that is notifying also delivers the notifications that arrive meanwhile. So the order is preserved, and a listener
+    that waits for another change, or causes one, cannot deadlock with it. The same holds for a signal handler that notifies.
 
     Args:
-        whose: The listener in messages: an exception in it is logged and has no other effect.
+        whose: The name of the listener in messages. An exception in it is logged and has no other effect.
     """
 
     def __init__(self, whose: str, listener: Callable[..., object] | None = None) -> None:
@@ -199,11 +199,11 @@ class Notifier:
         self._telling = False
 
     def add(self, *what: Any) -> None:
-        """Notes what the next `deliver` hands on; may be called while the caller holds a lock."""
+        """Notes a call for the next `deliver`; the caller may hold a lock."""
         self._waiting.append(what)
 
     def deliver(self) -> None:
-        """Hands on everything noted, unless another thread, or a caller of this one, is just doing so."""
+        """Delivers all notifications that were noted, unless another thread, or a caller of this one, is doing so."""
         while self._waiting:
             with self._lock:
                 if self._telling:
@@ -216,7 +216,7 @@ class Notifier:
                 self._telling = False
 
     def notify(self, *what: Any) -> None:
-        """Hands something on, after all that was noted before."""
+        """Delivers a notification, after all that were noted before it."""
         self.add(*what)
         self.deliver()
 
@@ -241,7 +241,7 @@ class Event:
         application: The application id.
         message: The event in one sentence, for people.
         sub_topology: The sub-topology; None: the whole application.
-        task: The number of the task; None: no single one.
+        task: The number of the task; None: the event is not about a single task.
         fields: The event's own fields (`EventKind.fields`), as JSON has them.
     """
 
@@ -284,7 +284,7 @@ class Events:
     def emit(
         self, kind: EventKind, message: str, sub_topology: str | None = None, task: int | None = None, **fields: Any
     ) -> None:
-        """Logs, shows and hands on an event; thread-safe."""
+        """Logs and shows an event, and passes it to the listener; thread-safe."""
         shown = {name: mask(value) if isinstance(value, str) else value for name, value in fields.items()}
         now_ms = int(self._clock() * 1000)
         event = Event(kind, now_ms, self._application, mask(message), sub_topology, task, shown)
@@ -294,7 +294,7 @@ class Events:
         self._notifier.notify(event)
 
     def reported(self, sub_topology: str, task: int, events: Iterable[Mapping[str, Any]]) -> None:
-        """Takes in the events of a step from its report: see `streams.engine.step.step`."""
+        """Emits the events in the report of a step (`streams.engine.step.step`)."""
         for one in events:
             self.emit(_BY_NAME[one["event"]], one["message"], sub_topology, task, **one["fields"])
 

@@ -1,4 +1,4 @@
-"""Log records, errors and lines of others as lines of JSON.
+"""Log records, errors and other programs' lines as lines of JSON.
 
 A line has `time` (UTC), `level`, `logger` and `message`, and `application`, `sub_topology` and `task` where they are known. A
 lifecycle event has its name in `event`, and its own fields; an error is an object of its own in `error`.
@@ -23,14 +23,14 @@ from streams.errors import more_about
 from streams.logs.events import Event
 
 PLACE = ("cause", "stage", "node", "topic", "partition", "offset", "task", "transactional_id")
-"""Attributes of our errors that say where something happened."""
+"""The attributes of this project's errors that name the place of an error."""
 _KEY_LENGTH = 60
 _LOGGED = "_logged_with_event"
 """The attribute that marks an error as logged."""
 
 
 def error_fields(error: BaseException, *, stack: bool = False) -> dict[str, Any]:
-    """The fields of an error: `type`, `message`, `kind`, `more`, those of `PLACE` that it has, and `key`, shortened."""
+    """The fields of an error: `type`, `message`, `kind`, `more`, the attributes in `PLACE` that it has, and `key`, shortened."""
     fields: dict[str, Any] = {"type": type(error).__name__, "message": mask(str(error))}
     if isinstance(error, StreamsError):
         fields |= {"kind": error.kind.value, "more": more_about(error)}
@@ -55,20 +55,20 @@ def was_logged(error: BaseException) -> bool:
 
 
 def short(key: object) -> str:
-    """A key's beginning, as Python writes it."""
+    """The beginning of a key, in Python's notation."""
     text = mask(repr(key))
     return text if len(text) <= _KEY_LENGTH else text[: _KEY_LENGTH - 3] + "..."
 
 
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 LONGEST = 3900
-"""Bytes of a worker's line, at most: a pipe takes 4096 at once, so lines of several workers stay whole."""
+"""The most bytes of a worker's line: a pipe takes 4096 at once, so the lines of several workers do not mix."""
 
 _context: dict[str, Any] = {}
 
 
 def set_context(**fields: Any) -> None:
-    """Notes what all further lines of this process are about: `application`, `sub_topology`, `task`; None removes one."""
+    """Sets the context of all further lines of this process: `application`, `sub_topology`, `task`; None removes one."""
     for name, value in fields.items():
         if value is None:
             _context.pop(name, None)
@@ -77,7 +77,7 @@ def set_context(**fields: Any) -> None:
 
 
 def context() -> Mapping[str, Any]:
-    """What the lines of this process are about now."""
+    """The present context of this process's lines."""
     return dict(_context)
 
 
@@ -100,7 +100,7 @@ def line_of(fields: Mapping[str, Any], longest: int | None = None) -> bytes:
 
 
 def masked(value: Any) -> Any:
-    """A value without known secrets. The names of fields stay: a password may be `message`."""
+    """A value in which known secrets are masked. The names of fields stay, since a password may be the word `message`."""
     if isinstance(value, str):
         return mask_known(value)
     if isinstance(value, Mapping):
@@ -184,7 +184,7 @@ _LOG4J = re.compile(
 _VM = re.compile(r"(?:OpenJDK|Java HotSpot).* warning: |WARNING: ")
 _LEVELS = {"TRACE": "DEBUG", "WARN": "WARNING", "FATAL": "CRITICAL"}
 OURS = b'{"time":'
-"""The beginning of our own lines."""
+"""The beginning of this project's own lines."""
 
 
 # Lines that others have written to standard error: librdkafka, Java, libraries, and `print` in a user's function.

@@ -1,4 +1,4 @@
-"""What a process writes to standard error, as text or as JSON: log records, and whatever else writes there."""
+"""What a process writes to standard error, as text or as JSON: its log records, and all other output there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class LogFormat(str, Enum):
-    """The form of what appears on standard error: for people, or one JSON object a line for programs."""
+    """The form of lines on standard error: text for people, or one JSON object per line for programs."""
 
     TEXT = "text"
     JSON = "json"
@@ -53,7 +53,7 @@ class LogSettings:
 
     @property
     def number(self) -> int:
-        """The level as `logging` counts: as text, lines at INFO would come between those of the progress display."""
+        """The level as a number of `logging`. As text it is higher by default: INFO lines would come between the progress lines."""
         chosen = self.level or (LogLevel.INFO if self.json else LogLevel.WARNING)
         return int(getattr(logging, chosen.name))
 
@@ -65,12 +65,12 @@ _LAST_LINES_S = 2.0
 
 
 class Capture:
-    """Captures standard error from `start` to `stop`, line by line, whatever writes there, in whatever language.
+    """Captures standard error from `start` to `stop`, line by line, no matter which code writes there, in which language.
 
     The file descriptor itself is replaced by a pipe, because librdkafka and Java know nothing of Python's `sys.stderr`.
 
     Args:
-        take: Called with each line, without its line break, by a thread of its own.
+        take: Called in a separate thread with each line, without its line break.
 
     Attributes:
         real: The original standard error, as a file descriptor.
@@ -114,7 +114,7 @@ def _flush() -> None:
 
 
 TALKATIVE = ("py4j", "numba", "urllib3", "botocore", "s3fs", "asyncio", "fsspec")
-"""Libraries whose lines below WARNING are about themselves."""
+"""Libraries whose lines below WARNING are about their own workings only."""
 _TEXT = "%(levelname)s %(name)s: %(message)s"
 
 
@@ -132,7 +132,7 @@ class JsonOutput:
         self._handler = JsonHandler(self._writer)
 
     def start(self) -> None:
-        """Begins: `logging`, warnings, uncaught exceptions, and what others write."""
+        """Begins to write JSON: `logging`, warnings, uncaught exceptions, and all other output."""
         root = logging.getLogger()
         root.handlers = [handler for handler in root.handlers if not _writes_to_stderr(handler)] + [self._handler]
         root.setLevel(self._level)
@@ -143,7 +143,7 @@ class JsonOutput:
         self._capture.start()
 
     def stop(self) -> None:
-        """Ends the capture, once everything written so far has appeared; nothing of ours comes later."""
+        """Ends the capture, once everything written so far has appeared; this process logs nothing after that."""
         self._capture.stop()
 
     def _foreign(self, line: bytes) -> None:
@@ -155,7 +155,7 @@ class JsonOutput:
 
 
 foreign_lines: list[Callable[[bytes], object]] = []
-"""Who else gets the lines of others, as JSON: what they have written to standard error here, and what live workers have sent."""
+"""Functions that also get other programs' lines, as JSON: those written to standard error here, and those sent by live workers."""
 _active: list[JsonOutput] = []
 """The output of this process, if it is JSON."""
 
@@ -205,7 +205,7 @@ class _Text(logging.Formatter):
 
 
 def _not_said(record: logging.LogRecord) -> bool:
-    """Whether a record is news: the progress display shows some events itself, and a command its error."""
+    """Whether a log record is new to the user: the progress display shows some events itself, and a command shows its error."""
     event = getattr(record, "event", None)
     return not (isinstance(event, Event) and (event.kind.said or event.kind is FAILED))
 

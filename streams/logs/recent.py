@@ -1,6 +1,6 @@
 """The last log lines of an application, for the dashboard: records of this process, and the lines that live workers send.
 
-With JSON, they include what others write to standard error. Local workers write there, too, so a line may come both ways.
+With JSON, they include other programs' lines on standard error. Local workers write there, too, so a line may come twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LINE: Final = "line"
 
 
 class _Lines(logging.Handler):
-    """Takes records as JSON lines of at most `LONGEST` bytes, and leaves what people read as it is without it."""
+    """A handler that keeps records as JSON lines of at most `LONGEST` bytes, and does not change the lines that people see."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.take(line_of(record_fields(record), LONGEST).rstrip())
@@ -51,7 +51,7 @@ class RecentLines(_Lines):
         self._lines: deque[bytes] = deque(maxlen=most)
 
     def take(self, line: bytes) -> None:
-        """Keeps a line, unless it has come already."""
+        """Keeps a line, unless it is kept already."""
         line = line.rstrip()
         if line not in self._lines:
             self._lines.append(line)
@@ -65,7 +65,7 @@ class SentLines(_Lines):
     """Sends the log lines of a worker to its driver.
 
     Args:
-        tell: Says a message to the driver, without waiting.
+        tell: Sends a message to the driver, without waiting.
         host: The worker's host.
     """
 
@@ -81,7 +81,7 @@ class SentLines(_Lines):
 
 @contextmanager
 def handling(handler: logging.Handler) -> Iterator[None]:
-    """Gives all records of this process to a handler within a `with` block."""
+    """Passes all log records of this process to a handler within a `with` block."""
     root = logging.getLogger()
     root.addHandler(handler)
     try:
@@ -91,11 +91,11 @@ def handling(handler: logging.Handler) -> Iterator[None]:
 
 
 def take_sent(message: Mapping[str, Any], own_host: str) -> None:
-    """Takes in a worker's line on the driver.
+    """Receives a worker's line on the driver.
 
     Args:
-        message: What `SentLines` has sent.
-        own_host: The driver's host; lines from others name theirs.
+        message: The message that `SentLines` sent.
+        own_host: The driver's host; lines from other hosts name their host.
     """
     line, host = message[LINE].encode(), message["host"]
     for take in foreign_lines:

@@ -27,7 +27,8 @@ class Histogram:
     """Durations, counted by bucket as Prometheus does.
 
     Attributes:
-        counts: The durations up to each of `BOUNDS` and above the bound before it; the last are longer than all bounds.
+        counts: The number of durations in each bucket: up to its bound in `BOUNDS` and above the one before; the last bucket has no
+            bound.
         sum_s: The sum of all durations, seconds.
     """
 
@@ -56,7 +57,7 @@ class Histogram:
 
 
 HISTORICAL_MS = 86_400_000
-"""Event times more than a day behind the clock are those of old input, not of an application that is slow, ms."""
+"""Event times that are more than a day behind the clock belong to old input, not to a slow application, ms."""
 
 PARTS = ("fence", "decide", "restore", "process", "commit", "apply")
 """The parts of a step in their order; `state.commit.step` describes them."""
@@ -92,7 +93,7 @@ class StateSize:
 
 @dataclass(frozen=True, slots=True)
 class RestoreFigures:
-    """What a step has restored before it could begin.
+    """The restore that a step had to do before it could begin.
 
     Attributes:
         records: Changelog records read.
@@ -100,7 +101,7 @@ class RestoreFigures:
         bytes: Bytes of the keys and values read.
         copies: 1 if the restore began with a snapshot or a replica's copy, else 0.
         seconds: How long it took.
-        how: What was done, in words; empty for the sum of several.
+        how: A description of what was done; empty for the sum of several restores.
     """
 
     records: int = 0
@@ -146,16 +147,16 @@ class StepFigures:
         counters: Counts by flat names (`streams.engine.graph.settings`); those of readers are with the task that reports it.
         seconds: The duration of each of `PARTS` that the step had.
         total_s: The duration of the step as a whole, with decoding its rows.
-        cpu_s: The CPU time of it.
-        attempt: How many attempts of Spark's task had failed before this one: their worker died, another process fenced them, a
+        cpu_s: The CPU time of the step.
+        attempt: How many attempts of Spark's task failed before this one: their worker died, another process fenced them, or a
             commit failed.
-        host: Where the step ran.
+        host: The host on which the step ran.
         pid: The worker process.
         rss_bytes: The resident memory of the worker now.
         peak_rss_bytes: The largest resident memory that the worker ever had.
         event_times: The event times of the topic-partitions that the task reports.
         state: The size of the task's state; None: not measured at this step.
-        restore: What the step has restored; None: nothing.
+        restore: The restore of the step; None: it restored nothing.
         followed: Samples of the followed key's records, as JSON (`streams.engine.graph.following`).
         live: Whether it is a report of live execution, about several steps: durations are their means, other figures their sums.
         steps: The number of steps.
@@ -206,7 +207,7 @@ class StepFigures:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatchFigures:
-    """The metrics of a micro-batch: what a metrics listener is called with.
+    """The metrics of a micro-batch, which a metrics listener receives.
 
     Attributes:
         sub_topology: The sub-topology's name.
@@ -303,7 +304,7 @@ def by_stage(counters: Mapping[str, int], what: str) -> dict[str, int]:
 
 
 WHOLE_STEP = "total"
-"""The name among the parts of a step for the step as a whole."""
+"""The name for the whole step among the parts of a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +323,7 @@ class TaskMetrics:
         event_time_ms: Its stream time, ms since 1970; None: no record yet.
         durations: Each part of a step, and `total` -> its durations.
         state: The size of its state when it was last measured; None: not yet.
-        restored: What it has restored.
+        restored: The sum of its restores.
     """
 
     version: int | None = None
@@ -340,7 +341,7 @@ class TaskMetrics:
     restored: RestoreFigures = field(default_factory=RestoreFigures)
 
     def counts(self, step: StepFigures) -> bool:
-        """Whether a step's numbers of records are new: a committed step that is found again may have been reported before."""
+        """Whether a step's numbers of records are new. A committed step that is found again may have been reported before."""
         return not step.skipped or (self.version is not None and step.version > self.version)
 
     def after(self, step: StepFigures) -> TaskMetrics:
@@ -387,7 +388,7 @@ class PartitionMetrics:
 
 @dataclass(frozen=True, slots=True)
 class StoreRestore:
-    """How far the last restore of a store is.
+    """The progress of the last restore of a store.
 
     Attributes:
         offsets: The changelog offsets between its beginning and its end; there are at most as many records.
@@ -415,7 +416,7 @@ class SubTopologyMetrics:
         counters: Counts by flat names (`streams.engine.graph.settings`).
         tasks: Its tasks that have had a step since the start.
         partitions: (topic, partition) -> position and lag.
-        restores: (task, store) -> its last restore, also while it runs; of micro-batches, known where metrics are served.
+        restores: (task, store) -> its last restore, also while it runs; in micro-batches only if metrics are served.
     """
 
     task_count: int
@@ -485,7 +486,7 @@ class Readiness:
         alive: Whether it runs, or is starting or stopping; False once it has failed.
         ready: Whether it processes records.
         why: The reason in a sentence.
-        obstacles: The names of what keeps it from processing records; see `MetricsRecorder.obstacle`.
+        obstacles: The names of the obstacles that keep it from processing records (`MetricsRecorder.obstacle`).
     """
 
     alive: bool

@@ -41,7 +41,7 @@ class Metric:
         name: The name, without `_total`.
         labels: The labels besides `app`.
         read: The series in an application's metrics, in an order that stays the same.
-        together: What the series beyond the bound are as one: their sum, or the largest.
+        together: How the series beyond the bound are combined into one: by their sum, or by the largest.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Metric:
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
     def series(self, app: ApplicationMetrics) -> Iterator[Sample]:
-        """The series with `app` in front of their labels, at most `MOST_SERIES` and one."""
+        """The series, each with `app` in front of its labels: at most `MOST_SERIES` and one for the others."""
         found = list(self.read(app))
         for labels, value in found[:MOST_SERIES]:
             yield (app.application_id, *labels), value
@@ -73,7 +73,7 @@ def _merged(values: list[float | Histogram], how: str) -> float | Histogram:
 
 
 _OWN_METRICS = ("dead_letters", "call_ms")
-"""Further counts of operators that are metrics of their own."""
+"""Further counts of operators that have separate metrics."""
 
 
 def _by_sub(value_of: Callable[[SubTopologyMetrics], float | None]) -> Read:
@@ -142,7 +142,7 @@ def _looked_up(app: ApplicationMetrics) -> Values:
 
 
 def _by_reason(field: str) -> Read:
-    """Counts of each operator that have a reason."""
+    """Reads the counts of each operator by reason."""
     return lambda app: (
         sample for sub, node, one in _operators(app) for sample in _named((sub, node), getattr(one, field).items())
     )
@@ -165,7 +165,7 @@ def _skipped(app: ApplicationMetrics) -> Values:
 
 
 def _dead_letters(app: ApplicationMetrics) -> Values:
-    """Dead letters of policies have no operator."""
+    """Dead letters by operator. Those of the policies have no operator."""
     for name, sub in app.sub_topologies.items():
         yield from _named((name, ""), sub.dead_letters.items())
     for name, node, one in _operators(app):
@@ -193,7 +193,7 @@ def _restored(field: str) -> Read:
 
 
 def _restores(field: str) -> Read:
-    """A field of the last restore of each store, also while it runs."""
+    """Reads a field of the last restore of each store, also while it runs."""
     return lambda app: (
         ((name, str(number), store), getattr(one, field))
         for name, sub in app.sub_topologies.items()

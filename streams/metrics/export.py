@@ -1,4 +1,4 @@
-"""How metrics leave an application: over HTTP for Prometheus, by OpenTelemetry, both, or not at all, as its settings say."""
+"""The export of metrics: over HTTP for Prometheus, by OpenTelemetry, both, or not at all, by the settings."""
 
 from __future__ import annotations
 
@@ -76,17 +76,17 @@ _TEXT = ("Content-Type", "text/plain; charset=utf-8")
 def collector_served(
     collector: Collector, address: Address, readiness: Callable[[], Readiness] | None = None
 ) -> Iterator[Address]:
-    """Serves a collector's metrics for Prometheus within the block, and gives the address.
+    """Serves a collector's metrics for Prometheus within the block, and yields the address.
 
-    Threads of the server answer, so a slow client holds up nothing.
+    The server answers in threads, so a slow client does not hold up others.
 
     Args:
         collector: The metrics.
-        address: Where to listen.
-        readiness: What `/health` and `/ready` say to whoever starts programs; None: every path has the metrics.
+        address: The address to listen at.
+        readiness: The answers of `/health` and `/ready` for an orchestrator; None: every path has the metrics.
 
     Raises:
-        ConfigError: It cannot listen there.
+        ConfigError: It cannot listen at the address.
     """
     registry = CollectorRegistry()
     registry.register(collector)
@@ -117,7 +117,7 @@ def _answer(
 
 
 def metrics_served(recorder: MetricsRecorder, address: Address) -> AbstractContextManager[Address]:
-    """Serves the metrics of an application; as `collector_served`."""
+    """Serves the metrics of an application, in the way of `collector_served`."""
     return collector_served(StreamsCollector(recorder.measured), address, recorder.readiness)
 
 
@@ -125,7 +125,7 @@ def check_free(address: Address) -> None:
     """Checks early whether a server can listen at an address.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: It cannot listen there.
     """
     _listening(address, lambda environ, start: _say(start, "404 Not Found", "")).server_close()
 

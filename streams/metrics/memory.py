@@ -30,7 +30,7 @@ def host_name() -> str:
 
 
 def about_this_process() -> dict[str, str | int]:
-    """What a worker reports of itself: `host`, `pid` and `rss_bytes`."""
+    """The fields in which a worker reports its process: `host`, `pid` and `rss_bytes`."""
     return {"host": host_name(), "pid": os.getpid(), "rss_bytes": psutil.Process().memory_info().rss}
 
 
@@ -43,7 +43,7 @@ class MemoryMeter:
     _found: tuple[float, tuple[RoleMemory, ...]] | None = None
 
     def here(self) -> tuple[RoleMemory, ...]:
-        """The memory of this process, of what it has started, and of the Java process that has started it (spark-submit)."""
+        """The memory of this process, of processes that it has started, and of the Java process that started it (spark-submit)."""
         with self._lock:
             now = time.monotonic()
             if self._found is None or now - self._found[0] > FRESH_S:
@@ -110,7 +110,7 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
 
 
 def _sizes(process: psutil.Process) -> tuple[int, int | None] | None:
-    """RSS and PSS; PSS is None where the system does not tell it, all is None for a process that is gone."""
+    """RSS and PSS of a process. PSS is None if the system does not report it; the result is None if the process is gone."""
     try:
         rss = int(process.memory_info().rss)
         full = process.memory_full_info()

@@ -1,7 +1,7 @@
-"""The recorder: collects what the driver learns of an application, and gives its metrics at any moment. Thread-safe.
+"""The recorder collects the driver's information about an application, and returns its metrics at any moment. Thread-safe.
 
-The runner feeds it through the progress display (`streams.driver.progress`): reports of steps, Spark's progress of queries, and
-what keeps the application from working. Workers report restores while these run (`streams.metrics.reports`).
+The runner feeds it through the progress display (`streams.driver.progress`): reports of steps, Spark's progress of queries, and the
+obstacles that keep the application from working. Workers report restores while these run (`streams.metrics.reports`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 MetricsListener = Callable[[MicroBatchFigures], object]
 """Called after each micro-batch of any sub-topology, by the thread of its query."""
 START = "start"
-"""The obstacle that an application begins with."""
+"""The obstacle with which an application begins."""
 
 
 def _wall_clock_ms() -> int:
@@ -58,7 +58,7 @@ class MetricsRecorder:
         """Notes that a query starts; one that starts again continues its totals."""
         with self._lock:
             known = self._subs.get(sub) or SubTopologyMetrics(tasks, topics)
-            # What the failed query was restoring begins again, perhaps with less to read.
+            # The restores of the failed query begin again, perhaps with less to read.
             ended = {place: one for place, one in known.restores.items() if not one.remaining}
             self._subs[sub] = replace(known, starts=known.starts + 1, running_since_ms=None, restores=ended)
             self._obstacles[f"first {sub}"] = f"the sub-topology {sub} has not finished its first step"
@@ -68,13 +68,13 @@ class MetricsRecorder:
             self._subs[sub] = replace(self._subs[sub], running_since_ms=self._clock_ms())
 
     def waits(self, sub: str) -> None:
-        """Notes that live tasks work, and may have nothing to do: what has begun for them is done without a step."""
+        """Notes that live tasks work, and may have nothing to do: all that had begun for them is done, even without a step."""
         with self._lock:
             if not self._subs[sub].running_restores:
                 self._subs[sub] = replace(self._subs[sub], running_since_ms=None)
 
     def restoring(self, sub: str, task: int, store: str, progress: StoreRestore) -> None:
-        """Takes in how far the restore of a store is. After its micro-batch, or a report of its live task, it counts as ended."""
+        """Records the progress of a store's restore. After its micro-batch, or a report of its live task, it counts as ended."""
         with self._lock:
             known = self._subs.get(sub)
             if known is None:
@@ -84,7 +84,7 @@ class MetricsRecorder:
             self._subs[sub] = replace(known, restores={**known.restores, (task, store): found})
 
     def opened(self, sub: str, task: int, restore: RestoreFigures | None, moved: bool, again: bool = False) -> None:
-        """Takes in what a live task has restored before it could begin, and whether it was on another host before.
+        """Records the restore that a live task needed before it could begin, and whether the task was on another host before.
 
         `again`: an attempt of it has failed before, which the reports of its steps do not say.
         """
@@ -102,7 +102,7 @@ class MetricsRecorder:
     def step(
         self, sub: str, batch_id: int, steps: tuple[StepFigures, ...], at_ms: int | None = None
     ) -> MicroBatchFigures:
-        """Takes in a finished micro-batch, and calls the listeners. It has ended at `at_ms`, or just now."""
+        """Records a finished micro-batch, and calls the listeners. It ended at `at_ms`; by default, just now."""
         now = self._clock_ms() if at_ms is None else at_ms
         with self._lock:
             began_ms = self._subs[sub].running_since_ms
@@ -117,7 +117,7 @@ class MetricsRecorder:
         return batch
 
     def positions(self, sub: str, found: Mapping[tuple[str, int], tuple[int, int]]) -> None:
-        """Takes in how far a query has read: (topic, partition) -> next offset and end offset."""
+        """Records how far a query has read: (topic, partition) -> next offset and end offset."""
         with self._lock:
             known = self._subs.get(sub)
             if known is None:
@@ -130,7 +130,7 @@ class MetricsRecorder:
             self._obstacles.pop(f"first {sub}", None)
 
     def obstacle(self, name: str, why: str | None) -> None:
-        """Notes what keeps the application from working, or, without a reason, that it is gone."""
+        """Notes an obstacle that keeps the application from working; an empty reason removes it."""
         with self._lock:
             if why is None:
                 self._obstacles.pop(name, None)
@@ -196,7 +196,7 @@ def _ended(one: StoreRestore) -> StoreRestore:
 
 
 def _in_words(name: str, sub: SubTopologyMetrics) -> str:
-    """How far the running restores of a sub-topology are, in a sentence."""
+    """The progress of a sub-topology's running restores, in a sentence."""
     running = sub.running_restores
     offsets, left = sum(one.offsets for one in running), sum(one.remaining for one in running)
     stores = "1 store" if len(running) == 1 else f"{len(running)} stores"

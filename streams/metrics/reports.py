@@ -1,4 +1,4 @@
-"""What workers say to the driver while they work: messages of one form, by one sort of connection, which hold up nothing.
+"""Messages of workers to the driver while they work. All have one form and one kind of connection, and hold up nothing.
 
 A message is a JSON object: `sub`, the sub-topology that it is about, and `report` (of a step, see `StepFigures`), `events`,
 `positions`, `read`, `reached` or `restoring`; or a log `line` with its `host` (`streams.logs.recent`). A slot of live tasks has
@@ -32,31 +32,32 @@ from streams.metrics.application import StoreRestore
 log = logging.getLogger(__name__)
 
 RESTORING: Final = "restoring"
-"""How far the restore of a store is: its name, and the fields of `StoreRestore`."""
+"""The progress of a store's restore: its name, and the fields of `StoreRestore`."""
 MOST_BYTES: Final = 1024 * 1024
-"""The size of a message, at most: some KB are usual."""
+"""The largest size of a message; some KB are usual."""
 MOST_WAITING: Final = 1000
-"""How many messages of a worker wait to be sent, at most."""
+"""The most messages of a worker that wait to be sent."""
 CONNECT_S = 30.0
 """How long the driver may take to accept a connection, s."""
 INTERVAL_S = 1.0
-"""How often a worker reports a store in between, at most; it always reports the beginning and the end."""
+"""The shortest time between two reports about a store, s; the beginning and the end are always reported."""
 SILENT_S = 15
-"""How long the other end's machine may be silent before the connection counts as lost, s: it may have lost its power or network,
-and then nobody closes the connection."""
+"""How long the other end's machine may be silent before the connection counts as lost, s. A machine that has lost its power or
+network
+does not close its connections."""
 _PROBES = 3
 
 Tell = Callable[[Mapping[str, Any]], object]
-"""Says a message to the driver, without waiting."""
+"""Sends a message to the driver, without waiting."""
 
 
 @dataclass(frozen=True)
 class DriverAddress:
-    """Where workers report.
+    """The address to which workers report.
 
     Attributes:
-        host: The driver's host, as workers reach it.
-        key: Proves to each end that the other one belongs to the run.
+        host: The driver's host name, at which workers reach it.
+        key: The secret by which each end proves that it belongs to the run.
     """
 
     host: str
@@ -65,11 +66,11 @@ class DriverAddress:
 
 
 def connect(driver: DriverAddress) -> Connection:
-    """Connects to the driver: `multiprocessing.connection.Client`, which knows no IPv6.
+    """Connects to the driver, like `multiprocessing.connection.Client`, which does not support IPv6.
 
     Raises:
-        OSError, EOFError: The driver cannot be reached, or is just ending.
-        AuthenticationError: It is the driver of another run.
+        OSError, EOFError: The driver cannot be reached, or is ending.
+        AuthenticationError: The driver belongs to another run.
     """
     with socket.create_connection((driver.host, driver.port), timeout=CONNECT_S) as found:
         found.settimeout(None)
@@ -81,7 +82,7 @@ def connect(driver: DriverAddress) -> Connection:
 
 
 def notice_silence(connection: Connection) -> None:
-    """Has the system look whether the other end's machine is still there (TCP keep-alive, RFC 1122; time-out of RFC 5482)."""
+    """Makes the system check that the other end's machine is still there (TCP keep-alive, RFC 1122; time-out of RFC 5482)."""
     with _socket_of(connection) as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (
@@ -89,7 +90,7 @@ def notice_silence(connection: Connection) -> None:
             ("TCP_KEEPALIVE", SILENT_S // _PROBES),  # macOS's name of it
             ("TCP_KEEPINTVL", SILENT_S // _PROBES),
             ("TCP_KEEPCNT", _PROBES - 1),
-            # What was sent and not answered keeps keep-alive from looking.
+            # Data that was sent but not acknowledged keeps keep-alive from probing.
             ("TCP_USER_TIMEOUT", SILENT_S * 1000),
         ):
             if hasattr(socket, option):
@@ -97,13 +98,13 @@ def notice_silence(connection: Connection) -> None:
 
 
 def cut(connection: Connection) -> None:
-    """Ends a connection that another thread uses. Closing it would let another connection get its number under that thread."""
+    """Ends a connection that another thread uses. It is not closed, since another connection could then get its file descriptor."""
     with suppress(OSError), _socket_of(connection) as one:
         one.shutdown(socket.SHUT_RDWR)
 
 
 def _socket_of(connection: Connection) -> socket.socket:
-    """The connection's socket, by a number of its own."""
+    """The connection's socket, through a separate file descriptor."""
     return socket.socket(fileno=os.dup(connection.fileno()))
 
 
@@ -116,10 +117,10 @@ def encoded(message: Mapping[str, Any]) -> bytes:
 
 
 class Reports:
-    """The messages of a worker, sent by a thread of their own: a driver that is slow or gone holds up no task.
+    """Sends the messages of a worker in a separate thread, so that a slow or dead driver does not hold up tasks.
 
     Args:
-        connected: Gives the connection to the driver; called by the thread, with the first message.
+        connected: Returns the connection to the driver; called in the thread, at the first message.
         lost: Called once the connection is lost, or could not be made.
     """
 
@@ -132,10 +133,10 @@ class Reports:
         self._thread.start()
 
     def tell(self, message: Mapping[str, Any]) -> bool:
-        """Says a message, if not too many wait already. A message that is too large is left out.
+        """Sends a message, unless too many are waiting. A message that is too large is dropped.
 
         Returns:
-            False: say it again later, if that is of use.
+            False: it was not taken; send it again later if it is still of use.
         """
         if self._waiting.qsize() >= MOST_WAITING:
             return False
@@ -148,7 +149,7 @@ class Reports:
         return True
 
     def close(self, wait_s: float | None = 0.0) -> None:
-        """Ends the thread once it has sent what waits, and waits that long for it; None: until then."""
+        """Ends the thread once it has sent the waiting messages, and waits for that at most `wait_s`; None: without a limit."""
         self._waiting.put(None)
         self._thread.join(wait_s)
 
@@ -166,7 +167,7 @@ class Reports:
 
 @contextmanager
 def reports_to(driver: DriverAddress | None) -> Iterator[Tell | None]:
-    """What says messages of a worker outside live execution, within the block; None: nobody listens."""
+    """A function that sends messages of a worker outside live execution, within the block; None if nothing listens."""
     if driver is None:
         yield None
         return
@@ -178,9 +179,10 @@ def reports_to(driver: DriverAddress | None) -> Iterator[Tell | None]:
 
 
 class RestoreReporter:
-    """Reports the restores of one task while they run: its report comes after them, so after minutes.
+    """Reports the restores of one task while they run, because the report of its step may only come after minutes.
 
-    A `state.restore.restorer.RestoreListener`. Each message says all about one store, so a lost one matters only until the next.
+    A `state.restore.restorer.RestoreListener`. Each message has the whole progress of one store, so a lost one matters only until
+    the next.
     """
 
     def __init__(self, tell: Tell, sub: str, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,4 +1,4 @@
-"""The metrics of a process that keeps copies of stores: how far they are, and the requests if it serves them."""
+"""The metrics of a process that keeps copies of stores: how far the copies are, and, if it serves them, the requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REPLICA = (
 
 
 class CopyFigures(NamedTuple):
-    """What the gauges of copies say of one, in their order; None: not known yet."""
+    """The values of the gauges for one copy, in their order; None: not known yet."""
 
     sub_topology: str
     task: int
@@ -40,10 +40,10 @@ class CopyFigures(NamedTuple):
 
 
 class ServingMetrics:
-    """See the module.
+    """The metrics of a process that serves copies of stores.
 
     Args:
-        copies: Gives the copies that are here.
+        copies: Returns the copies in this process.
     """
 
     def __init__(self, application_id: str, copies: Callable[[], Iterable[CopyFigures]]) -> None:
@@ -61,16 +61,16 @@ class ServingMetrics:
         self.answered = self._times.add
 
     def refused(self, route: str, reason: str) -> None:
-        """Counts a request that got no rows."""
+        """Counts a request that was answered without rows."""
         self._refused.labels(self._application_id, route, reason).inc()
 
     def text(self) -> tuple[bytes, str]:
-        """The metrics as Prometheus' text, and its media type."""
+        """The metrics in Prometheus' text format, and its media type."""
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
 
 class _Times(Collector):
-    """Counts answered requests by route and time, in the event loop alone: a `Histogram` has locks, and took a tenth of a read."""
+    """Counts answered requests by route and time, without locks, in the event loop alone. A `Histogram` took a tenth of a read."""
 
     def __init__(self, application_id: str) -> None:
         self._application_id = application_id
@@ -86,7 +86,7 @@ class _Times(Collector):
         found[-1] += seconds
 
     def collect(self) -> Iterator[Metric]:
-        """The time to answer, by route."""
+        """The histogram of the time to answer, by route."""
         family = HistogramMetricFamily(
             "streams_serve_request_seconds",
             "Time to answer a request, waiting for a position included.",
@@ -108,7 +108,7 @@ class _Copies(Collector):
         self._copies = copies
 
     def collect(self) -> Iterator[Metric]:
-        """A gauge each, with a series for each copy."""
+        """Each gauge, with a series for each copy."""
         labels = ["app", "sub_topology", "task"]
         families = [GaugeMetricFamily(name, text, labels=labels) for name, text in self._gauges]
         for copy in self._copies():
@@ -119,5 +119,5 @@ class _Copies(Collector):
 
 
 def replica_metrics(application_id: str, copies: Callable[[], Iterable[CopyFigures]]) -> Collector:
-    """The metrics of `streams replica`: offsets behind, the commit and 1 for a fault, of each copy."""
+    """The metrics of `streams replica`. Each copy has its offsets behind, its commit, and 1 if it has a fault."""
     return _Copies(application_id, _REPLICA, copies)

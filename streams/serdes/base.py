@@ -28,7 +28,7 @@ Headers: TypeAlias = "tuple[tuple[str, bytes | None], ...] | None"
 
 _SHOWN = 60
 _PLAIN = (str, int, float, bool, type(None))
-"""What has a repr that is its value and nothing else."""
+"""Types whose repr shows the value and nothing else."""
 
 
 @runtime_checkable
@@ -173,17 +173,18 @@ def cannot_serialize(serde: object, topic: str, value: object, why: object = Non
 
 
 def cannot_keep(serde: object, topic: str, value: object, why: object) -> SerdeError:
-    """The error for a value that would not come back from its bytes as it was; `why` says what to write instead."""
+    """The error for a value that would not come back unchanged from its bytes; `why` names the alternative."""
     return SerdeError(
         f"{_short(serde)} cannot keep {a_value(value)} for '{topic}', because functions would get something else back: {why}."
     )
 
 
 def kept(serde: Serde[T]) -> Serde[T]:
-    """The serde for values that the engine reads back: it refuses each value that would come back as something else.
+    """The serde for values that the engine reads back. It refuses every value that would come back as something else.
 
-    It writes the same bytes as the serde itself, and is equal to it. A serde offers it by a method `kept()`. One without is taken
-    as it is: what is read back may differ from what was written, so functions only get what was read (`comes_back`).
+    It writes the same bytes as the serde itself, and is equal to it. A serde offers it by a method `kept()`. A serde without this
+    method is taken as it is: a value that is read back may differ from the written one, so functions only get values that were read
+    (`comes_back`).
     """
     strict: Callable[[], Serde[T]] | None = getattr(serde, "kept", None)
     return serde if strict is None else strict()
@@ -200,7 +201,7 @@ def comes_back(serde: object) -> bool:
 
 @lru_cache(256)
 def _promises(kind: Any) -> bool:
-    """Whether a class has `kept`, and no subclass has changed what is written and read."""
+    """Whether a class has `kept`, and no subclass of that class overrides how values are written and read."""
     mro = [vars(one) for one in kind.__mro__]
     kept, *others = (
         next((at for at, names in enumerate(mro) if name in names), len(mro))
@@ -213,13 +214,13 @@ S = TypeVar("S")
 
 
 def kept_parts(serde: S) -> S:
-    """`kept` for a serde that is a dataclass made of others: the same with these kept."""
+    """The `kept` of a dataclass that is made of other serdes: the same dataclass with the `kept` of each part."""
     parts: Any = {name: kept(part) for name, part in _parts(serde).items()}
     return typing.cast("S", dataclasses.replace(typing.cast("Any", serde), **parts)) if parts else serde
 
 
 def _parts(serde: object) -> dict[str, Serde[Any]]:
-    """The serdes that a serde is made of, by the names of its fields."""
+    """The serdes that a serde consists of, by the names of its fields."""
     if not dataclasses.is_dataclass(serde):
         return {}
     values = {one.name: getattr(serde, one.name) for one in dataclasses.fields(serde)}

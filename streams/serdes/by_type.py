@@ -1,4 +1,4 @@
-"""The serde for a type, for keys and values whose serde is not named: `serde_for`, and serdes derived while a topology is built."""
+"""The serde for a type: `serde_for`, and serdes that are derived, while a topology is built, for keys and values without one."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def serde_for(kind: type[T]) -> Serde[T]:
 
 
 def plain_type(kind: Any) -> Any:
-    """A type without what makes no difference to its bytes: `None` in a union, `Annotated`, `NewType`, `Literal`."""
+    """A type without parts that do not change its bytes: `None` in a union, `Annotated`, `NewType`, `Literal`."""
     if kind is None:
         return type(None)
     supertype = getattr(kind, "__supertype__", None)
@@ -99,7 +99,7 @@ def plain_type(kind: Any) -> Any:
 
 
 def serde_text(value: object) -> str:
-    """How the serde that suits a value is written, for messages: `Int64Serde()`."""
+    """The Python expression of the serde that suits a value, for messages: `Int64Serde()`."""
     try:
         if type(value) is tuple:
             return f"TupleSerde({', '.join(map(serde_text, value))})"
@@ -133,21 +133,21 @@ class DerivedSerde(Serde[Any]):
         return self.inner
 
     def serialize(self, topic: str, value: Any, headers: Headers = None) -> bytes | None:
-        """As the serde does."""
+        """Writes as `inner` does."""
         return self.taken().serialize(topic, value, headers)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Any:
-        """As the serde does."""
+        """Reads as `inner` does."""
         return self.taken().deserialize(topic, data, headers)
 
     def identity(self) -> str:
-        """That of the serde."""
+        """The identity of `inner`."""
         return serde_identity(self.inner)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DefaultKeySerde(StringSerde):
-    """`StringSerde()` for keys that may be text: the same bytes, but with an error message that says which serde to name where.
+    """`StringSerde()` for keys that may be text: the same bytes, but its error message names the serde that is missing, and where.
 
     Attributes:
         made_by: The operator whose function made the keys.
@@ -191,7 +191,7 @@ class DefaultKeySerde(StringSerde):
         return "StringSerde"
 
     def identity(self) -> str:
-        """That of `StringSerde()`."""
+        """The identity of `StringSerde()`."""
         return serde_identity(StringSerde())
 
     def __eq__(self, other: object) -> bool:

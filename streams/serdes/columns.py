@@ -1,4 +1,4 @@
-"""Reading and writing many keys or values at once, with the results of one call of the serde for each."""
+"""Reads and writes many keys or values at once, with the same results as one call of the serde for each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 def normal_cells(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | None:
     """Whether a serde reads each cell without an error, and would write the same bytes again; False where that is uncertain.
 
-    Null cells are. None: the serde has no way to find out that is faster than reading.
+    True for null cells. The result is None if the serde cannot find out faster than by reading.
     """
     if is_plain_json(serde) or is_a(type(serde), (JsonKeySerde,)):
         normal = normal_json(cells, not is_plain_json(serde))
@@ -43,7 +43,7 @@ def normal_cells(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | N
 
 
 def read_all(serde: Serde, topic: str, cells: Sequence[bytes | None], headers: Sequence[Headers] | None) -> list[Any]:
-    """Each cell's object.
+    """Reads the object of each cell.
 
     Args:
         serde: The serde.
@@ -76,7 +76,7 @@ def read_all(serde: Serde, topic: str, cells: Sequence[bytes | None], headers: S
 def write_all(
     serde: Serde, topic: str, objects: Sequence[Any], headers: Sequence[Headers] | None = None
 ) -> list[bytes | None]:
-    """Each object's bytes; the arguments and errors are those of `read_all`."""
+    """Writes the bytes of each object; the arguments and errors are those of `read_all`."""
     if is_plain_json(serde):
         try:
             return cast("JsonSerde", serde).write_all(objects)

@@ -1,4 +1,4 @@
-"""What is known of a serde without any bytes: whether they are read and written back as they were, and read without others."""
+"""Facts about a serde that need no bytes: whether bytes are written back as they were read, and whether headers matter."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def is_a(kind: type, kinds: tuple[type, ...]) -> bool:
 
 
 def is_exact(serde: Serde) -> bool:
-    """Whether each object has one form of bytes only, so that bytes once read need not be written again.
+    """Whether each object has only one form in bytes, so that bytes that were read need not be written again.
 
     JSON, for example, is not exact: the same object may be written with or without spaces.
     """
@@ -40,7 +40,7 @@ def is_exact(serde: Serde) -> bool:
 
 
 def always_canonical(serde: Serde) -> bool:
-    """Whether all bytes that a serde reads are the ones that it writes for what it has read: it has no two notations."""
+    """Whether a serde has no two notations: all bytes that it reads are exactly the bytes that it writes for the same object."""
     kind = type(serde)
     if is_a(kind, _WINDOWED):
         return always_canonical(cast(Any, serde).inner)
@@ -50,5 +50,5 @@ def always_canonical(serde: Serde) -> bool:
 
 
 def reads_alone(serde: Serde) -> bool:
-    """Whether a serde reads the same bytes, and writes the same object, in the same way under all headers."""
+    """Whether headers make no difference to a serde, both when it reads and when it writes."""
     return is_a(type(serde), (*_EXACT, JsonSerde))

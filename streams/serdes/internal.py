@@ -38,7 +38,7 @@ class ChangeSerde(Serde[Change]):
     inner: Serde
 
     def kept(self) -> ChangeSerde:
-        """The same over serdes that are kept."""
+        """The same serde, made of `kept` serdes."""
         return kept_parts(self)
 
     def serialize(self, topic: str, value: Change | None, headers: Headers = None) -> bytes | None:
@@ -108,7 +108,7 @@ _NO_VALUE = 0x40
 class SubscriptionSerde(Serde[Subscription]):
     """`version and flag(1) ∥ instruction(1) ∥ hash(16) or nothing ∥ primary key ∥ partition(4)`.
 
-    That is version 1. Version 0 has no partition; it is read, and written again where the partition is not known.
+    This is version 1. Version 0 has no partition. It can be read, and is written if the partition is not known.
 
     Attributes:
         primary_key: Serde of the left table's keys.
@@ -117,7 +117,7 @@ class SubscriptionSerde(Serde[Subscription]):
     primary_key: Serde
 
     def kept(self) -> SubscriptionSerde:
-        """The same over serdes that are kept."""
+        """The same serde, made of `kept` serdes."""
         return kept_parts(self)
 
     def serialize(self, topic: str, value: Subscription | None, headers: Headers = None) -> bytes | None:
@@ -158,7 +158,7 @@ class ResponseSerde(Serde[Response]):
     value: Serde
 
     def kept(self) -> ResponseSerde:
-        """The same over serdes that are kept."""
+        """The same serde, made of `kept` serdes."""
         return kept_parts(self)
 
     def serialize(self, topic: str, value: Response | None, headers: Headers = None) -> bytes | None:
@@ -185,7 +185,7 @@ class ResponseSerde(Serde[Response]):
 
 
 def subscription_cells(asked: Iterable[Subscription], keys: Iterable[bytes]) -> list[bytes]:
-    """Many subscriptions as bytes, as from `SubscriptionSerde`.
+    """The bytes of many subscriptions, the same as from `SubscriptionSerde`.
 
     Args:
         asked: The subscriptions.
@@ -206,7 +206,7 @@ def subscription_hashes(cells: Iterable[bytes]) -> list[bytes | None]:
 
 
 def response_cells(hashes: Iterable[bytes | None], values: Iterable[bytes | None]) -> list[bytes]:
-    """Many responses as bytes, as from `ResponseSerde`.
+    """The bytes of many responses, the same as from `ResponseSerde`.
 
     Args:
         hashes: Their hashes.
@@ -219,7 +219,7 @@ def response_cells(hashes: Iterable[bytes | None], values: Iterable[bytes | None
 
 
 def with_length(foreign_key: bytes) -> bytes:
-    """The first bytes of the `CombinedKey` of each row of a foreign key."""
+    """The first bytes of the `CombinedKey` of every row that has a foreign key."""
     return _LENGTH.pack(len(foreign_key)) + foreign_key
 
 
@@ -243,7 +243,7 @@ class CombinedKeySerde(Serde[CombinedKey]):
         return with_length(data)
 
     def kept(self) -> CombinedKeySerde:
-        """The same over serdes that are kept."""
+        """The same serde, made of `kept` serdes."""
         return kept_parts(self)
 
     def serialize(self, topic: str, value: CombinedKey | None, headers: Headers = None) -> bytes | None:
@@ -269,20 +269,20 @@ _NUMBER = struct.Struct(">q")
 _HEADERS_LENGTH = struct.Struct(">I")
 
 NUMBER_BYTES = _NUMBER.size
-"""Of what is behind the record's key in the key of a waiting record."""
+"""The number of bytes after the record's key in the key of a waiting record."""
 
 _LARGEST = 2**31 - 1
 
 _HEAD_BYTES = 1 + _HEADERS_LENGTH.size
-"""Of what is in front of the headers in the value of a waiting record."""
+"""The number of bytes before the headers in the value of a waiting record."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingKeySerde(Serde[WaitingKey]):
-    """`time(8) ∥ side(1) ∥ key ∥ number(8)`: in the order of these."""
+    """`time(8) ∥ side(1) ∥ key ∥ number(8)`, which sorts by these parts in this order."""
 
     def kept(self) -> WaitingKeySerde:
-        """The same over serdes that are kept."""
+        """The same serde, made of `kept` serdes."""
         return kept_parts(self)
 
     def serialize(self, topic: str, value: WaitingKey | None, headers: Headers = None) -> bytes | None:
@@ -317,7 +317,7 @@ class WaitingSerde(Serde[WaitingRecord]):
     left: Serde
 
     def kept(self) -> WaitingSerde:
-        """The same over serdes that are kept."""
+        """The same serde, made of `kept` serdes."""
         return kept_parts(self)
 
     def serialize(self, topic: str, value: WaitingRecord | None, headers: Headers = None) -> bytes | None:
@@ -443,7 +443,7 @@ class UnmatchedKeySerde(Serde[UnmatchedKey]):
     """`time(8) ∥ side(1) ∥ key`, as Kafka Streams' `TimestampedKeyAndJoinSideSerde`."""
 
     def kept(self) -> UnmatchedKeySerde:
-        """The same over serdes that are kept."""
+        """The same serde, made of `kept` serdes."""
         return kept_parts(self)
 
     def serialize(self, topic: str, value: UnmatchedKey | None, headers: Headers = None) -> bytes | None:
@@ -477,7 +477,7 @@ class UnmatchedSerde(Serde[tuple[WaitingRecord, ...]]):
     left: Serde
 
     def kept(self) -> UnmatchedSerde:
-        """The same over serdes that are kept."""
+        """The same serde, made of `kept` serdes."""
         return kept_parts(self)
 
     def serialize(self, topic: str, value: tuple[WaitingRecord, ...] | None, headers: Headers = None) -> bytes | None:

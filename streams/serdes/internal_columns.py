@@ -1,6 +1,6 @@
 """Many keys and values of `internal` at once, as columns.
 
-Apart from the serdes, which a plan has: it needs no libraries of columns.
+Separate from the serdes, because a plan has those and must not import libraries of columns.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def unmatched_keys(times: Int64s, sides: Int64s, keys: pa.BinaryArray) -> pa.Bin
 
 
 def split_unmatched_keys(cells: pa.BinaryArray) -> tuple[Int64s, Int64s]:
-    """Time and side of each `UnmatchedKey`."""
+    """The time and side of each `UnmatchedKey`."""
     # The eight bytes behind the first one end with the side.
     return numbers_at(cells, 0), numbers_at(cells, 1) & 0xFF
 
 
 def keys_in(cells: pa.BinaryArray) -> pa.BinaryArray:
-    """The records' keys in the bytes of each `UnmatchedKey`."""
+    """The keys of the records, from the bytes of each `UnmatchedKey`."""
     return sliced(cells, TIME_SIDE.size)

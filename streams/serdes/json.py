@@ -1,8 +1,8 @@
 """`JsonSerde`: JSON, the default serde of values, optionally read back as values of one type.
 
-What leaves, to a sink, is converted to JSON where JSON has no form for it. What the engine keeps for itself (`JsonSerde.kept`) must
-come back from its bytes as it was, in value and type, or it is refused: otherwise a function would see one thing in the step that
-wrote a value, and another one in the next step.
+For a sink, values that JSON has no form for are converted. A value that the engine keeps for itself (`JsonSerde.kept`) must come
+back from its bytes unchanged, in value and type, or it is refused. Otherwise a function would see one value in the step that wrote
+it, and another one in the next step.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ _CURE = "Correct what writes these records, or the type: a field that may be mis
 class JsonSerde(Serde[T]):
     """JSON as UTF-8 without spaces, with fields in insertion order; as a key, in the order of their names.
 
-    `JsonSerde()` reads what JSON has: dicts with text keys, lists, texts, integers of any size, floats, booleans, None. It writes
-    the same, and for a sink also what can be converted: dataclasses, datetimes, UUIDs, enums, tuples, keys that are numbers. A
-    value that the engine keeps (in a store, or on a topic of its own) is not converted, because a function would get it back as
-    something else: writing it raises an error that names the field. NaN and infinity are never written, because JSON has neither.
+    `JsonSerde()` reads the types of JSON: dicts with text keys, lists, texts, integers of any size, floats, booleans, None. It
+    writes the same types, and for a sink also values that can be converted: dataclasses, datetimes, UUIDs, enums, tuples, keys that
+    are numbers. A value that the engine keeps (in a store, or on a topic of its own) is not converted, because a function would get
+    it back as something else: writing it raises an error that names the field. NaN and infinity are never written, because JSON has
+    neither.
 
     `JsonSerde(Order)` writes the same JSON and reads it back as an `Order`, which may be a dataclass, a TypedDict, a NamedTuple, a
     pydantic model, a msgspec Struct, or a type made of these, such as `list[Order]` or `dict[int, int]`.
@@ -88,7 +89,7 @@ class JsonSerde(Serde[T]):
         object.__setattr__(self, "is_kept", False)
 
     def kept(self) -> JsonSerde[T]:
-        """The same serde for values that the engine reads back: it refuses a value that would come back as something else."""
+        """The same serde for values that the engine reads back. It refuses every value that would come back as something else."""
         if self.is_kept:
             return self
         kept = copy(self)  # of a subclass, too
@@ -97,19 +98,19 @@ class JsonSerde(Serde[T]):
 
     @property
     def write(self) -> Callable[[Any], bytes]:
-        """Writes a value that is not None. Raises `TypeError` or `ValueError`, where `serialize` raises an error with a text."""
+        """Writes a value that is not None. Raises `TypeError` or `ValueError` where `serialize` raises a `SerdeError`."""
         if self._typed is None:
             return keep if self.is_kept else dumps
         return self._typed.keep if self.is_kept else self._written
 
     def write_all(self, values: Sequence[Any]) -> list[bytes | None]:
-        """As `write`, for many values; some may be None."""
+        """Writes many values, some of which may be None, as `write` does."""
         write = self.write
         return keep_all(values) if write is keep else [None if value is None else write(value) for value in values]
 
     @property
     def check(self) -> Callable[[Any], object]:
-        """Raises `ValueError` or `TypeError` for a value that would not come back, as writing it would, if possible for less."""
+        """Raises `ValueError` or `TypeError` for a value that would not come back; if possible, at less cost than writing it."""
         return check_kept if self._typed is None else self._typed.check_kept
 
     def _written(self, value: Any) -> bytes:
@@ -152,7 +153,7 @@ class JsonSerde(Serde[T]):
         return self._typed is None
 
     def identity(self) -> str:
-        """The same with and without a type: all types are one format."""
+        """The identity, which is the same with and without a type, since all types have one format."""
         return "JsonSerde()"
 
     @property
@@ -167,19 +168,19 @@ class JsonSerde(Serde[T]):
 class JsonWithKeys(JsonSerde[Any]):
     """`JsonSerde()` for an aggregate of an unknown type whose function makes the keys of a dict, such as `{**a, v: ...}`.
 
-    A dict whose keys are all int, or all bool, comes back from the store with these keys. For a sink it is as `JsonSerde()`.
+    A dict whose keys are all int, or all bool, comes back from the store with these keys. For a sink, it equals `JsonSerde()`.
     """
 
     __slots__ = ()
 
     @property
     def write(self) -> Callable[[Any], bytes]:
-        """As `JsonSerde.write`."""
+        """Writes a value that is not None, as `JsonSerde.write` does."""
         return keep_with_keys if self.is_kept else dumps
 
     @property
     def check(self) -> Callable[[Any], object]:
-        """As `JsonSerde.check`."""
+        """Checks a value, as `JsonSerde.check` does."""
         return check_with_keys
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Any:
@@ -190,12 +191,12 @@ class JsonWithKeys(JsonSerde[Any]):
             raise cannot_deserialize(self, topic, data or b"", error) from error
 
     def kept(self) -> JsonWithKeys:
-        """As `JsonSerde.kept`."""
+        """The same serde for values that the engine reads back."""
         return cast("JsonWithKeys", super().kept())
 
 
 class JsonIdSerde(JsonSerde[Any]):
-    """`JsonSerde()` for what is only compared, by its bytes, and never read back: a tuple or a date is an id like any other."""
+    """`JsonSerde()` for ids, which are only compared by their bytes and never read back, so a tuple or a date may be one."""
 
     __slots__ = ()
 
@@ -225,13 +226,13 @@ def is_plain_json(serde: object) -> bool:
 Schema = Mapping[str, Any]
 
 _ANY_TEXT = (None, "binary", "password", "path")
-"""Formats that any text has."""
+"""Formats that any text satisfies."""
 _KEPT = ("type", "format", "enum", "const", "required")
-"""What is kept of a schema as it is; titles, texts and defaults have no part in reading."""
+"""The parts of a schema that are kept unchanged. Titles and descriptions do not matter for reading."""
 
 
 def fields_of(serde: object) -> Schema | None:
-    """The description of the values that a serde reads; None if it takes any value, or its type does not tell its fields."""
+    """The description of the values that a serde reads; None if it takes any value, or if its type does not show its fields."""
     if type(serde) is not JsonSerde or serde.is_plain:
         return None
     from streams.serdes.json_types import schema_of
@@ -246,17 +247,17 @@ def fields_of(serde: object) -> Schema | None:
 
 
 def unreadable(old: Schema, new: Schema) -> list[str]:
-    """Why values of one type cannot be read as another one, each with the field; empty if they can.
+    """Why values of one type cannot be read as values of another, each reason with its field; empty if they can.
 
     Args:
-        old: `fields_of` the type that the values were written by.
-        new: `fields_of` the type to read them.
+        old: The `fields_of` the type by which the values were written.
+        new: The `fields_of` the type by which they are read.
     """
     return list(dict.fromkeys(_Comparison(old, new).of(old, new, "", frozenset())))
 
 
 def _compact(schema: Any) -> Any:
-    """A schema without what does not matter here."""
+    """A schema without the parts that do not matter for reading."""
     if not isinstance(schema, Mapping):
         return schema
     kept = {name: schema[name] for name in _KEPT if name in schema}
@@ -279,7 +280,7 @@ class _Comparison:
         self._old, self._new = old.get("$defs", {}), new.get("$defs", {})
 
     def of(self, old: Any, new: Any, place: str, seen: frozenset[tuple[str, str]]) -> Iterator[str]:
-        """What of one part cannot be read."""
+        """The reasons why a part of the old schema cannot be read by the new one."""
         if not isinstance(old, Mapping) or not isinstance(new, Mapping):
             return
         if not place and old.get("type") == "null":
@@ -321,7 +322,7 @@ class _Comparison:
 
 
 def _alike(old: Schema, new: Schema) -> bool:
-    """Whether values of one kind are of another one, whatever is in them."""
+    """Whether values of one kind may be values of another kind, regardless of their contents."""
     kind, now = old.get("type"), new.get("type")
     if kind is not None and now is not None and kind != now and (kind, now) != ("integer", "number"):
         return False
@@ -333,7 +334,7 @@ def _alike(old: Schema, new: Schema) -> bool:
 
 
 def _values(schema: Schema) -> list[Any] | None:
-    """The only values of a type, None if there are others."""
+    """The values of a type that has only these; None if there are others."""
     values: list[Any] | None = [schema["const"]] if "const" in schema else schema.get("enum")
     return values
 

@@ -1,7 +1,7 @@
-"""A `Decimal` is what the text of a JSON number says: `0.12345678901234567890` keeps all of its digits.
+"""Reads a `Decimal` from the text of a JSON number, so that `0.12345678901234567890` keeps all of its digits.
 
-pydantic hands such a number on as a float, but takes a text for a `Decimal` as it is. So numbers that a float would change are
-put in quotation marks, where the type then reads a `Decimal`; a text is taken nowhere else in place of a number.
+pydantic reads such a number as a float, but converts a text to a `Decimal` exactly. So numbers that a float would change are put in
+quotation marks. This affects only fields of type `Decimal`, because no other type accepts a text in place of a number.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 from streams.serdes.read_back import parts_of
 
 _SUSPICIOUS = re.compile(rb"[\d.]{17}|\d[eE]")
-"""Numbers of more digits than a float holds, or with an exponent. A cheap test; what is in texts may look like it, too."""
+"""Numbers with more digits than a float holds, or with an exponent. The test is cheap, and may also match within texts."""
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?', re.DOTALL)
 
 _Span = tuple[int, int]
 
 
 def read_decimals(read: Callable[[bytes], Any], data: bytes) -> Any:
-    """What `read` makes of JSON text, with every `Decimal` as it is in the text. Raises the errors of `read`."""
+    """The result of `read` for a JSON text, in which every `Decimal` is exact. Raises the errors of `read`."""
     value = read(data)
     spans = _changed(data) if _SUSPICIOUS.search(data) else []
     if not spans:
@@ -29,7 +29,7 @@ def read_decimals(read: Callable[[bytes], Any], data: bytes) -> Any:
     exact = _read_quoted(read, data, spans, value)
     if exact is not None:
         return exact
-    found, taken = value, list[_Span]()  # one at a time, because something else is read of some
+    found, taken = value, list[_Span]()  # one at a time, because some are not read as numbers
     for span in spans:
         exact = _read_quoted(read, data, [*taken, span], value)
         if exact is not None:
@@ -38,7 +38,7 @@ def read_decimals(read: Callable[[bytes], Any], data: bytes) -> Any:
 
 
 def _changed(data: bytes) -> list[_Span]:
-    """Where the numbers stand that a float cannot hold."""
+    """The positions of the numbers that a float cannot hold."""
     tokens = ((match.span(), match.group()) for match in _TOKEN.finditer(data))
     numbers = (
         (span, text.decode()) for span, text in tokens if not text.startswith(b'"') and not text.lstrip(b"-").isdigit()
@@ -47,7 +47,7 @@ def _changed(data: bytes) -> list[_Span]:
 
 
 def _read_quoted(read: Callable[[bytes], Any], data: bytes, spans: Sequence[_Span], like: Any) -> Any:
-    """The value with some numbers in quotation marks; None if they are not read as numbers then."""
+    """The value with some numbers in quotation marks; None if these are then not read as numbers."""
     parts, at = [], 0
     for start, end in spans:
         parts += [data[at:start], b'"', data[start:end], b'"']

@@ -1,4 +1,4 @@
-"""Bytes and floats as JSON has them: base64, and texts for the numbers that it lacks, as in Protocol Buffers' JSON."""
+"""Bytes and floats in JSON: base64, and texts for the numbers that JSON lacks, as in Protocol Buffers' JSON."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from binascii import Error as NotBase64
 from typing import Any
 
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
-"""How the floats are written that JSON does not have."""
+"""The texts for the floats that JSON does not have."""
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
 
 
 def bytes_of(data: Any) -> bytes:
-    """The bytes of base64, of either alphabet (RFC 4648, sections 4 and 5). Raises `ValueError` if it is none."""
+    """Decodes base64 of either alphabet (RFC 4648, sections 4 and 5). Raises `ValueError` for other text."""
     try:
         if isinstance(data, str) and _BASE64.fullmatch(data):
             text = data.rstrip("=").translate({ord("-"): "+", ord("_"): "/"})
@@ -24,10 +24,10 @@ def bytes_of(data: Any) -> bytes:
 
 
 def float_of(data: Any) -> Any:
-    """A number as it is written for a float; what is none stays as it is.
+    """The float of a text such as `"NaN"`; other data stays as it is.
 
     Raises:
-        ValueError: A float does not have all digits of the integer.
+        ValueError: The data is an integer with more digits than a float holds.
     """
     if data in NOT_FINITE:
         return float(data)

@@ -1,9 +1,9 @@
-"""What a type's values come back as, tried with samples of each branch when a typed serde is made.
+"""Tests, when a typed serde is made, whether a type's values come back unchanged, with samples of each branch.
 
-Fields are looked at first, because there the cure is known: fields that are not written, or are written under a name that is not
-read. Then samples are written and read. They are made from JSON texts that the parts of the type read on their own, so that each
-member of a union makes its own value of what another member wrote. A part for which no text is found (a pattern, a function of
-the user's) is left to the check of each value that is written.
+Fields are examined first, because their remedy is known: fields that are not written, or are written under a name that is not read.
+Then samples are written and read. They are made from JSON texts that the parts of the type read on their own, so each member of a
+union also reads the values that other members wrote. If no text is found for a part (a pattern, a user's function), each value is
+checked when it is written.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _TEXT = "Declare one of the two, or let values of one be dataclasses"
 
 
 def lost(schema: Any, write: Callable[[Any], bytes], read: Callable[[bytes], Any]) -> str | None:
-    """Why values of a type are not read back as they were written, with the cure; None if they are.
+    """Why values of a type are not read back as they were written, with the remedy; None if they are.
 
     Args:
         schema: The core schema of the type.
         write: Writes a value as JSON. Raises `TypeError` or `ValueError` if it cannot.
-        read: Reads it. Raises `ValueError` if it cannot.
+        read: Reads a value from JSON. Raises `ValueError` if it cannot.
     """
     found = next(_of_fields(schema, _refs(schema), "", in_model=False, seen=frozenset()), None)
     return found or next(_Samples(schema, write).lost(read), None)
@@ -64,7 +64,7 @@ def _refs(schema: Any) -> Mapping[str, Any]:
 def _of_fields(
     schema: Any, refs: Mapping[str, Any], place: str, *, in_model: bool, seen: frozenset[str]
 ) -> Iterator[str]:
-    """Why fields of the classes within a schema are not read back."""
+    """The reasons why fields of the classes within a schema are not read back."""
     kind = schema.get("type")
     if kind == "definition-ref":
         if schema["schema_ref"] not in seen:
@@ -113,7 +113,7 @@ def _named_fields(schema: Any) -> list[tuple[str, Any]]:
 
 
 def _of_names(schema: Any, inner: Any, by_alias: bool, name: str) -> Iterator[str]:
-    """Why fields of a class are not written, or are written under a name that is not read."""
+    """The reasons why fields of a class are not written, or are written under a name that is not read."""
     config = schema.get("config", {})
     by_name = config.get("validate_by_name") or config.get("populate_by_name")
     by_alias_only = config.get("validate_by_alias", True)
@@ -142,7 +142,7 @@ def _of_names(schema: Any, inner: Any, by_alias: bool, name: str) -> Iterator[st
 
 
 def _read_names(field: Any, own: str, by_name: bool, by_alias: bool) -> list[str]:
-    """The names by which a field is found at the top of an object."""
+    """The names under which a field is looked for at the top level of an object."""
     alias = field.get("validation_alias")
     if alias is None:
         return [own]
@@ -163,7 +163,7 @@ class _Samples:
         self._refs = _refs(schema)
 
     def lost(self, read: Callable[[bytes], Any]) -> Iterator[str]:
-        """What of the samples is not read back as it was written."""
+        """The reasons why samples are not read back as they were written."""
         for sample in self.of(self._schema, 0):
             if sample is None:
                 continue
@@ -182,7 +182,7 @@ class _Samples:
                 yield f"{why} (from {shown(data)}). {_cure(why.value, why.back)}"
 
     def of(self, schema: Any, depth: int) -> list[Any]:
-        """Samples of a part, as many as tell its branches apart; empty if none was found."""
+        """Samples of a part, enough to distinguish its branches; empty if none was found."""
         if depth > _DEEPEST:
             return []
         make = getattr(self, "_" + schema["type"].replace("-", "_"), None)
@@ -197,7 +197,7 @@ class _Samples:
             return None
 
     def _texts(self, schema: Any, docs: Iterable[bytes] = _DOCS) -> list[Any]:
-        """What a part reads of some texts."""
+        """The values that a part reads from some texts."""
         reader = self._reader(schema)
         if reader is None:
             return []
@@ -206,12 +206,12 @@ class _Samples:
             try:
                 found.append(reader.validate_json(doc, strict=True))
             except Exception:
-                # A function of the user's may raise whatever it likes.
+                # A user's function may raise any exception.
                 continue
         return found
 
     def _made(self, schema: Any, samples: Iterable[Any]) -> list[Any]:
-        """What a part makes of values, if it takes them."""
+        """The values that a part makes from other values, if it accepts them."""
         reader = self._reader(schema)
         if reader is None:
             return []
@@ -245,7 +245,7 @@ class _Samples:
         return [1, "a", None]
 
     def _union(self, schema: Any, depth: int) -> list[Any]:
-        """Of each member: its own samples, and what it reads of those of the others."""
+        """For each member of a union, its own samples, and the values that it reads from samples of the others."""
         choices = [choice[0] if isinstance(choice, tuple) else choice for choice in schema["choices"]]
         return self._members(choices, depth)
 
@@ -279,7 +279,7 @@ class _Samples:
         samples = self.of(schema.get("items_schema", {"type": "any"}), depth)
         try:
             return self._made(schema, [kind(()), kind(samples), *(kind((sample,)) for sample in samples[:2])])
-        except TypeError:  # a set of what has no hash
+        except TypeError:  # a set of elements without a hash
             return []
 
     def _tuple(self, schema: Any, depth: int) -> list[Any]:
@@ -333,7 +333,7 @@ class _Samples:
         return self._texts(schema)
 
     def _objects(self, inner: Any, depth: int) -> list[dict[str, Any]]:
-        """Objects by the names that their fields are read by."""
+        """Objects whose fields have the names under which they are read."""
         names, columns = [], []
         for name, field in _named_fields(inner):
             if not field.get("init", True):
@@ -356,7 +356,7 @@ def _name_to_give(field: Any, name: str) -> str:
 
 
 def _beside(columns: list[list[Any]]) -> Iterator[list[Any]]:
-    """Rows in which each sample of each column stands at least once."""
+    """Rows that together contain each sample of each column at least once."""
     if not all(columns):
         return
     for at in range(max(map(len, columns), default=1)):
@@ -374,7 +374,7 @@ _SECRETS = (SecretStr, SecretBytes, Secret)
 
 
 def _cure(sample: Any, back: Any = None) -> str:
-    """What to change in the type."""
+    """The remedy: what to change in the type."""
     if isinstance(sample, _SECRETS):
         return (
             "A secret is written as asterisks: declare the type of what is in it, and hide it from the repr if need be"

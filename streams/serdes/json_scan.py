@@ -1,4 +1,4 @@
-"""JSON text by bytes, for whole columns (numba): the ends of texts, literals and values, and `normal_json`.
+"""Scans JSON text byte by byte, for whole columns (numba): the ends of texts, literals and values, and `normal_json`.
 
 Positions are unsigned: for signed ones numba would check for negative indices at every byte, which makes a scanner 2.5 times
 slower. No value ends at position 0 of a column, so `UNSURE_AT` stands for "not certain": orjson, the reference, then decides.
@@ -31,7 +31,7 @@ def skip_space(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - com
 
 @kernel
 def plain_text_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
-    """Position behind the closing quote of a text without escapes whose content starts at `at`."""
+    """The position after the closing quote of a text without escapes whose content starts at `at`."""
     while at < end and data[at] != 34 and data[at] >= 32 and data[at] != 92:
         at += _1
     return at + _1 if at < end and data[at] == 34 else UNSURE_AT
@@ -39,7 +39,7 @@ def plain_text_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover -
 
 @kernel
 def text_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
-    r"""Position behind the closing quote of a text whose content starts at `at`; escapes have one letter: " \ / b f n r t."""
+    r"""The position after the closing quote of a text whose content starts at `at`; escapes have one letter: " \ / b f n r t."""
     while at < end:
         byte = data[at]
         if byte == 34:
@@ -59,7 +59,7 @@ def text_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compi
 
 @kernel
 def literal_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
-    """Position behind true, false or null."""
+    """The position after true, false or null."""
     if end - at >= _4:
         a, b, c, d = data[at], data[at + _1], data[at + _1 + _1], data[at + _3]
         if (a == 116 and b == 114 and c == 117 and d == 101) or (a == 110 and b == 117 and c == 108 and d == 108):
@@ -71,7 +71,7 @@ def literal_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - co
 
 @kernel
 def known_text_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
-    """As `text_end`, in text that is known to be JSON."""
+    """The result of `text_end`, for text that is known to be JSON."""
     while at < end and data[at] != 34:
         at += _2 if data[at] == 92 else _1
     return at + _1
@@ -79,7 +79,7 @@ def known_text_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover -
 
 @kernel
 def known_value_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
-    """Position behind the value at `at`, in text that is known to be JSON."""
+    """The position after the value at `at`, for text that is known to be JSON."""
     if data[at] == 34:
         return known_text_end(data, at + _1, end)
     level = 0
@@ -129,7 +129,7 @@ def _digits_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - co
 
 @kernel
 def _number_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
-    """Position behind a number in orjson's own notation."""
+    """The position after a number in orjson's own notation."""
     negative = data[at] == 45
     start = at + _1 if negative else at
     at = _digits_end(data, start, end)
@@ -149,7 +149,7 @@ def _number_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - co
 def _fraction_end(
     data: Bytes, start: Any, end: Any, digits: Any, zero: bool, negative: bool
 ) -> Any:  # pragma: no cover - compiled
-    """Position behind the digits of a fraction, of a number with so many digits in front of the point, or a zero there."""
+    """The position after the digits of a fraction; the number has `digits` digits, or a `zero`, before the point."""
     at = _digits_end(data, start, end)
     if at == start or digits + (at - start) > _MAX_FRACTION:
         return UNSURE_AT
@@ -167,7 +167,7 @@ def _fraction_end(
 def _is_new(
     data: Bytes, starts: Any, ends: Any, base: int, count: int, start: Any, end: Any
 ) -> bool:  # pragma: no cover - compiled
-    """Whether data[start:end] is none of the names of an object so far."""
+    """Whether data[start:end] differs from all names of the object so far."""
     for other in range(base, count):
         if ends[other] - starts[other] == end - start:
             same = True
@@ -182,7 +182,7 @@ def _is_new(
 
 @kernel
 def _rises(data: Bytes, starts: Any, ends: Any, last: int, start: Any, end: Any) -> Any:  # pragma: no cover - compiled
-    """Whether data[start:end] comes behind the last name of an object so far."""
+    """Whether data[start:end] sorts after the last name of the object so far."""
     for i in range(min(ends[last] - starts[last], end - start)):
         before, now = data[starts[last] + np.uint64(i)], data[start + np.uint64(i)]
         if before != now:
@@ -261,7 +261,7 @@ def _scan(  # noqa: PLR0912, PLR0915 - one compiled loop; a call per value would
 
 
 def normal_json(values: BinaryColumn, in_order: bool = False) -> npt.NDArray[np.bool_]:
-    """Whether each value is JSON text that orjson would write as it stands; False for null, `null`, and where that is uncertain.
+    """Whether each value is JSON text exactly as orjson would write it; False for null and `null`, and if it is uncertain.
 
     Args:
         values: The texts.
@@ -276,7 +276,7 @@ def normal_json(values: BinaryColumn, in_order: bool = False) -> npt.NDArray[np.
 
 
 def is_ascii(values: BinaryColumn) -> bool:
-    """Whether all values are ASCII, as most are; for few, this takes a tenth of the time of Arrow's own function for UTF-8."""
+    """Whether all values are ASCII, as most are. For a few values, it takes a tenth of the time of Arrow's function for UTF-8."""
     data = values.buffers()[2]
     if data is None or not len(values):
         return True

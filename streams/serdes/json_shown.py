@@ -1,8 +1,9 @@
-"""Keys and values as JSON, for whoever reads them outside of the program: answers over HTTP, SQL, lines of commands, samples.
+"""Keys and values as JSON, for readers outside the program: answers over HTTP, SQL, lines of commands, samples.
 
-The form is what `JsonSerde` writes, and it can be read back: bytes are base64; NaN and infinity, which JSON does not have, are the
-texts `"NaN"`, `"Infinity"` and `"-Infinity"`, as in Protocol Buffers' JSON. `shown` makes it of a value, `reader_of` of a serde's
-bytes, and `written` makes bytes of it again. What has no such form is an error, and never the text that Python makes of it.
+The form is the one that `JsonSerde` writes, and it can be read back: bytes are base64; NaN and infinity, which JSON does not have,
+are the texts `"NaN"`, `"Infinity"` and `"-Infinity"`, as in Protocol Buffers' JSON. `shown` makes it from a value, `reader_of` from
+a serde's bytes, and `written` turns it into bytes again. A value without such a form is an error, and is never shown by Python's
+`str`.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Show = Callable[[bytes | None], Any]
-"""Makes JSON data of bytes; raises `SerdeError`."""
+"""Turns bytes into JSON data; raises `SerdeError`."""
 
 
 def shown_json(data: Any) -> bytes:
-    """Data as `shown` makes it, as JSON text, with integers of any size; floats that are not finite are null if they come here."""
+    """The JSON text of data that `shown` has made, with integers of any size. Floats that are not finite would become null."""
     try:
         return orjson.dumps(data)
     except TypeError:
@@ -108,7 +109,7 @@ def _other(value: Any) -> Any:
 
 
 def _converted(value: Any) -> Any:
-    """What a type writes that JSON does not have: the same as `JsonSerde` of the type."""
+    """The JSON data for a type that JSON does not have, the same as `JsonSerde` of this type writes."""
     from streams.serdes.json_types import default
 
     if hasattr(value, "dtype"):
@@ -123,7 +124,7 @@ def _converted(value: Any) -> Any:
 
 
 def _name(name: Any) -> str:
-    """The key of a dict as a name in JSON, such as `JsonSerde` writes it."""
+    """A dict's key as a name in JSON, as `JsonSerde` writes it."""
     if type(name) is str:
         return name
     found = shown(name)
@@ -143,16 +144,16 @@ _PLAIN_SERDES = (Int16Serde, Int32Serde, Int64Serde, BooleanSerde)
 
 
 def reader_of(serde: Serde, topic: str, view: Callable[[Any], Any] | None = None) -> Show:
-    """What makes JSON data of the bytes of a serde: of JSON, exactly what was written, whatever its type.
+    """A function that turns a serde's bytes into JSON data. For a JSON serde, it is exactly what was written, whatever its type.
 
     Args:
         serde: The serde.
-        topic: What it gets as topic.
-        view: Makes the value to show of the one that the bytes are; None: it is that one.
+        topic: The topic that is passed to the serde.
+        view: Computes the value to show from the one in the bytes; None: they are the same.
     """
     serde = taken(serde)
     if view is None and type(serde) in _JSON:
-        # Without the type, whose objects would only be taken apart again.
+        # Without the type, because its objects would only be converted back.
         return quick(loads, partial(JsonSerde().deserialize, topic))
     if view is None and type(serde) in _TEXT:
         return quick(bytes.decode, partial(serde.deserialize, topic))
@@ -170,12 +171,12 @@ def reader_of(serde: Serde, topic: str, view: Callable[[Any], Any] | None = None
 
 
 def text_of(serde: Serde, topic: str, view: Callable[[Any], Any] | None = None) -> Callable[[bytes | None], bytes]:
-    """What makes JSON text of the bytes of a serde: of JSON those bytes, which are only checked, since they may be anybody's.
+    """A function that turns a serde's bytes into JSON text. Bytes of a JSON serde are checked and returned as they are.
 
     Args:
         serde: The serde.
-        topic: As in `reader_of`.
-        view: As in `reader_of`.
+        topic: The topic that is passed to the serde.
+        view: Computes the value to show from the one in the bytes; None: they are the same.
     """
     show = reader_of(serde, topic, view)
 
@@ -204,7 +205,7 @@ def text_of(serde: Serde, topic: str, view: Callable[[Any], Any] | None = None) 
 def texts_of(
     serde: Serde, topic: str, view: Callable[[Any], Any] | None = None
 ) -> Callable[[pa.BinaryArray], list[bytes]]:
-    """As `text_of`, of a column with many cells, none null: compiled code says of most JSON that it can stay as it is."""
+    """A function like that of `text_of`, for columns without nulls. Compiled code finds most JSON that can stay as it is."""
     # Not at the top: commands that show a few records do without the libraries of columns.
     from streams.serdes.json_scan import normal_json
 
@@ -227,7 +228,7 @@ def texts_of(
 
 
 def quick(made: Callable[[Any], Any], slowly: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Reads or writes by one call of C; what that cannot do is for the serde, which also says why."""
+    """A function that calls fast C code (`made`). If that fails, the serde (`slowly`) does the work, or raises the error."""
 
     def quickly(data: Any) -> Any:
         try:
@@ -239,7 +240,7 @@ def quick(made: Callable[[Any], Any], slowly: Callable[[Any], Any]) -> Callable[
 
 
 def schema_of(serde: Serde) -> dict[str, Any]:
-    """The JSON Schema of what is shown of a serde's values; empty, which is anything, where that is not known."""
+    """The JSON Schema of a serde's values as they are shown; empty, which allows anything, if it is not known."""
     serde = taken(serde)
     made = next((made for kind, made in _SCHEMAS.items() if isinstance(serde, kind)), None)
     return made(serde) if callable(made) else made or {}
@@ -296,9 +297,9 @@ def written(serde: Serde, topic: str, data: Any) -> bytes:
 
 
 def written_of_text(serde: Serde, topic: str, text: str) -> bytes:
-    """The bytes of a key that somebody has typed: the text itself if it is a key; else what it is as JSON.
+    """The bytes of a typed key: the text itself if that is a key, else the key in its JSON.
 
-    Where keys are plain JSON, any text could be meant as it is, so JSON comes first: `7` is the number.
+    If keys are plain JSON, any text could be a key itself, so JSON comes first: `7` is the number.
 
     Raises:
         SerdeError: The serde has no such key.
@@ -323,13 +324,13 @@ def _data(text: str, other: Any) -> Any:
 
 
 def is_plain_text(serde: Serde) -> bool:
-    """Whether each text is a value of a serde, and its bytes are UTF-8."""
+    """Whether a serde takes every text, and writes it as UTF-8."""
     found = taken(serde)
     return type(found) is StringSerde or (type(found) is DefaultKeySerde and found.member_of is None)
 
 
 def value_of(serde: Serde, topic: str, data: Any) -> Any:
-    """The key or value whose JSON form this is; of a serde of Avro, what this serde takes for it (`AskedFor`).
+    """The key or value with this JSON form; for an Avro serde, an `AskedFor`, which this serde writes as the value.
 
     Raises:
         SerdeError: The serde has no such value.
@@ -342,7 +343,7 @@ def value_of(serde: Serde, topic: str, data: Any) -> Any:
 
 
 def taken(serde: Serde) -> Serde:
-    """The serde that a derived one is."""
+    """The serde that a derived serde stands for; other serdes are returned as they are."""
     return serde.inner if isinstance(serde, DerivedSerde) and serde.inner is not None else serde
 
 
@@ -421,7 +422,7 @@ _READ: dict[type[Any], Callable[[Any, str, Any], Any]] = {
 
 
 def _of_own(serde: Serde, topic: str, data: Any) -> Any:
-    """The value of a user's serde, which only says what it does with values and bytes: the one that is shown as the data."""
+    """The value of a user's serde that has this JSON form. It is found by trying: the serde only converts values and bytes."""
     forms: list[Callable[[], Any]] = [lambda: data, lambda: serde.deserialize(topic, dumps(data))]
     if isinstance(data, str):
         forms.append(lambda: serde.deserialize(topic, data.encode()))
@@ -431,6 +432,6 @@ def _of_own(serde: Serde, topic: str, data: Any) -> Any:
             if shown(serde.deserialize(topic, serde.serialize(topic, value))) == data:
                 return value
         except Exception:
-            # Whatever a user's function raises for what is none of its values.
+            # A user's function may raise anything for data that is not one of its values.
             continue
     raise SerdeError(f"nothing that {type(serde).__name__} reads is shown so")

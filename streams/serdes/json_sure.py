@@ -1,9 +1,9 @@
-"""A fast look at a value: are its parts of the declared types, exactly, so that its JSON is certainly read back as the same value?
+"""A fast check of a value: are its parts exactly of the declared types, so that its JSON is certainly read back as the same value?
 
-Yes is certain; no means only that it must be found out by reading it (`read_back`). What a type's samples have shown when the serde
-was made holds for all values that this look is sure of.
+Yes is certain; no means only that the value must be read to find out (`read_back`). The results of a type's samples, from when the
+serde was made, hold for all values that pass this check.
 
-A shape says which exact types a value may have, and what else must be true of it then. The types of all fields of an object are
+A shape has the exact types that a value may have, and for each type a further check. The types of all fields of an object are
 compared at once. Checks are functions of a value, made of partials, because they are pickled with the job.
 """
 
@@ -22,12 +22,12 @@ from uuid import UUID
 
 Check: TypeAlias = Callable[[Any], bool]
 Shape: TypeAlias = dict[type, Check | None]
-"""By type, what must be true of a value of it; None: nothing more."""
+"""Type of a value -> a further check of it; None: nothing else has to be checked."""
 
 _NOTHING_SAID = {"type", "ref", "metadata", "microseconds_precision"}
 """Settings of a core schema that neither limit nor change what is read."""
 _HARMLESS = {"title", "frozen", "validate_by_name", "validate_by_alias", "populate_by_name", "extra_fields_behavior"}
-"""Settings of a class that do not change what is read either, once its samples were read back."""
+"""Settings of a class that do not change what is read either, if its samples were read back."""
 _FORMS = {
     **dict.fromkeys(("int", "float"), "number"),
     **dict.fromkeys(("str", "uuid", "date", "decimal", "datetime"), "text"),
@@ -35,11 +35,11 @@ _FORMS = {
     **dict.fromkeys(("dict", "typed-dict", "dataclass", "model"), "object"),
     "bool": "bool",
 }
-"""What JSON has for a type, where that is always the same."""
+"""The kind of JSON for a type, if it is always the same."""
 
 
 def check_of(schema: Any) -> Check:
-    """The check of a type, of its core schema."""
+    """The check of a type, made from its core schema."""
     return partial(_has_shape, _Shapes().of(schema) or {})
 
 
@@ -53,7 +53,7 @@ def _never(value: Any) -> bool:
 
 
 def _in_utc(value: datetime) -> bool:
-    """Other zones are read back as their offset, which is a moment's or not."""
+    """Whether a time is in UTC or has no zone. Other zones are read back as their offset at that time."""
     return value.tzinfo is None or value.tzinfo is timezone.utc
 
 
@@ -71,7 +71,7 @@ _LEAVES: dict[str, Shape] = {
 
 
 class _Shapes:
-    """Makes shapes of core schemas; None: there is none."""
+    """Makes shapes from core schemas; None: a schema has no shape."""
 
     def __init__(self) -> None:
         self._refs: dict[str, Any] = {}
@@ -153,7 +153,7 @@ class _Shapes:
         return None if item is None else {dict: partial(_mapping, key, item)}
 
     def _json_or_python(self, schema: Any, said: set[str]) -> Shape | None:
-        """Of a NamedTuple: how `json_types` has it read."""
+        """The shape of a NamedTuple, which has a schema in the form that `json_types` gives it."""
         kind, made = schema["python_schema"].get("cls"), schema["json_schema"].get("schema", {})
         if not (isinstance(kind, type) and issubclass(kind, tuple)) or made.get("type") != "typed-dict":
             return None
@@ -230,7 +230,7 @@ _Known: TypeAlias = dict[tuple[type, ...], list[tuple[int, Check]]]
 
 
 def _parts(read: Callable[[Any], Sequence[Any]] | None, shapes: Sequence[Shape], known: _Known, value: Any) -> bool:
-    """Of the fields of an object, or the entries of a tuple; `known` has what is to be checked for types that were seen before."""
+    """Checks the fields of an object, or the entries of a tuple; `known` caches the checks by the types of the parts."""
     try:
         parts = value if read is None else read(value)
     except AttributeError:

@@ -1,4 +1,4 @@
-"""JSON of a union of classes that look alike: the text says which class it is, in a field `$type`.
+"""JSON of a union of classes that look alike: the text names the class in a field `$type`.
 
 `JsonSerde(Created | Deleted)`, where both have the same fields, would read a `Deleted` back as a `Created`. So the class is named
 in front of the fields: `{"$type":"Deleted","id":"1"}`. A union whose classes differ in JSON has no such field.
@@ -26,18 +26,18 @@ TYPE = "$type"
 
 @dataclass(frozen=True, slots=True)
 class TaggedJson:
-    """As `TypedJson`, for a union of classes.
+    """Reads and writes a union of classes, as `TypedJson` does a single type.
 
     Attributes:
         classes: The classes, by their names.
-        forms: How each is read and written.
+        forms: The `TypedJson` of each class.
     """
 
     classes: Mapping[str, type]
     forms: Mapping[str, TypedJson]
 
     def loads(self, data: bytes) -> Any:
-        """Parses a value. Raises `ValueError` for another shape, or if the text does not say the class."""
+        """Parses a value. Raises `ValueError` for another shape, or if the text does not name the class."""
         found = loads(data)
         name = found.get(TYPE) if isinstance(found, dict) else None
         if not isinstance(name, str) or name not in self.forms:
@@ -57,12 +57,12 @@ class TaggedJson:
         return _tagged(name, form.keep(value))
 
     def check_kept(self, value: Any) -> None:
-        """Raises what `keep` would raise."""
+        """Raises the errors that `keep` would raise."""
         self._form(value)[1].check_kept(value)
 
     @staticmethod
     def explained(error: Exception) -> str:
-        """Why a value has another shape."""
+        """The reason why a value has another shape."""
         return TypedJson.explained(error)
 
     def _form(self, value: Any) -> tuple[str, TypedJson]:
@@ -78,7 +78,7 @@ def _tagged(name: str, data: bytes) -> bytes:
 
 
 def typed_json(kind: Any) -> TypedJson | TaggedJson:
-    """How values of a type are read and written. Raises `TopologyError` as `TypedJson.of`."""
+    """The object that reads and writes values of a type. Raises `TopologyError` for the reasons of `TypedJson.of`."""
     try:
         return TypedJson.of(kind)
     except TopologyError:

@@ -1,7 +1,7 @@
-"""JSON text of plain values: `loads`, `dumps` for what leaves, `keep` for what is read back.
+"""JSON text of plain values: `loads` reads it, `dumps` writes values that leave, `keep` writes values that are read back.
 
-Invariants: integers are exact, whatever their size; NaN and infinity are never written, because JSON has neither; and what `keep`
-writes, `loads` reads as an equal value of equal types, at every depth.
+Invariants: integers are exact, whatever their size; NaN and infinity are never written, because JSON has neither; and `loads` reads
+the text that `keep` writes as an equal value of equal types, at every depth.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _MOST_LEVELS: Final = 20
 
 
 class NotKept(ValueError):
-    """A value that JSON would give back as something else; the text names the field, and says what to write."""
+    """A value that JSON would give back as something else. The text names the field and the alternative."""
 
 
 def loads(data: bytes | str) -> Any:
-    """A value from its text, with every integer exact. Raises `ValueError` if the text is not JSON."""
+    """Parses a value from its text, with every integer exact. Raises `ValueError` if the text is not JSON."""
     try:
         return read(data)
     except UNREADABLE as error:
@@ -56,7 +56,7 @@ def loads(data: bytes | str) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """The text of a value that leaves. What JSON has no form for is converted: dates, UUIDs, enums, tuples, dataclasses, keys.
+    """The text of a value that leaves. Values without a form in JSON are converted: dates, UUIDs, enums, tuples, dataclasses, keys.
 
     Raises:
         TypeError: The value, or a part of it, has no form in JSON.
@@ -87,7 +87,7 @@ def keep(value: Any) -> bytes:
     """The text of a value that is read back.
 
     Raises:
-        NotKept: It would come back as another value, or as one of other types.
+        NotKept: The value would come back as another value or type.
         TypeError: A text is not Unicode, or the value is nested too deeply.
     """
     check_kept(value)
@@ -105,7 +105,7 @@ def check_kept(value: Any) -> None:
 
 
 def _comes_back(value: Any) -> bool:
-    """Whether a value is made of nothing but what JSON has. Where a C function sees all parts, no loop does."""
+    """Whether a value consists only of types that JSON has. C functions look at all parts where possible, instead of a loop."""
     kind = type(value)
     if kind is dict:
         if not _TEXT.issuperset(map(type, value)):
@@ -130,11 +130,11 @@ def _comes_back(value: Any) -> bool:
 
 
 def keep_all(values: Sequence[Any]) -> list[bytes | None]:
-    """The text of each value, as `keep` writes it; None for None. The parts of all values are checked together, for half the cost.
+    """The text of each value, as `keep` writes it; None for None. Checking the parts of all values together halves the cost.
 
     Raises:
-        NotKept: One of them would come back as another value; `keep` says which, and why.
-        TypeError: As `keep`, or an integer has more than 64 bits.
+        NotKept: One of them would come back as another value; `keep` finds out which, and why.
+        TypeError: A text is not Unicode, a value is nested too deeply, or an integer has more than 64 bits.
     """
     if not _parts_come_back(values):
         raise NotKept
@@ -147,12 +147,12 @@ def keep_all(values: Sequence[Any]) -> list[bytes | None]:
 
 
 def all_kept(values: Sequence[Any]) -> bool:
-    """Whether `check_kept` would raise for none of many values, for a third of the cost; False also if they are nested deeply."""
+    """Whether `check_kept` accepts all of many values, for a third of the cost; False also if they are nested deeply."""
     return _parts_come_back(values, whole=True)
 
 
 def _parts_come_back(values: Sequence[Any], whole: bool = False) -> bool:
-    """Whether values are made of what JSON has, looked at level by level: C functions see all parts of a level.
+    """Whether values consist only of types that JSON has. They are checked level by level: C functions see all parts of a level.
 
     Unless `whole`, keys and floats are left to orjson: it refuses keys that are not texts, and writes NaN as null.
     """
@@ -185,7 +185,7 @@ _BLANKS: Final = {str: b" ", int: b"\t", bool: b"\n"}
 
 
 def keep_with_keys(value: Any) -> bytes:
-    """As `keep`, for dicts whose keys may also be all int, or all bool."""
+    """The text of a value that is read back, as from `keep`, but the keys of dicts may also be all int, or all bool."""
     if _comes_back(value):
         return write(value, option=orjson.OPT_APPEND_NEWLINE)[:-1]
     blanks: list[bytes] = []
@@ -196,13 +196,13 @@ def keep_with_keys(value: Any) -> bytes:
 
 
 def check_with_keys(value: Any) -> None:
-    """Raises `NotKept` unless `keep_with_keys` would keep the value."""
+    """Raises `NotKept` if `keep_with_keys` would refuse the value."""
     if not _comes_back(value):
         keep_with_keys(value)
 
 
 def loads_with_keys(data: bytes) -> Any:
-    """What `keep_with_keys` has written."""
+    """Parses the text that `keep_with_keys` has written."""
     text = data.rstrip(b" \t\n")
     value = loads(text)
     if len(text) == len(data):
@@ -212,7 +212,7 @@ def loads_with_keys(data: bytes) -> Any:
 
 
 def _keys_as_text(value: Any, blanks: list[bytes]) -> Any:
-    """A value with text keys; adds the blank of each dict."""
+    """The value with text keys. Adds, for each dict, the blank that stands for the type of its keys."""
     if type(value) is list:
         return [_keys_as_text(part, blanks) for part in value]
     if type(value) is not dict:
@@ -271,7 +271,7 @@ def _why_not(value: Any) -> str:
 
 
 def _faults(value: Any, path: str, key: bool) -> Iterator[tuple[str, Any, bool]]:
-    """The parts of a value that do not come back: path, part, and whether it is a key."""
+    """The parts of a value that do not come back, each as its path, the part, and whether it is a key."""
     if type(value) is dict:
         for name, part in value.items():
             if type(name) is not str:
@@ -285,12 +285,12 @@ def _faults(value: Any, path: str, key: bool) -> Iterator[tuple[str, Any, bool]]
 
 
 def _is_written(part: Any) -> bool:
-    """Whether `dumps` has a form for it."""
+    """Whether `dumps` has a form for a part."""
     return isinstance(part, tuple | date | datetime | time | UUID | Enum) or dataclasses.is_dataclass(part)
 
 
 def _as_read(part: Any) -> Any:
-    """What would be read back of a part."""
+    """The value that a part would be read back as."""
     try:
         return loads(dumps(part))
     except Exception:
@@ -326,7 +326,7 @@ def check_finite(value: Any) -> None:
 
 
 def _converted(value: Any) -> Any:
-    """What orjson would write wrongly: fields whose name begins with an underscore are left out, and 0.01 s of a time is 0.1 s."""
+    """A form of a value that orjson writes correctly: it leaves out fields that begin with `_`, and writes 0.01 s as 0.1 s."""
     if type(value) in (datetime, date, time):
         return value.isoformat()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -340,7 +340,7 @@ def _names(kind: type) -> tuple[str, ...]:
 
 
 def _with_text_keys(value: Any) -> Any:
-    """The same value with texts as keys. A dict two of whose keys would become one text is a list of pairs, so nothing is lost."""
+    """The same value with text keys. A dict with two keys of the same text becomes a list of pairs, so nothing is lost."""
     if isinstance(value, dict):
         keys = list(map(_key, value))
         parts = list(map(_with_text_keys, value.values()))
@@ -356,7 +356,7 @@ _dump = partial(orjson.dumps, default=_converted, option=_TEXT_KEYS)
 
 
 def _key(key: Any) -> str:
-    """A key as JSON's text."""
+    """A key as text in JSON."""
     if isinstance(key, str) and not isinstance(key, Enum):
         return str(key)
     if type(key) is int:

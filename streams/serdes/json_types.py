@@ -45,13 +45,13 @@ _PACKAGE = __name__.partition(".")[0]
 
 @dataclass(frozen=True, slots=True)
 class TypedJson:
-    """How values of one type are read and written.
+    """Reads and writes values of one type.
 
     Attributes:
         loads: Parses a value from JSON text. Raises `ValueError` for another shape.
-        check: Checks the shape of a value, for its message. Raises `ValueError` for another one.
-        sure: Whether a value is certainly read back as it is.
-        options: Options of orjson that the type needs.
+        check: Checks the shape of a value, for the message. Raises `ValueError` for another shape.
+        sure: Returns whether a value is certainly read back as it is.
+        options: The options of orjson that the type needs.
     """
 
     loads: Callable[[bytes], Any]
@@ -61,7 +61,7 @@ class TypedJson:
 
     @classmethod
     def of(cls, kind: Any) -> TypedJson:
-        """How values of this type are read and written.
+        """The object that reads and writes values of a type.
 
         Raises:
             TopologyError: `kind` is not a type, has a field that cannot be read from JSON, or values that are not read back as they
@@ -96,9 +96,9 @@ class TypedJson:
         """The value as JSON text, which is read back as the same value; but an int where a float is declared becomes a float.
 
         Raises:
-            NotKept: The value would not be read back as it is: the field and the reason.
-            ValueError: It has another shape.
-            TypeError: JSON cannot represent it.
+            NotKept: The value would not be read back as it is; the text has the field and the reason.
+            ValueError: The value has another shape.
+            TypeError: JSON cannot represent the value.
         """
         return self._written(value, options, widened=True)
 
@@ -107,7 +107,7 @@ class TypedJson:
         return self._written(value, JSON_OPTIONS, widened=False)[:-1]
 
     def check_kept(self, value: Any) -> None:
-        """Raises what `keep` would raise; writes the value only where its types alone do not say enough."""
+        """Raises the errors that `keep` would raise. It writes the value only if its types alone do not decide."""
         if not self.sure(value):
             self.keep(value)
 
@@ -136,7 +136,7 @@ class TypedJson:
 
     @staticmethod
     def explained(error: Exception) -> str:
-        """Why a value has another shape."""
+        """The reason why a value has another shape."""
         return wrong_shape(error)
 
 
@@ -145,7 +145,7 @@ def _never(value: Any) -> bool:
 
 
 def _cure(found: Difference) -> str:
-    """What to write instead of a value that is not read back."""
+    """The remedy for a value that is not read back: what to write instead."""
     there, back = type(found.value), type(found.back)
     if there is int and back is float:
         return f"Write float(...), or declare int | float: one step would have {found.value!r}, and the next one {found.back!r}"
@@ -155,14 +155,14 @@ def _cure(found: Difference) -> str:
 
 
 def _has(schema: Any, kind: str) -> bool:
-    """Whether a part of a schema is of this type."""
+    """Whether a schema has a part of this type."""
     if isinstance(schema, dict):
         return schema.get("type") == kind or any(_has(part, kind) for part in schema.values())
     return isinstance(schema, list | tuple) and any(_has(part, kind) for part in schema)
 
 
 def _options(schema: Any) -> int:
-    """What orjson must leave to `default`: fields that begin with an underscore, and `time`, whose 0.01 s it writes as 0.1 s."""
+    """The options that make orjson leave to `default`: fields that begin with `_`, and `time`, whose 0.01 s it writes as 0.1 s."""
     if isinstance(schema, list | tuple):
         return reduce(or_, map(_options, schema), 0)
     if not isinstance(schema, dict):
@@ -174,9 +174,9 @@ def _options(schema: Any) -> int:
 
 
 def schema_of(kind: Any) -> dict[str, Any] | None:
-    """The JSON Schema of the values that are read as a type; None if functions of the type get the values first.
+    """The JSON Schema of the values that a type reads; None if functions of the type change the values first.
 
-    Raises the errors of pydantic or msgspec for a type that has none.
+    Raises the errors of pydantic or msgspec for a type without a schema.
     """
     if _has_structs(kind):
         found: dict[str, Any] = _msgspec().json.schema(kind)
@@ -186,7 +186,7 @@ def schema_of(kind: Any) -> dict[str, Any] | None:
 
 
 def _changes_input(schema: Any) -> bool:
-    """Whether a validator of the user's may take what the fields alone do not."""
+    """Whether a user's validator may accept values that the fields alone would not."""
     if isinstance(schema, list):
         return any(map(_changes_input, schema))
     if not isinstance(schema, dict):
@@ -196,7 +196,7 @@ def _changes_input(schema: Any) -> bool:
 
 
 def default(value: Any) -> Any:
-    """A representation that orjson can write, for types that orjson does not support. Raises `TypeError` if there is none."""
+    """A form that orjson can write, for a value of a type that it does not support. Raises `TypeError` if there is none."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return value._asdict()
     if isinstance(value, set | frozenset | deque):
@@ -224,7 +224,7 @@ _ORDERED = (str, int, float, bytes, date, Decimal, UUID)
 
 
 def _in_one_order(values: Set[Any]) -> list[Any]:
-    """The elements of a set in an order that depends on nothing but the elements: equal sets have equal bytes."""
+    """The elements of a set in an order that depends only on the elements, so that equal sets have equal bytes."""
     kinds = {type(value) for value in values}
     if len(kinds) == 1 and kinds <= set(_ORDERED):
         return sorted(values)
@@ -330,7 +330,7 @@ def _named_tuple(kind: Callable[..., Any], fields: dict[str, Any]) -> Any:
 
 
 def _msgspec() -> Any:
-    """The library of Structs, which is installed wherever a Struct is used."""
+    """The library of Structs. Wherever a Struct is used, it is installed."""
     return importlib.import_module("msgspec")
 
 
@@ -349,7 +349,7 @@ def _struct_decoder(kind: Any) -> Any:
 
 @cache
 def _order_of(kind: Any) -> str | None:
-    """How msgspec is to order a Struct's parts: only where there are sets, so that other dicts stay in the order of their keys."""
+    """The order in which msgspec writes a Struct's parts: sorted if there are sets, else None, so that dicts keep their order."""
     return "deterministic" if "uniqueItems" in str(_msgspec().json.schema(kind)) else None
 
 

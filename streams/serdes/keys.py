@@ -1,8 +1,8 @@
-"""Keys as they are written: a JSON object has its fields in one order, whoever makes the key.
+"""The written form of keys: a JSON object has its fields in one order, no matter which program makes the key.
 
 An object is the same whatever the order of its fields, in JSON as in Python (`{"a": 1, "b": 2} == {"b": 2, "a": 1}`), and a key is
-found by its bytes. So plain JSON writes the fields of a key sorted by name. Values keep their order. A type has an order of its
-own, in which `JsonSerde(Key)` writes.
+found by its bytes. So plain JSON writes the fields of a key sorted by name. Values keep their order. A type defines the order in
+which `JsonSerde(Key)` writes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class JsonSchemaKeySerde(JsonSchemaSerde):
         return lambda key, context: write(in_order(key), context)
 
     def identity(self) -> str:
-        """That of the serde."""
+        """The identity of the serde for values."""
         return f"{JsonSchemaSerde.__qualname__}(is_key={self.is_key})"
 
     @property
@@ -55,7 +55,7 @@ class JsonSchemaKeySerde(JsonSchemaSerde):
 
 
 def in_order(key: Any) -> Any:
-    """The same key, whose dicts at any depth have their names in order."""
+    """The same key, in which the names of dicts at any depth are sorted."""
     kind = type(key)
     if kind is dict:
         return {name: in_order(key[name]) for name in sorted(key, key=str)}
@@ -63,7 +63,7 @@ def in_order(key: Any) -> Any:
 
 
 def as_key(serde: Serde[T]) -> Serde[T]:
-    """The serde that writes keys of a serde: the same one, but for plain JSON, also as a part of others."""
+    """The serde with which keys of a serde are written. It differs only for plain JSON, also as a part of other serdes."""
     made: Any = serde
     if is_plain_json(serde):
         made = JsonKeySerde()

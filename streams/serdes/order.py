@@ -1,10 +1,10 @@
-"""Ranges of keys: where their rows lie in a store, which sorts the bytes of keys, and which ranges are refused.
+"""Ranges of keys: where their rows are in a store, which sorts the bytes of keys, and which ranges are refused.
 
-A range is in the order of the keys. Bytes of texts (code points), bytes, UUIDs and booleans sort as these do. Numbers of the number
-serdes have Java's bytes: negative numbers stand behind the others, negative floats the largest first. Their ranges are read as two,
-one on each side of zero. Bytes of anything else (JSON, tuples, Avro) do not sort as the keys do: 10 stands before 9, and "New York"
+A range is in the order of the keys. For texts (code points), bytes, UUIDs and booleans, the bytes sort as the keys do. The number
+serdes write Java's bytes: negative numbers come after the others, negative floats with the largest first. Their ranges are read as
+two, one on each side of zero. All other bytes (JSON, tuples, Avro) do not sort as the keys do: 10 comes before 9, and "New York"
 before "New", because of the quote. A range with such a bound is refused (`KeyOrderError`) instead of missing rows. Dates and UUIDs
-in JSON all have one length, and sort. A serde of one's own makes its own order: that of its bytes.
+in JSON all have one length, so they sort. For a user's serde, the order of keys is the order of its bytes.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _UNSORTED = (
 
 
 class KeySpan(NamedTuple):
-    """Rows that lie together in a store.
+    """A range of rows that are adjacent in a store.
 
     Attributes:
         lower: The smallest bytes of their keys, inclusive; None: no bound.
-        upper: The largest ones, inclusive.
+        upper: The largest bytes of their keys, inclusive; None: no bound.
         backwards: Whether to read the largest bytes first.
     """
 
@@ -67,7 +67,7 @@ class KeyOrder:
     """The order of keys, by their bytes.
 
     Attributes:
-        size: The length of the numbers that the keys are, bytes; 0: their bytes sort as the keys do.
+        size: The length in bytes, if keys are numbers; 0: the bytes sort as the keys do.
         floating: Whether the numbers are floats.
     """
 
@@ -75,19 +75,19 @@ class KeyOrder:
     floating: bool = False
 
     def rank(self, key: bytes) -> bytes:
-        """Bytes that sort as the keys do."""
+        """The rank of a key: bytes that sort as the keys do."""
         if not self.size:
             return key
         return self._inverted(key) if self.floating and key[0] & _SIGN else _other_sign(key)
 
     def key_of(self, rank: bytes) -> bytes:
-        """The key's bytes of a rank."""
+        """The bytes of the key that has a rank."""
         if not self.size:
             return rank
         return _other_sign(rank) if not self.floating or rank[0] & _SIGN else self._inverted(rank)
 
     def spans(self, lower: bytes | None, upper: bytes | None, reverse: bool = False) -> list[KeySpan]:
-        """Where the rows of the keys from `lower` to `upper`, both inclusive, lie in a store, in the order of the keys."""
+        """The ranges in a store of the rows with keys from `lower` to `upper`, both inclusive, in the order of the keys."""
         if not self.size:
             return [KeySpan(lower, upper, reverse)]
         first = bytes(self.size) if lower is None else self.rank(self._zero(lower, _SIGN))
@@ -101,7 +101,7 @@ class KeyOrder:
         return KeySpan(low, high, reverse) if low <= high else KeySpan(high, low, not reverse)
 
     def _zero(self, bound: bytes, sign: int) -> bytes:
-        """A bound; 0.0 and -0.0 are one number, and the range has both."""
+        """A bound with the given sign if it is zero: 0.0 and -0.0 are the same number, and a range includes both."""
         is_zero = self.floating and not any(bound[1:]) and not bound[0] & ~_SIGN
         return bytes((sign,)) + bound[1:] if is_zero else bound
 
@@ -136,10 +136,10 @@ def check_bound(serde: Serde[Any], key: Any, store: str) -> None:
     Args:
         serde: The keys' serde.
         key: The bound.
-        store: What to call the store in the error.
+        store: The store's name in the error.
 
     Raises:
-        KeyOrderError: They do not, or the bound is not a number, NaN.
+        KeyOrderError: The bytes do not sort as the keys do, or the bound is NaN.
     """
     if isinstance(serde, DerivedSerde):
         check_bound(serde.taken(), key, store)

@@ -33,7 +33,7 @@ S = TypeVar("S", bound="_Keeps[Any]")
 
 @dataclass(frozen=True, slots=True)
 class _Keeps(Serde[T]):
-    """A serde that writes some values which are read as another type: a subclass of text as plain text, a tuple as a list.
+    """A serde that also writes values that are read back as another type: a subclass of text as plain text, a tuple as a list.
 
     Attributes:
         is_kept: Whether such values are refused, because the engine will read them back.
@@ -42,7 +42,7 @@ class _Keeps(Serde[T]):
     is_kept: bool = field(default=False, init=False, compare=False, repr=False)
 
     def _other_type(self, topic: str, value: object, takes: type | tuple[type, ...], reads: type) -> None:
-        """Raises `SerdeError` for a value that is not of exactly the type that is read, unless it may be converted."""
+        """Raises `SerdeError` for a value that is not of exactly the type that is read, unless conversion is allowed."""
         if isinstance(value, bool) or not isinstance(value, takes):
             raise cannot_serialize(self, topic, value)
         if self.is_kept:
@@ -53,7 +53,7 @@ class _Keeps(Serde[T]):
 
 
 def _strict(serde: S) -> S:
-    """The same serde for values that the engine reads back: it refuses each one that would come back as something else."""
+    """The same serde for values that the engine reads back. It refuses every value that would come back as something else."""
     made = copy(kept_parts(serde))
     object.__setattr__(made, "is_kept", True)
     return made
@@ -213,7 +213,7 @@ class BooleanSerde(Serde[bool]):
     """`True` as the byte 1, `False` as the byte 0 (`BooleanSerializer`)."""
 
     def kept(self) -> BooleanSerde:
-        """The same: it reads what it writes."""
+        """The serde itself, since it always reads what it writes."""
         return self
 
     def serialize(self, topic: str, value: bool | None, headers: Headers = None) -> bytes | None:
@@ -238,7 +238,7 @@ class VoidSerde(Serde[None]):
     """A serde for keys or values that are always null (`VoidSerializer`)."""
 
     def kept(self) -> VoidSerde:
-        """The same: it reads what it writes."""
+        """The serde itself, since it always reads what it writes."""
         return self
 
     def serialize(self, topic: str, value: None, headers: Headers = None) -> None:
@@ -276,7 +276,7 @@ _NULL = -1
 
 
 def framed(entries: Iterable[bytes | None]) -> bytes:
-    """The entries, each behind its length."""
+    """The entries, each preceded by its length."""
     out: list[bytes] = []
     for entry in entries:
         out += [_LENGTH.pack(_NULL)] if entry is None else [_LENGTH.pack(len(entry)), entry]
@@ -401,7 +401,7 @@ class TupleSerde(_Keeps[tuple[Any, ...]]):
         object.__setattr__(self, "is_kept", False)
 
     def kept(self) -> TupleSerde:
-        """The same serde for values that the engine reads back: it refuses each one that would come back as something else."""
+        """The same serde for values that the engine reads back. It refuses every value that would come back as something else."""
         made = TupleSerde(*map(kept, self.entries))
         object.__setattr__(made, "is_kept", True)
         return made

@@ -1,4 +1,4 @@
-"""Whether a value that was read is the value that was written: equal, and of the same type, in all of its parts."""
+"""Compares a value that was read with the value that was written: equal, and of the same type, in all parts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Difference(NamedTuple):
     """A part of a value that is not read back as it is.
 
     Attributes:
-        place: Where it is: `lines.0.sku`; empty for the value itself.
-        what: What is wrong, for people.
-        value: What was written.
-        back: What was read, if anything.
+        place: The path to it, such as `lines.0.sku`; empty for the value itself.
+        what: A description of the difference.
+        value: The written part.
+        back: The part that was read, if any.
     """
 
     place: str
@@ -40,15 +40,15 @@ def difference(value: Any, back: Any, *, widened: bool = False) -> Difference | 
     """The first part of a value that is not read back as it is, with its place; None if there is none.
 
     Args:
-        value: What was written.
-        back: What was read.
+        value: The written value.
+        back: The value that was read.
         widened: Whether an int may come back as the equal float.
     """
     return next(_differences(value, back, "", widened), None)
 
 
 def not_finite(value: Any) -> Difference | None:
-    """The first number of a value that is NaN or infinite, with its place; None if there is none."""
+    """The first number in a value that is NaN or infinite, with its place; None if there is none."""
     return next(_not_finite(value, ""), None)
 
 
@@ -93,7 +93,7 @@ def _of_pairs(
 
 
 def _of_keys(keys: Iterable[Any], back: Iterable[Any], place: str, widened: bool) -> Iterator[Difference]:
-    """Of the keys of a dict, or the elements of a set."""
+    """The differences between the keys of dicts, or the elements of sets."""
     same = {key: key for key in back}
     for key in keys:
         if key in same:
@@ -124,7 +124,7 @@ def parts_of(value: Any) -> dict[str, Any] | None:
     elif hasattr(value, "__struct_fields__"):
         names = value.__struct_fields__
     elif hasattr(value, "__pydantic_fields__"):
-        # What a model keeps for itself is not written: it may only be what it is in every new one.
+        # Private attributes of a model are not written, so they must have the same values as in every new object.
         own = {**(value.__pydantic_extra__ or {}), **(value.__pydantic_private__ or {})}
         return {name: getattr(value, name) for name in type(value).__pydantic_fields__ if hasattr(value, name)} | own
     else:

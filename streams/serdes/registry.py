@@ -31,7 +31,7 @@ from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_ke
 from streams.serdes.json_text import NotKept, dumps, keep, loads
 
 Subject: TypeAlias = Literal["topic", "record", "topic-record"] | Callable[[str, bool, str | None], str]
-"""How a schema's subject is named; a function gets the topic, whether it is for keys, and the record's name."""
+"""The naming of a schema's subject; a function gets the topic, whether it is for keys, and the record's name."""
 
 _STRATEGIES = {
     "topic": "topic_subject_name_strategy",
@@ -104,7 +104,7 @@ class RegistrySerde(Serde[T], ABC):
 
     @abstractmethod
     def _make_writer(self, exact: bool) -> Callable[[Any, Any], bytes | None]:
-        """What writes values; `exact`: only values that are read back as they are, in value and type."""
+        """The function that writes values. With `exact`, it writes only values that are read back unchanged, in value and type."""
 
     @abstractmethod
     def _make_reader(self) -> Callable[[bytes, Any], Any]: ...
@@ -235,10 +235,10 @@ class AvroSerde(RegistrySerde):
     """Values of an Avro schema, as Confluent's serialisers write them.
 
     A value is checked as in Java: a float for a long, a datetime without a zone, a field that the schema does not have and the like
-    are errors that name the field. What leaves for a sink may be converted without loss (an int for a double, a tuple for an array,
-    a field left out that has a default); what a store or an internal topic keeps has to be what reading gives.
+    are errors that name the field. A value for a sink may be converted without loss (an int for a double, a tuple for an array, a
+    field left out that has a default). A value in a store or an internal topic has to be exactly what reading returns.
 
-    Of a union of records with the same fields, a record is an `AvroRecord`: a dict that knows its branch, so that it is written as
+    In a union of records with the same fields, a record is an `AvroRecord`: a dict that knows its branch, so that it is written as
     it was read. All other records are plain dicts. A default of the schema for reading is a value of the field's type.
 
     For example:
@@ -262,7 +262,7 @@ class AvroSerde(RegistrySerde):
 
     @property
     def is_inverse(self) -> bool:
-        """Whether reading gives back what was written. Of values that `to_dict` and `from_dict` convert, nothing is known."""
+        """Whether reading returns what was written. It is unknown, so False, if `to_dict` and `from_dict` convert values."""
         return self.to_dict is None and self.from_dict is None
 
     def _client_module(self) -> Any:
@@ -273,7 +273,7 @@ class AvroSerde(RegistrySerde):
         settings = self._settings(
             **{"auto.register.schemas": self.auto_register and not latest, "use.latest.version": latest}
         )
-        # What functions of the user's convert, functions of the program are shown as it was read, so it may be converted.
+        # If the user's functions convert values, the program's functions see them as they are read, so conversion is harmless.
         kind = _checking(self._client_module().AvroSerializer, exact and self.is_inverse)
         writer: Callable[[Any, Any], bytes | None] = kind(client_of(self.registry), self.schema, self.to_dict, settings)
         return writer
@@ -300,7 +300,7 @@ def _checking(kind: type[Any], exact: bool) -> type[Any]:
             return lambda value: check(value.value(schema) if type(value) is AskedFor else value)
 
         def _checked(self, value: Any, _: Any) -> Any:
-            # What is asked for by its form in JSON is a value of Avro's already.
+            # A value that is given by its JSON form is an Avro value already.
             found = value if self._convert is None or type(value) is AskedFor else self._convert(value)
             return found if self._own is None else self._own(found)
 

@@ -40,7 +40,7 @@ class _ByStart(Serde[Windowed[T]]):
     inner: Serde[T]
 
     def kept(self) -> Self:
-        """The same over a serde that is kept."""
+        """The same serde around a `kept` serde."""
         return kept_parts(self)
 
     @abstractmethod
@@ -54,7 +54,7 @@ class _ByStart(Serde[Windowed[T]]):
         )
 
     def serialize_base_key(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes:
-        """The inner key's bytes: what a record is partitioned by."""
+        """The bytes of the inner key, by which a record is partitioned."""
         return _base_key(self, self.inner, topic, value, headers)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed[T] | None:
@@ -134,7 +134,7 @@ class SessionWindowedSerde(Serde[Windowed[T]]):
         check_serde(self.inner, "SessionWindowedSerde(inner)")
 
     def kept(self) -> SessionWindowedSerde[T]:
-        """The same over a serde that is kept."""
+        """The same serde around a `kept` serde."""
         return kept_parts(self)
 
     def serialize(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes | None:
@@ -145,7 +145,7 @@ class SessionWindowedSerde(Serde[Windowed[T]]):
         return base + _END_START.pack(value.window.end, value.window.start)
 
     def serialize_base_key(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes:
-        """The inner key's bytes: what a record is partitioned by."""
+        """The bytes of the inner key, by which a record is partitioned."""
         return _base_key(self, self.inner, topic, value, headers)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed[T] | None:
@@ -225,7 +225,7 @@ class VersionedSerde(Serde[T]):
             )
 
     def kept(self) -> VersionedSerde[T]:
-        """The same over a serde that is kept."""
+        """The same serde around a `kept` serde."""
         return kept_parts(self)
 
     def serialize(self, topic: str, value: T | None, headers: Headers = None) -> bytes | None:
@@ -272,5 +272,5 @@ class VersionedSerde(Serde[T]):
             raise cannot_deserialize(self, topic, data, why) from error
 
     def identity(self) -> str:
-        """That of the inner serde: all versions are one format of a store."""
+        """The identity of the inner serde, since all versions are one format of a store."""
         return serde_identity(self.inner)

@@ -1,4 +1,4 @@
-"""Answers of served stores, and what becomes an answer whatever happens: rows, errors, methods that there are not."""
+"""Answers of served stores: rows and errors. Every request gets an answer, also one that fails."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STATUS_OF = {kind.__name__: status for kind, status in _STATUS.items()}
 
 
 class AnsweredRoute(Route):
-    """A route whose endpoint answers whatever happens (`Api._open`), and which says in JSON which methods it has."""
+    """A route whose endpoint answers every request, whatever happens (`Api._open`), and which lists its methods in JSON."""
 
     def __init__(self, path: str, endpoint: Endpoint, methods: Collection[str] | None = None) -> None:
         super().__init__(path, endpoint, methods=methods)
@@ -47,7 +47,7 @@ class AnsweredRoute(Route):
             response = await endpoint(Request(scope, receive, send))
             await response(scope, receive, send)
 
-        # Without Starlette's handlers of exceptions, which none reaches.
+        # Without Starlette's exception handlers, because no exception reaches them.
         self.app = answered
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,17 +62,17 @@ class AnsweredRoute(Route):
 
 
 def json_answer(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Data that is not of a store."""
+    """An answer in JSON with data that does not come from a store."""
     return Response(shown_json(data) + b"\n", status, headers, "application/json")
 
 
 def rows_answer(rows: Iterable[bytes], answer: Answer, **more: Any) -> Response:
-    """Rows that are text already, and the commits that they belong to."""
+    """An answer with rows that are text already, and with the commits that they come from."""
     return StoreAnswer(rows_text(rows, {**more, "tasks": tasks_json(answer)}) + b"\n", answer)
 
 
 class StoreAnswer(Response):
-    """What comes from commits."""
+    """An answer with data of a store; its headers name the commits that the data comes from."""
 
     def __init__(self, data: bytes, answer: Answer, status: int = 200, kind: bytes = b"application/json") -> None:
         self.status_code, self.background = status, None
@@ -82,12 +82,12 @@ class StoreAnswer(Response):
 
 
 def refused(status: int, name: str, text: str, headers: dict[str, str] | None = None, **more: Any) -> Response:
-    """An error: its status, its name, and what to say."""
+    """The answer for an error: its status, its name and its message."""
     return json_answer({"error": name, "message": mask(text), **more}, status, headers)
 
 
 def refusal(error: Exception, route: str) -> tuple[Response, str]:
-    """What a caller hears of an error, and the reason for the metrics."""
+    """The answer that a caller gets for an error, and the reason that the metrics count."""
     if isinstance(error, ClientDisconnect):
         return refused(400, "Refused", "the request did not come completely"), "gone"
     if isinstance(error, RefusedError):
@@ -96,13 +96,13 @@ def refusal(error: Exception, route: str) -> tuple[Response, str]:
         return error.response, str(error.response.status_code)
     if isinstance(error, StreamsError):
         return error_answer(error), type(error).__name__
-    # A fault of this server, whatever was asked: the caller hears that, and the log has the rest.
+    # A fault of this server, not of the request: the caller gets only that, and the log has the rest.
     log.error("a request of the kind %s could not be answered", route, exc_info=error)
     return refused(500, "InternalError", "internal error: see the log of this server"), type(error).__name__
 
 
 def error_answer(error: StreamsError) -> Response:
-    """An error of this project, whose text is for the caller, too."""
+    """The answer for an error of this project. Its text is shown to the caller."""
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
     headers = {"Retry-After": "1"} if status == 503 else {}
     if isinstance(error, NotUpToBoundError):

@@ -1,8 +1,9 @@
 """The HTTP interface of served stores, as an ASGI application (Starlette).
 
-A point read is answered in the event loop, because it takes microseconds; scans and whatever asks Kafka run in threads. A request
-that waits for a position holds no thread: the copies wake it. What all requests go through is kept short, since around the read of
-a key that is most of the cost: without exception handlers of Starlette, or objects for headers and parameters that nobody reads.
+A point read is answered in the event loop, because it takes microseconds; scans, and all that asks Kafka, run in threads. A request
+that waits for a position holds no thread: the copies wake it. The path of every request is short, because it costs more than the
+read of a key itself: it has none of Starlette's exception handlers, and makes no objects for headers and parameters that nobody
+reads.
 """
 
 from __future__ import annotations
@@ -91,10 +92,10 @@ class Api:
         guard: Recognises callers.
         limits: What a request may cost.
         alive: Says why the process cannot continue; empty: it can.
-        source: Makes a reader of changelogs for one client; None: changes are not served.
+        source: Makes a reader of changelogs for one client; None: this server does not serve changes.
         write: Writes a record to a topic, and gives its partition and offset; None: nothing can be written.
-        router: Asks the other processes for what is not here; None: there are none.
-        connections: What connections may cost.
+        router: Asks the other processes for tasks that are not here; None: there are no others.
+        connections: The limits of connections.
     """
 
     def __init__(
@@ -118,18 +119,18 @@ class Api:
         self._following = 0
         self._readers = CapacityLimiter(_READERS)
         self._queries = Turns(_QUERIES, _WAITING, "queries in SQL")
-        # Of other processes, which have a turn themselves: theirs must not wait for each other.
+        # Turns for requests of other processes, which hold a turn there: these must not wait for each other.
         self._parts = Turns(_PARTS, _WAITING, "queries in SQL of other processes")
         self._sink = None if write is None else Topics(served, write)
         self.metrics = ServingMetrics(served.application_id, self._figures)
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Settings of uvicorn that belong to this application: what connections may cost, and what needs no task."""
+        """Settings of uvicorn for this application: the limits of connections, and the answers that need no asyncio task."""
         return {"http": connection_class(self._connections, self._at_once)}
 
     def application(self) -> Routes:
-        """The ASGI application: without Starlette's middleware, since every error becomes an answer here, or uvicorn's."""
+        """The ASGI application. It has none of Starlette's middleware, since every error becomes an answer here or in uvicorn."""
         stores = _STORES
         return Routes(
             routes=[
@@ -162,10 +163,10 @@ class Api:
         return self._open(route, allowed)
 
     def _admit(self, scope: Scope, connection: MutableMapping[str, Any]) -> None:
-        """Looks who asks, once for each request.
+        """Recognises the caller, once for each request.
 
         Raises:
-            RefusedError: Nobody who may do that.
+            RefusedError: The caller may not do this.
         """
         if CALLER not in connection:
             headers, address = headers_of(connection), address_of(connection)
@@ -206,9 +207,9 @@ class Api:
         note(name, connection["method"], connection["path"], status, seconds)
 
     def _at_once(self, connection: MutableMapping[str, Any]) -> Response | None:
-        """The answer to a read of a key that need not wait for anything, without a task; None: the routes have it.
+        """Answers a read of a key without an asyncio task, if it needs no waiting; None: the routes answer the request.
 
-        To make a task of a request, and to come to it, takes as long as such a read.
+        Making a task for a request, and switching to it, takes as long as such a read.
         """
         named = _KEYS.fullmatch(connection["path"]) if connection["method"] == "GET" else None
         if named is None:
@@ -228,7 +229,7 @@ class Api:
         return refused(404, "NoSuchAddress", "there is nothing at this address: /openapi.json describes what there is")
 
     def _is_ready(self, store: ReadStore, tasks: Collection[int], given: Parameters) -> bool:
-        """Whether the copies are new enough for a request, as far as this process knows without asking anybody."""
+        """Whether the copies are new enough for a request, as far as this process can know without asking Kafka."""
         bound = given.bound()
         if bound is NOTHING or bound.consistency is Consistency.ANY:
             return True
@@ -238,7 +239,7 @@ class Api:
         """Waits until the copies are new enough for a request.
 
         Raises:
-            NotUpToBoundError: They are not in time.
+            NotUpToBoundError: They are not new enough in time.
         """
         if self._is_ready(store, tasks, given):
             return
@@ -253,7 +254,7 @@ class Api:
         why = self._alive()
         copies = [copy for store in self._served.stores.values() for copy in store.here()]
         waiting = sorted({copy.what for copy in copies if not copy.ready})
-        # A process that has got no tasks, since there are more processes than tasks, asks the others.
+        # A process without tasks, because there are more processes than tasks, asks the others.
         others = self._asks is not None and bool(self._asks.nodes.others())
         healthy = not why and (bool(copies) or others) and not waiting
         state = {"status": "ok" if healthy else "not ready", "copies": len(set(copies)), "waiting": waiting, "why": why}
@@ -280,7 +281,7 @@ class Api:
         return json_answer({"store": store.name, "tasks": [self._owner(store, task) for task in tasks]})
 
     def _owner(self, store: ReadStore, task: int) -> dict[str, Any]:
-        """Who has a task."""
+        """Which processes have a task: whether this one can read it, and the others with their commits."""
         copy = store.find(task)
         others = [] if self._asks is None else self._router.nodes.with_task(store.sub, task, store.tasks)
         nodes = [{"url": node.url, "commit": node.commit(store.sub, task, store.tasks)} for node in others]
@@ -294,7 +295,7 @@ class Api:
         return _KeyRead(of, given, data, key, tasks, part is not None or self._is_here(of, tasks))
 
     def _key_now(self, asked: _KeyRead) -> Response | None:
-        """The answer to a read of a key; None: it has to be waited for."""
+        """Answers a read of a key at once; None: the answer has to be waited for, or comes from another process."""
         if not asked.is_here or not self._is_ready(asked.store, asked.tasks, asked.given):
             return None
         return asked.answer(asked.tasks)
@@ -316,7 +317,7 @@ class Api:
             return await ask(None, tasks)
         if (elsewhere := self._redirected(store, tasks, request, given)) is not None:
             return elsewhere
-        # Of a key that may be in any task, the answer with a row counts.
+        # If a key may be in any task, the answer with a row counts.
         return min(await self._router.gather(store, tasks, ask), key=lambda answer: answer.status_code)
 
     async def _batch(self, request: Request) -> Response:
@@ -383,7 +384,7 @@ class Api:
         return keys
 
     async def _read(self, read: Callable[[], _T]) -> _T:
-        """Reads many rows in a thread. Python runs one thread at a time anyway, and to change between many costs a lot."""
+        """Reads many rows in a thread, one of a few: Python runs one at a time, and switching between many is expensive."""
         return await to_thread.run_sync(read, limiter=self._readers)
 
     async def _range(self, request: Request) -> Response:
@@ -447,7 +448,7 @@ class Api:
             async with self._parts:
                 query = await run_in_threadpool(Query, text, self._served.stores)
                 return json_answer((await self._loaded_here(query, store, part, given)).as_json)
-        # Before the rows are loaded: what waits for its turn has none.
+        # Before the rows are loaded, so that a query that waits for its turn holds none.
         async with self._queries:
             query = await run_in_threadpool(Query, text, self._served.stores)
             loaded = {store.name: await self._loaded(query, store, request, given, body) for store in query.stores}
@@ -459,7 +460,7 @@ class Api:
     async def _loaded(
         self, query: Query, store: ReadStore, request: Request, given: Parameters, body: Any
     ) -> list[Loaded]:
-        """The rows of a store that a query reads, from whichever processes have them."""
+        """The rows of a store that a query reads, gathered from all processes that have them."""
         from streams.serve.sql.queries import Loaded
 
         tasks = query.tasks(store)
@@ -483,7 +484,7 @@ class Api:
             await self._ready(store, tasks, given)
 
     def _is_here(self, store: ReadStore, tasks: Iterable[int]) -> bool:
-        """Whether this process answers for all of these tasks, or there is nobody else to ask."""
+        """Whether this process answers for all of these tasks: it has their copies, or it is the only process."""
         if self._asks is None or not store.sub:
             return True
         copies = [store.find(task) for task in tasks]
@@ -491,14 +492,14 @@ class Api:
 
     @property
     def _router(self) -> Router:
-        """Asks the others; there are some if something is not here."""
+        """The router, where there is one: a task that is not here can only be missing if there are other processes."""
         assert self._asks is not None
         return self._asks
 
     def _redirected(
         self, store: ReadStore, tasks: Collection[int], request: Request, given: Parameters
     ) -> Response | None:
-        """Sends a client who wants that to the one process that has all the tasks."""
+        """Redirects a client who asked for it to the one process that has all the tasks."""
         if given.flag("redirect"):
             groups = self._router.groups(store, tasks)
             if len(groups) == 1 and (node := groups[0][0]) is not None:
@@ -513,11 +514,11 @@ class Api:
         given: Parameters,
         body: bytes | None = None,
     ) -> dict[int, int]:
-        """Task -> its commit as of one micro-batch, the newest that all copies hold.
+        """Task -> its commit as of the newest micro-batch that all copies hold.
 
         Raises:
             QueryError: The tasks do not run in micro-batches.
-            NotUpToBoundError: The copies hold none.
+            NotUpToBoundError: The copies hold no micro-batch in common.
         """
         deadline = time.monotonic() + given.wait_s()
         while (found := common_versions(*await self._all_kept(store, tasks, request, given, body))) is None:
@@ -532,7 +533,7 @@ class Api:
     async def _all_kept(
         self, store: ReadStore, tasks: Collection[int], request: Request, given: Parameters, body: bytes | None
     ) -> tuple[Mapping[int, Sequence[Kept]], Step]:
-        """What all copies hold, after they have followed what was there when a micro-batch was seen; and that one."""
+        """For each task, the commits that its copy holds after it followed all that is committed; and the newest micro-batch."""
         told = [] if self._asks is None else [self._asks.nodes.newest_step(store.sub)]
         at = newest([self._served.newest_step(store), *told])
 
@@ -551,12 +552,12 @@ class Api:
         return {task: one for part in parts for task, one in part.items()}, at
 
     async def _kept(self, store: ReadStore, tasks: Collection[int], given: Parameters, at: str) -> Response:
-        """What another process needs to choose a micro-batch: the commits here, after all that was there when it has asked."""
+        """Answers another process that chooses a micro-batch: the commits here, after following all that is committed now."""
         await self._follow(store, tasks, given)
         return json_answer(to_json(self._served.kept(store, tasks)))
 
     async def _follow(self, store: ReadStore, tasks: Collection[int], given: Parameters) -> None:
-        """Waits until the copies have everything that is committed now."""
+        """Waits until the copies have everything that was committed when this is called."""
         bound = Freshness(Consistency.LATEST)
         wanting = await run_in_threadpool(self._served.wanting, store, tasks, bound)
         if wanting and not await until(wanting, max(_FOLLOW_S, given.wait_s())):
@@ -614,13 +615,13 @@ class Api:
         elif (elsewhere := self._redirected(store, tasks, request, given)) is not None:
             return elsewhere
         else:
-            # A task may move while the client listens, also one that is here. What nobody has is refused at once.
+            # A task may move while the client listens, even one that is here. A task that no process has is refused at once.
             self._router.groups(store, tasks)
             places = known_places(after, store, tasks) if after else None
             found = Merged(partial(self._router.groups, store), of, follow, places).events(tasks)
         event = await anext(found)
         if event.kind == "error":
-            # As the status, which every client understands; what goes wrong later is an event.
+            # As the HTTP status, which every client understands; later errors are events.
             error = loads(event.data)
             return refused(STATUS_OF.get(error["error"], 500), error["error"], error["message"])
         data = self._counted(encoded(_behind(event, found)))
@@ -634,7 +635,7 @@ class Api:
         return self._source
 
     async def _counted(self, found: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The events of one of the clients that follow changes."""
+        """Passes on the events of one client that follows changes, and counts it among these clients until it ends."""
         self._following += 1
         try:
             async for event in found:
@@ -657,7 +658,7 @@ class Api:
         task, key = self._sink.awaited(store, record, given.key(store, "await_key"))
         if not self._is_here(store, [task]) and given.text(PART) is None:
             return await self._router.hand_on_once(store, task, request, wait_s, shown_json(body))
-        # Before anything is written: whoever has the copy is to wait for the result.
+        # Before anything is written, because the process with the copy has to wait for the result.
         store.copy(task)
         written = await run_in_threadpool(self._sink.write, record)
         answer = await self._result(store, task, key, Freshness(position=written.position), wait_s)
@@ -669,7 +670,7 @@ class Api:
         return StoreAnswer(b'%b,"row":%b}\n' % (found[:-1], row), answer)
 
     async def _result(self, store: ReadStore, task: int, key: bytes, bound: Freshness, wait_s: float) -> Answer | None:
-        """The row of what was written; None: it is not processed in time, or the copy has moved to another process meanwhile."""
+        """The row that a written record has led to; None: it was not processed in time, or the copy moved to another process."""
         try:
             wanting = self._served.wanting(store, [task], bound)
             if wanting and not await until(wanting, wait_s):
@@ -679,7 +680,7 @@ class Api:
             return None
 
     def _asked(self, connection: MutableMapping[str, Any], store: str, **_: str) -> tuple[ReadStore, Parameters]:
-        """The store that a request asks for, and its parameters."""
+        """The store and the parameters of a request."""
         name = store
         for part in ("raw_path", "query_string"):
             check_text(connection.get(part, b""))
@@ -694,9 +695,9 @@ class Api:
         return Parameters(query_of(connection), headers_of(connection), self._limits)
 
     async def _body(self, request: Request, read: Callable[[bytes], Any] = loads) -> Any:
-        """The JSON of a request's body, as `read` gives it.
+        """The JSON of a request's body, decoded by `read`.
 
-        Its type is demanded, because a page of another site cannot send that without asking.
+        The content type has to be JSON, because a page of another site cannot send that without the browser asking first.
         """
         kind = request.headers.get("content-type", "").partition(";")[0].strip()
         if kind.lower() != "application/json":
@@ -724,34 +725,34 @@ register_any_text()
 _STORES = "/v1/stores/{store}"
 _KEYS = compile_path(f"{_STORES}/keys/{{key:any_text}}")[0]
 _FEW = 32
-"""So many keys of a batch are read in the event loop."""
+"""Batches of up to so many keys are read in the event loop."""
 _READERS = 2
 """How many reads of many rows are made at a time."""
 _LAST = {"Connection": "close"}
-"""For requests whose rest nobody reads."""
+"""Closes the connection of a request whose remaining body is not read."""
 _AT = "at"
-"""The parameter with the micro-batch from which another process looks for one that all copies hold."""
+"""A parameter between processes: the micro-batch that the asking process saw when it looked for one that all copies hold."""
 _LOADED = "loaded"
-"""The parameter with the store whose rows another process wants for a query in SQL."""
+"""A parameter between processes: the store whose rows are wanted for a query in SQL."""
 _LOOK_AGAIN_S = 0.05
 _FOLLOW_S = 2.0
-"""How long a read of one micro-batch waits for copies at least."""
+"""A read as of one micro-batch waits at least so long for the copies."""
 _QUERIES = 2
 """How many queries in SQL run at a time: each has its memory, a process and a thread."""
 _PARTS = 4
 _WAITING = 32
-"""How many wait for their turn."""
+"""How many queries in SQL wait for their turn."""
 _Place = TypeVar("_Place")
 _T = TypeVar("_T")
 _Rows = tuple[list[tuple[_Place, bytes | None]], tuple[Point, ...]]
-"""Rows as JSON, each with its place in the answer, and as of what."""
+"""Rows as JSON, each with its place in the answer, and the points (task and commit) that they were read at."""
 _Page = tuple[list[tuple[Order, bytes]], tuple[Point, ...], bool]
-"""The same of a page, and whether they were cut off (`Asked.within`)."""
+"""Rows of a page, each with its place in the order; the points of the read; whether rows were cut off (`Asked.within`)."""
 
 
 @dataclass(slots=True)
 class _KeyRead:
-    """What a read of a key asks for, and whether the tasks that may have it are here."""
+    """A read of one key, and whether the tasks that may have the key are here."""
 
     store: ReadStore
     given: Parameters
@@ -761,7 +762,7 @@ class _KeyRead:
     is_here: bool
 
     def answer(self, tasks: Iterable[int]) -> Response:
-        """What some tasks have."""
+        """Answers with the row that one of these tasks has."""
         places, store = [(self.key, task) for task in tasks], self.store
         answer = store.look_up(places, self.given.time("as_of"), store.reader.text)
         status, found = key_answer(store, self.text, answer)
@@ -775,7 +776,7 @@ def _part_here(store: ReadStore, asked: Asked, tasks: Collection[int]) -> _Page:
 
 
 async def until(wanting: Sequence[Wanting], timeout_s: float) -> bool:
-    """Waits until all copies have what was asked for, without a thread; False: not in time."""
+    """Waits, without a thread, until all copies have what was asked for; False: they did not have it in time."""
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
     deadline = loop.time() + timeout_s
 

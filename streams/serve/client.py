@@ -60,7 +60,7 @@ class ClientRow(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What is sent, to whichever server answers."""
+    """A request that is independent of the server that it is sent to."""
 
     method: str
     path: str
@@ -69,7 +69,7 @@ class _Request:
     content: bytes | None = None
 
     def to(self, server: str) -> dict[str, Any]:
-        """What httpx2 needs to send it to a server."""
+        """The arguments with which httpx2 sends the request to a server."""
         return {
             "method": self.method,
             "url": server + self.path,
@@ -81,7 +81,7 @@ class _Request:
 
 _ANSWER_S = 60.0
 _CONNECT_S = 2.0
-"""After this time without a connection the next server is asked: a host that is lost refuses nothing."""
+"""After so long without a connection the next server is asked: a host that is down does not refuse connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,8 @@ class PlainAnswer:
 class KeptConnections:
     """HTTP/1.1 over connections that stay open, for many small requests: any thread may send them.
 
-    A library for all of HTTP costs more for each than the server's answer. The parser is httptools, as in the server.
+    A complete HTTP library takes longer for a request than the server takes to answer it. The parser is httptools, as in the
+    server.
 
     Args:
         headers: What is sent with each request.
@@ -179,7 +180,7 @@ class _AnswerReader:
     """Reads one answer of a connection.
 
     Attributes:
-        begun: Whether some of it has come.
+        begun: Whether a part of it has arrived.
         stays_open: Whether another request may follow.
     """
 
@@ -210,10 +211,10 @@ class _AnswerReader:
         self._done = True
 
     def read(self) -> PlainAnswer:
-        """The answer.
+        """Reads the answer.
 
         Raises:
-            OSError: There is none.
+            OSError: The connection gives no complete answer.
         """
         while not self._done:
             data = self._connection.recv(_RECEIVED_BYTES)
@@ -237,7 +238,7 @@ def _has_proxy(url: str) -> bool:
 
 
 class _Requests(Generic[Http, K, V]):
-    """What both clients send and understand; see `StoreClient`."""
+    """The requests of both clients, and how their answers are read. `StoreClient` describes the behaviour."""
 
     _KIND = "Client"
 
@@ -338,7 +339,7 @@ class _Requests(Generic[Http, K, V]):
 
 
 class _Tried:
-    """The servers of a client, one after the other: a `with` block asks one, and passes over it if it does not answer.
+    """The servers of a client, one after the other: a `with` block asks one, and skips it if it does not answer.
 
     Attributes:
         error: What to raise if the last one has not answered.
@@ -361,7 +362,7 @@ class _Tried:
         if not isinstance(error, self._no_answer):
             return False
         _log.info("%s: %s", self._url, error)
-        # From now on it is asked last.
+        # From now on this server is asked last.
         self._urls.remove(self._url)
         self._urls.append(self._url)
         unanswered = StoreNotReadyError(f"no server of the store answers: {error}")
@@ -372,14 +373,15 @@ class _Tried:
 class StoreClient(_Requests["httpx2.Client", K, V]):
     """Reads one served store.
 
-    The client remembers the commit of each task that it has seen, and asks for no older one: its reads are monotonic, whichever
-    process answers. To read what you have written, give `position="TOPIC-PARTITION=OFFSET"` with the offset behind your record.
+    The client remembers the newest commit that it has seen of each task, and never accepts an older one. So its reads are
+    monotonic, whichever process answers. To read what you have written, give `position="TOPIC-PARTITION=OFFSET"` where the offset
+    is the one after your record.
 
         totals = StoreClient("http://localhost:8080", "totals", value=int)
         totals.get("ann")
 
     Args:
-        url: The server; or several, which are asked in turn until one answers.
+        url: The server; or several, which are asked one after the other until one answers.
         store: The store.
         key: The type of its keys.
         value: The type of its values: anything that pydantic reads from JSON; bytes are read from base64.
@@ -388,7 +390,7 @@ class StoreClient(_Requests["httpx2.Client", K, V]):
         http: An `httpx2.Client` of your own, with other settings of TLS or time-outs.
 
     Raises:
-        ConfigError: httptools is not installed, or httpx2 where that is needed: for proxies, and for TLS by your own settings.
+        ConfigError: httptools is not installed; or httpx2 is not, which proxies and your own TLS settings need.
     """
 
     def _opened(self, headers: Mapping[str, str]) -> Any:
@@ -401,7 +403,7 @@ class StoreClient(_Requests["httpx2.Client", K, V]):
     def get(
         self, key: K, *, as_of: int | None = None, position: str | None = None, consistency: str | None = None
     ) -> V | None:
-        """The value of a key, or of its version at a time; None if there is none.
+        """The value of a key, now or at the time `as_of`; None if there is none.
 
         Raises:
             NotUpToBoundError: The copies are not new enough in time.
@@ -424,7 +426,7 @@ class StoreClient(_Requests["httpx2.Client", K, V]):
         prefix: str | bytes | None = None,
         reverse: bool = False,
     ) -> Iterator[ClientRow[K, V]]:
-        """Rows in the order of the keys, page by page, all as of the same commits; with a prefix, in that of their bytes.
+        """Rows in the order of the keys (with a prefix, of the keys' bytes), page by page, all as of the same commits.
 
         Raises:
             CursorExpiredError: The next page was asked for too late, or the application was reset: begin again.
@@ -435,10 +437,10 @@ class StoreClient(_Requests["httpx2.Client", K, V]):
     def windows(
         self, key: K | None = None, start: int | None = None, end: int | None = None, *, reverse: bool = False
     ) -> Iterator[ClientRow[K, V]]:
-        """Windows by start, or sessions by end, within these times, page by page, all as of the same commits.
+        """Windows that start, or sessions that end, within these times, page by page, all as of the same commits.
 
         Raises:
-            CursorExpiredError: As `range`.
+            CursorExpiredError: The next page was asked for too late, or the application was reset: begin again.
         """
         yield from self._pages("windows", self._windows(key, start, end, reverse))
 
@@ -469,7 +471,7 @@ class StoreClient(_Requests["httpx2.Client", K, V]):
 
 
 class AsyncStoreClient(_Requests["httpx2.AsyncClient", K, V]):
-    """`StoreClient` for asyncio: the same arguments and methods, to be awaited; `http` is an `httpx2.AsyncClient`."""
+    """`StoreClient` for asyncio: the same arguments, and the same methods as coroutines; `http` is an `httpx2.AsyncClient`."""
 
     _KIND = "AsyncClient"
 
@@ -533,7 +535,7 @@ class AsyncStoreClient(_Requests["httpx2.AsyncClient", K, V]):
 
 _COMMIT = COMMIT.lower()
 _AS_JSON: Mapping[str, object] = {KEYS: "json"}
-"""All keys are sent as JSON, so that the text "7" is not the number, and none is a part of a path, such as `..`."""
+"""All keys are sent as JSON. So the text "7" is not taken for the number, and no key is a part of the path, such as `..`."""
 
 
 def _key_text(key: object) -> str:
@@ -542,7 +544,7 @@ def _key_text(key: object) -> str:
 
 
 def _expired(error: CursorExpiredError, given: int) -> CursorExpiredError:
-    """What is said when the rest of some rows cannot be had: to begin again by itself, a client would give rows twice."""
+    """The error for a scan without its next page. The client does not begin again by itself, since rows would come twice."""
     return CursorExpiredError(
         f"{error}. The {given} rows that were given are as of commits that are not kept any more, and the rest would be as of "
         f"others: ask for all of them again, with less time between two pages"
@@ -554,7 +556,7 @@ def _text(value: object) -> str:
 
 
 def _reader_of(kind: Any) -> Callable[[Any], Any]:
-    """What makes keys or values of a type of their JSON; raises `SerdeError` for another type."""
+    """A function that converts the JSON of a key or value to a type; it raises `SerdeError` if the JSON does not fit."""
     if kind in (object, Any):
         return lambda data: data
     try:

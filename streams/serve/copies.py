@@ -1,9 +1,9 @@
 """`TaskCopy`: a copy of one task's stores that is brought forward commit by commit while it is being read. And `GlobalCopy`.
 
-How a copy follows is in `state.restore.follower`; here is how it is read. Readers never see a restore: each commit is published as
-a `View`, the stores through a snapshot of the database. The running application is never touched. Invariants: a view holds exactly
-one commit and never changes; a view is closed when it is neither the present one, nor in use, nor held for the next page of
-somebody; a copy that cannot follow still answers with its last view; what a view says of its age is never less than the truth.
+How a copy follows is in `state.restore.follower`; this file is about reading it. Readers never see a restore: each commit is
+published as a `View`, the stores through a snapshot of the database. The running application is never touched. Invariants: a view
+holds exactly one commit and never changes; a view is closed once it is not the present one, nobody reads it, and no cursor holds it
+for a next page; a copy that cannot follow still answers with its last view; a view is never older than it reports.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from streams.errors import CursorExpiredError, StoreNotReadyError
 from streams.serve.position import Kept, Position, Step
 
 _RECENT = 4
-"""The last commits before the present one that are kept to read all tasks as of one micro-batch."""
+"""The number of commits before the present one that are kept, so that all tasks can be read as of one micro-batch."""
 _MOST_VIEWS = 2048
-"""The most commits of a task that are kept for cursors: as many as live execution makes in a minute, and more."""
+"""The most commits of a task that are kept for cursors: more than live execution makes in a minute."""
 
 
 class View:
@@ -41,12 +41,13 @@ class View:
         position: The position of the sources.
         stores: The stores, for reading.
         changelog_ends: Store -> where its changelog ends as of the commit.
-        life: Which application committed: another text after `streams reset`. Empty: nothing is committed, or a global table.
-        step: The micro-batch that the commit comes from; None: it is of a live step, or of a global table.
+        life: The application's life that made the commit: `streams reset` begins another one. Empty: nothing is committed, or a
+            global table.
+        step: The micro-batch that made the commit; None: a live step made it, or the view is of a global table.
         until: The micro-batch of the task's next commit; None: there is none yet.
-        known_s: When this was known to be the last commit, by the copy's clock.
-        held_until_s: Until when the view is kept for the next page of a cursor.
-        readers: How many read it now.
+        known_s: The latest time at which this was known to be the last commit, by the copy's clock.
+        held_until_s: The view is kept until then for the next page of a cursor.
+        readers: The number of reads that use it now.
     """
 
     def __init__(
@@ -70,13 +71,13 @@ class View:
         self.readers = 0
 
     def changelog_id(self, store: str) -> str:
-        """What the changelog of a store is known by, which changes when it is made again."""
+        """Identifies a store's changelog; the text changes when the changelog is created again."""
         found = self._changelog_ids.get(store)
         return self.life if found is None else life_of(found)
 
 
 def life_of(name: str) -> str:
-    """A short text for what an id names, in headers and in the ids of events."""
+    """A short hash of an id, for headers and for the ids of events."""
     return blake2b(name.encode(), digest_size=4).hexdigest()
 
 
@@ -97,14 +98,14 @@ class ViewReading:
 
 
 class Copy(FollowedCopy):
-    """What can be read while it is brought forward; any thread may read.
+    """A copy that can be read while it is brought forward. Any thread may read it.
 
     Args:
-        what: What is copied, for people.
+        what: A description of what is copied, for messages.
         clock_s: Measures ages.
 
     Attributes:
-        listeners: Called after each look for commits, by the thread that has looked.
+        listeners: Functions that are called after each look for commits, by the thread that looked.
     """
 
     def __init__(self, what: str, clock_s: Clock = time.monotonic) -> None:
@@ -128,11 +129,11 @@ class Copy(FollowedCopy):
 
     @property
     def lag(self) -> int:
-        """Records of the commits partition that the copy has not followed yet."""
+        """The number of records of the commits partition that the copy has not followed yet."""
         return max(0, self.looked[0] - self.read_to)
 
     def reading(self, version: int | None = None) -> ViewReading:
-        """The present view, or the kept one of an earlier commit, which stays open within the context.
+        """The present view, or the view of an earlier commit that is kept; it stays open within the context.
 
         Raises:
             StoreNotReadyError: There is no commit yet, or the copy is still being restored.
@@ -141,7 +142,7 @@ class Copy(FollowedCopy):
         return ViewReading(self, version)
 
     def begin_reading(self, version: int | None) -> View:
-        """What `reading` begins with."""
+        """Takes a view for reading: the first half of `reading`."""
         with self._lock:
             view = self._current if version is None else self._kept(version)
             if view is None:
@@ -154,7 +155,7 @@ class Copy(FollowedCopy):
         return view
 
     def end_reading(self, view: View) -> None:
-        """What `reading` ends with."""
+        """Gives a view back: the second half of `reading`."""
         with self._lock:
             view.readers -= 1
             if view is not self._current:
@@ -162,20 +163,20 @@ class Copy(FollowedCopy):
                 self._changed.notify_all()
 
     def age_ms_of(self, view: View) -> int:
-        """How old a view may be: since when a later commit may exist."""
+        """How old a view may be, in ms: the time since it was last known to be the newest commit."""
         return max(0, ceil((self.clock_s() - view.known_s) * 1000))
 
     @property
     def age_ms(self) -> int:
-        """How old the present view may be; 0: there is none."""
+        """How old the present view may be, in ms; 0 if there is none."""
         current = self._current
         return 0 if current is None else self.age_ms_of(current)
 
     def hold(self, view: View, seconds: float) -> None:
-        """Keeps a view that is being read for the next page of a cursor, whatever is committed meanwhile.
+        """Keeps a view that is being read for the next page of a cursor, even if there are further commits.
 
         Raises:
-            StoreNotReadyError: So many are kept that there is no room for another one.
+            StoreNotReadyError: The most views that can be kept are kept already.
         """
         with self._lock:
             now_s = self.clock_s()
@@ -187,7 +188,7 @@ class Copy(FollowedCopy):
             view.held_until_s = max(view.held_until_s, now_s + seconds)
 
     def wait(self, fits: Callable[[View], bool], timeout_s: float) -> bool:
-        """Waits for a commit that fits; False: none came in time."""
+        """Waits until the present view fits; False: that did not happen in time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._current is not None and fits(self._current), timeout_s)
 
@@ -201,7 +202,7 @@ class Copy(FollowedCopy):
         )
 
     def _close_unused(self) -> None:
-        """Closes the views that nobody needs. Called with the lock."""
+        """Closes the views that nothing needs any more. The caller holds the lock."""
         if len(self._views) == 1 and self._views[0] is self._current:
             return
         now_s = self.clock_s()
@@ -212,19 +213,19 @@ class Copy(FollowedCopy):
                 view.stores.close()
 
     def _recent(self) -> list[View]:
-        """The last commits of micro-batches before the present one. Called with the lock."""
+        """The commits of micro-batches before the present commit, as far as they are kept. The caller holds the lock."""
         if self._current is None or self._current.step is None:
             return []
         return [view for view in self._views if view is not self._current and view.step is not None][-_RECENT:]
 
     def kept(self) -> list[Kept]:
-        """The commits that can be read as of a micro-batch, the present one last; none: the task does not run in micro-batches."""
+        """The commits of micro-batches that can be read, the present one last; empty if the task does not run in micro-batches."""
         with self._changed:
             views = [*self._recent(), *([self._current] if self._current is not None else [])]
             return [Kept(view.version, view.step, view.until) for view in views if view.step is not None]
 
     def known_until(self, asked_s: float) -> None:
-        """Notes that at this time no further commit existed, and wakes those who wait."""
+        """Notes that there was no further commit at this time, and wakes the waiting readers."""
         with self._changed:
             if self._current is not None:
                 self._current.known_s = max(asked_s, self._current.known_s)
@@ -240,14 +241,14 @@ class Copy(FollowedCopy):
         """Makes this the present view."""
         with self._changed:
             if self._current is not None:
-                # When that was the last commit, this one was still to come.
+                # While that was the last commit, this one did not exist yet.
                 view.known_s = self._current.known_s
             self._views.append(view)
             self._current = view
             self._close_unused()
 
     def _end_reading(self) -> None:
-        """Hides the present view, and closes all views after everybody has read what they were reading."""
+        """Hides the present view, waits until all reads have ended, and closes all views."""
         with self._changed:
             self._current = None
             self._changed.wait_for(lambda: all(view.readers == 0 for view in self._views))
@@ -262,7 +263,7 @@ class TaskCopy(FollowedTask, Copy):
     Args:
         source: Kafka; used by one thread at a time.
         task: The task and its stores.
-        make: Makes what opens the stores.
+        make: Makes the object that opens the stores.
         clock_s: Measures ages.
         on_close: Called when the copy is closed.
     """
@@ -283,7 +284,7 @@ class TaskCopy(FollowedTask, Copy):
         self._position = Position()
 
     def markers(self, end: int) -> list[CommitMarker]:
-        """At first all that the topic still has, for the position of the sources."""
+        """The commit markers that were not read yet: at first, all that the topic still has, which have the sources' position."""
         start = self.read_to or self._source.begin_offset(self.task.commits)
         return self.markers_from(start, end)
 
@@ -310,19 +311,19 @@ class TaskCopy(FollowedTask, Copy):
             self._close_unused()
 
     def _flush(self, stores: TaskStore) -> None:
-        """Makes durable what was written; what a kill takes away is read from the changelogs again."""
+        """Makes the written rows durable. After a kill, the missing ones are read from the changelogs again."""
         self._flushed_s = self.clock_s()
         stores.flush()
 
     def _shut(self, error: BaseException | None = None) -> None:
-        """Closes the database, after everybody has read what they were reading."""
+        """Closes the database once all reads have ended."""
         self._ready = False
         self._end_reading()
         super()._shut(error)
 
     def close(self) -> None:
         """Closes the copy, which stays on disk."""
-        # The database in any case, or the next copy of the task would find it open.
+        # Close the database in any case, or the next copy of the task would find it open.
         with ExitStack() as leave:
             leave.callback(self._on_close)
             leave.callback(super().close)
@@ -330,12 +331,12 @@ class TaskCopy(FollowedTask, Copy):
                 self._closed = True
                 if self._stores is not None:
                     self._flush(self._stores[1])
-        # Whoever follows its changes continues in another process.
+        # Clients that follow its changes continue in another process.
         self._woken()
 
 
 _LIVE = Step("live")
-"""A live step, which belongs to no micro-batch of any query."""
+"""The step of a live commit, which belongs to no micro-batch of a query."""
 
 
 def _step_of(marker: CommitMarker) -> Step | None:
@@ -384,7 +385,7 @@ class GlobalCopy(Copy):
         self._ids: Mapping[str, str] = {}
 
     def bring_forward(self) -> bool:
-        """Reads what the topics have got since the last call, and says whether that was anything.
+        """Reads the records that were added to the topics since the last call, and returns whether there were any.
 
         Raises:
             RecordFailedError: A record cannot be read, and the policy is `fail`.

@@ -1,4 +1,4 @@
-"""`CopyKafka`: Kafka as one served copy reads it. What brings copies forward is `state.restore.follower`."""
+"""`CopyKafka`: reads Kafka for one served copy. `state.restore.follower` brings the copies forward with it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from state.kafka.topics import TopicPartition
 _BEGINS_S = 60.0
 _PREFETCH_BYTES = 8 * 1024 * 1024
 _STAYS = {"queued.min.messages": "100000", "fetch.wait.max.ms": "500"}
-"""A reader of micro-batches fetches nothing while some records wait; here that would be a delay. Brokers answer as soon as
-something is committed, and need not be asked more often where nothing is."""
+"""The reader of a micro-batch fetches nothing while records wait, which would delay a copy. And since brokers answer as soon as
+something is committed, there is no need to ask them more often about partitions without commits."""
 
 
 class CopyKafka(LiveKafka):
-    """Kafka for one copy: readers stay open between two commits, and where logs begin is asked for once in a while."""
+    """Kafka for one copy. Readers stay open between commits, and the beginnings of logs are looked up only now and then."""
 
     def __init__(self, client: Mapping[str, str], transaction_timeout_ms: int, bulk: bool, logs: int) -> None:
         super().__init__(client, transaction_timeout_ms, bulk)
@@ -40,7 +40,7 @@ class CopyKafka(LiveKafka):
             try:
                 yield from self._readers.reader(self._properties, topic, partition, start, self._native).read(end)
             except KafkaClientError:
-                # Perhaps the log begins later by now.
+                # The log may begin later by now.
                 self._begins.clear()
                 raise
 

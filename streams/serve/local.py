@@ -1,4 +1,4 @@
-"""`LocalStore`: typed reads of a store from copies in this process; see `KafkaStreams.store`."""
+"""`LocalStore`: typed reads of a store from copies in this process, as `KafkaStreams.store` returns it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAGE = 1000
 class LocalStore(Generic[K, V]):
     """Reads a store of an application that this process runs.
 
-    The rows are those of whole commits, and never go back: they come from copies that follow the application.
+    Reads show whole commits and never go back to an older one: they come from copies that follow the application.
 
     Args:
         served: The stores.
@@ -38,16 +38,16 @@ class LocalStore(Generic[K, V]):
         self._served, self._store, self._wait_s = served, served.store(name), wait_s
 
     def get(self, key: K, *, as_of: int | None = None, position: str | None = None) -> V | None:
-        """The value of a key, or of its version at a time; None if there is none.
+        """The value of a key, now or at the time `as_of`; None if there is none.
 
         Args:
             key: The key.
             as_of: The time of a version, ms.
-            position: Source offsets that have to be read, such as `payments-0=4`: with the offset behind a record, what the
-                record has made of the row.
+            position: Source offsets that must have been read, such as `payments-0=4`. With the offset after a record, the row shows
+                the effect of the record.
 
         Raises:
-            QueryError: The store has no such keys, or no row for each.
+            QueryError: The store has no such keys, or it has several rows for a key.
             NotUpToBoundError: The position is not reached in time.
             StoreNotReadyError: The copy is not restored in time.
         """
@@ -86,7 +86,7 @@ class LocalStore(Generic[K, V]):
     def windows(
         self, key: K | None = None, start: int | None = None, end: int | None = None, *, reverse: bool = False
     ) -> Iterator[ClientRow[K, V]]:
-        """Windows by start, or sessions by end, within these times, all as of the same commits."""
+        """Windows that start, or sessions that end, within these times, all as of the same commits."""
         data = None if key is None else self._bytes(key)
         last = MAX_TIME if end is None else end
         return self._rows(Scan(key=data, from_ms=start or 0, to_ms=last, reverse=reverse, limit=_PAGE))

@@ -1,8 +1,8 @@
-"""`Nodes`: the processes that serve an application, as each of them tells the others through a compacted topic.
+"""`Nodes`: the processes that serve an application. They announce themselves to each other through a compacted topic.
 
 Every process writes a record about itself every two seconds, and at once when its copies change: where it can be reached, and which
 tasks it has. Invariants: no two clocks are compared; a process that has not been heard of for ten seconds is not asked any more;
-while Kafka does not answer, nobody is given up, because nobody can be heard of.
+while Kafka does not answer, no process is given up, because none can be heard of.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streams.serve.position import Step, newest, parse_step
 log = logging.getLogger(__name__)
 
 BEAT_S = 2.0
-"""How often a process says that it lives."""
+"""How often a process announces that it is alive."""
 _LOOK_S = 0.25
 _GONE_S = 10.0
 
@@ -35,7 +35,7 @@ class Node:
         id: Its name, which no other process has.
         url: Where the others reach it.
         group: The consumer group in which it shares the tasks.
-        copies: What it has, as `Served.metadata` describes it.
+        copies: The copies that it has, as `Served.metadata` describes them.
     """
 
     id: str
@@ -45,7 +45,7 @@ class Node:
 
     @classmethod
     def from_bytes(cls, id_: bytes, value: bytes) -> Node | None:
-        """The process that a record tells of; None: another version has written it."""
+        """The process that a record describes; None: another version has written the record."""
         try:
             data = orjson.loads(value)
             return cls(id_.decode(), str(data["url"]), str(data["group"]), tuple(data["copies"]))
@@ -57,9 +57,9 @@ class Node:
         return orjson.dumps({"url": self.url, "group": self.group, "copies": list(self.copies)})
 
     def commit(self, sub: str, task: int, of: int) -> int | None:
-        """The commit of one of so many tasks that can be read there; None: it has none.
+        """The commit at which a task, one of `of` tasks, can be read in this process; None: it cannot be read there.
 
-        A process from before a rescale, which has another number of tasks, has other keys under the same number.
+        The number of tasks matters: before a rescale, the task with the same number had other keys.
         """
         for copy in self.copies:
             if (copy["sub_topology"], copy["task"], copy.get("tasks", of)) == (sub, task, of):
@@ -68,24 +68,24 @@ class Node:
 
 
 class NodeLog(Protocol):
-    """Where the processes tell of themselves."""
+    """The log in which the processes announce themselves."""
 
     def write(self, id_: bytes, value: bytes | None) -> None: ...
     def read(self) -> Iterable[tuple[bytes, bytes | None]]:
-        """What was written since the last call."""
+        """The records that were written since the last call."""
 
 
 class Nodes:
-    """See the module.
+    """The other processes that serve an application, and the announcements of this one.
 
     Args:
         id_: The name of this process.
-        log: Where the processes tell of themselves.
-        me: Describes this process as it is now.
-        clock_s: A clock that nobody sets.
+        log: The log in which the processes announce themselves.
+        me: Returns the present description of this process.
+        clock_s: A monotonic clock.
 
     Attributes:
-        trouble: Why nothing can be heard of the others now; empty: they are heard of.
+        trouble: Why this process cannot hear of the others now; empty: it can.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Nodes:
         return [node for node, seen_s in list(self._others.values()) if self._heard_s - seen_s <= _GONE_S]
 
     def with_task(self, sub: str, task: int, of: int) -> list[Node]:
-        """The other processes that have this one of so many tasks, those with the latest commits first."""
+        """The other processes that have a task, one of `of` tasks; the processes with the latest commits come first."""
         found = []
         for node in self.others():
             commit = node.commit(sub, task, of)
@@ -117,17 +117,17 @@ class Nodes:
         return [node for _, node in sorted(found, key=lambda one: (-one[0], one[1].id))]
 
     def newest_step(self, sub: str) -> Step:
-        """The last micro-batch of a sub-topology that another process has a commit of."""
+        """The last micro-batch of a sub-topology for which another process has a commit."""
         told = (copy.get("step") for node in self.others() for copy in node.copies if copy["sub_topology"] == sub)
         return newest(parse_step(text) for text in told if text)
 
     def failed(self, node: Node, why: str) -> None:
-        """Notes that a process does not answer: it is not asked before it is heard of again."""
+        """Notes that a process does not answer. It is asked again only after it has announced itself again."""
         log.warning("%s at %s does not answer: %s", node.id, node.url, why)
         self._silent.add(node.id)
 
     def run(self, ended: threading.Event) -> None:
-        """Tells of this process, and hears of the others, until the event is set."""
+        """Announces this process and reads the announcements of the others, until the event is set."""
         while not ended.is_set():
             self.look()
             ended.wait(_LOOK_S)
@@ -135,14 +135,14 @@ class Nodes:
             self._leave()
 
     def look(self) -> None:
-        """Tells of this process if it is time, and takes what the others have written."""
+        """Announces this process if it is time, and reads what the others have written."""
         try:
             me = self._me()
             self._tell(me)
             self._hear(me.url)
             self.trouble = ""
         except Exception as error:
-            # Whatever it is: what is known of the others still counts, and the next look tries again.
+            # After any error, the known processes still count, and the next look tries again.
             if not self.trouble:
                 log.warning("the serving processes cannot find each other now: %s", error)
             self.trouble = str(error) or repr(error)
@@ -162,7 +162,7 @@ class Nodes:
             id_ = key.decode(errors="replace")
             node = None if value is None else Node.from_bytes(key, value)
             self._silent.discard(id_)
-            # Nor one whose address this process has now: its record is older than this process.
+            # Nor a process whose address this one has now: its record is older than this process.
             if node is None or (node.url == url and id_ != self.id):
                 self._others.pop(id_, None)
             elif id_ != self.id:

@@ -1,4 +1,4 @@
-"""The description of the HTTP interface as OpenAPI, made from the stores' serdes and kinds."""
+"""The OpenAPI description of the HTTP interface, made from the serdes and kinds of the stores."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`Position`: how far the sources of a task have been read, as its commit markers say; and which commits are those of one step.
+"""`Position`: how far the sources of a task have been read, by its commit markers; and which commits belong to one step.
 
-Answers show it, and a request may ask for it. It is a lower bound: everything that a source had for the task below these offsets is
-in the state. A partition that never had a record for the task is not in it.
+Answers show it, and a request may ask for it. It is a lower bound: the state includes every record for the task below these
+offsets. A partition that never had a record for the task is not in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMMIT = re.compile(
 
 @dataclass(frozen=True)
 class Position:
-    """Topic and partition -> the offset below which everything is in the state."""
+    """For each topic and partition, the offset below which all records are in the state."""
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
@@ -40,7 +40,7 @@ class Position:
 
     @cached_property
     def text(self) -> str:
-        """What `parse` reads. Kept, because each answer has it, and a commit has many answers."""
+        """The position as text that `parse` reads. It is kept, because every answer has it, and a commit has many answers."""
         return ",".join(f"{topic}-{partition}={offset}" for (topic, partition), offset in sorted(self.offsets.items()))
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Position:
         return hash(self.text)
 
     def after(self, marker: CommitMarker, before: CommitMarker | None) -> Position:
-        """The position of a task after the step of a marker. Offsets in a topic that was created again mean other records."""
+        """The position of a task after the step of a marker. A topic that was created again starts with new offsets."""
         offsets = dict(self.offsets)
         if before is not None:
             known = {topic: found for topic, (found, _) in before.reached().items()} | dict(before.topic_ids)
@@ -68,7 +68,7 @@ class Position:
 
 
 def common(positions: Iterable[Position]) -> Position:
-    """What all of these positions cover."""
+    """The position that all of these positions cover."""
     found = [position.offsets for position in positions]
     places = set.intersection(*(set(offsets) for offsets in found)) if found else set()
     return Position({place: min(offsets[place] for offsets in found) for place in places})
@@ -79,7 +79,7 @@ class Commit(NamedTuple):
 
     Attributes:
         version: Its number.
-        life: Which application made it: another text after `streams reset`, when the numbers begin at 1 again. Empty: not known.
+        life: The application's life that made it. `streams reset` begins another life, with numbers from 1 again. Empty: not known.
     """
 
     version: int
@@ -132,7 +132,7 @@ class Step(NamedTuple):
     Attributes:
         query: The query that it belongs to.
         batch: Its number.
-        now_ms: When Spark has begun it.
+        now_ms: When Spark began it, in ms since 1970.
     """
 
     query: str = ""
@@ -145,7 +145,7 @@ class Kept(NamedTuple):
 
     Attributes:
         version: Its number.
-        step: The micro-batch that it comes from.
+        step: The micro-batch that made it.
         until: The micro-batch of the task's next commit; None: there is none yet.
     """
 
@@ -154,8 +154,8 @@ class Kept(NamedTuple):
     until: Step | None
 
     def holds(self, at: Step) -> bool:
-        """Whether this is the task's state as of the end of a micro-batch."""
-        # What is of another query is of one before, which has ended: another checkpoint continues.
+        """Whether this commit is the task's state as of the end of a micro-batch."""
+        # A step of another query is from an earlier query, which has ended: another checkpoint continues.
         mine = self.step.query == at.query
         begun = self.step.batch <= at.batch if mine else self.step.now_ms <= at.now_ms
         if self.until is None:
@@ -170,10 +170,10 @@ def newest(steps: Iterable[Step]) -> Step:
 
 
 def common_versions(kept: Mapping[int, Sequence[Kept]], at: Step) -> dict[int, int] | None:
-    """Task -> its commit as of the newest micro-batch that all copies hold as a whole; None: there is none.
+    """Task -> its commit as of the newest micro-batch that all copies hold completely; None: there is no such micro-batch.
 
     Args:
-        kept: Task -> the commits that its copy holds, which has followed everything that was committed when `at` was seen.
+        kept: Task -> the commits that its copy holds. The copy has followed everything that was committed when `at` was seen.
         at: A micro-batch that some task has committed in.
     """
     complete = at.batch < 0 or all(any(one.step[:2] == at[:2] for one in commits) for commits in kept.values())
@@ -185,7 +185,7 @@ def common_versions(kept: Mapping[int, Sequence[Kept]], at: Step) -> dict[int, i
 
 
 def to_json(kept: Mapping[int, Sequence[Kept]]) -> dict[str, list[list[object]]]:
-    """For another process."""
+    """The commits as JSON, for another process."""
     return {
         str(task): [[one.version, list(one.step), None if one.until is None else list(one.until)] for one in commits]
         for task, commits in kept.items()
@@ -193,7 +193,7 @@ def to_json(kept: Mapping[int, Sequence[Kept]]) -> dict[str, list[list[object]]]
 
 
 def parse(data: Mapping[str, Sequence[Any]]) -> dict[int, list[Kept]]:
-    """What `to_json` has written."""
+    """Reads commits that `to_json` has written."""
     return {
         int(task): [
             Kept(version, Step(*step), None if until is None else Step(*until)) for version, step, until in commits
@@ -203,11 +203,11 @@ def parse(data: Mapping[str, Sequence[Any]]) -> dict[int, list[Kept]]:
 
 
 def step_text(step: Step) -> str:
-    """A micro-batch as a parameter."""
+    """Writes a micro-batch as a parameter."""
     return f"{step.query}:{step.batch}:{step.now_ms}"
 
 
 def parse_step(text: str) -> Step:
-    """What `step_text` has written."""
+    """Reads a micro-batch that `step_text` has written."""
     query, batch, now_ms = text.rsplit(":", 2)
     return Step(query, int(batch), int(now_ms))

@@ -1,4 +1,4 @@
-"""`ReadStore`: reads one store over the copies of its tasks, by key, range, window and time, and says which commits it shows.
+"""`ReadStore`: reads one store over the copies of its tasks, by key, range, window and time, and returns their commits.
 
 All rows of an answer that come from one task come from one commit. So do all pages of a scan: the cursor names the commit of each
 task, which the copies keep for a while. Rows of several tasks are merged in the order of their keys, or of their times.
@@ -35,30 +35,30 @@ from streams.serve.position import Commit, Position, common
 from streams.serve.scans import Asked, Order, Scan, first_rows
 
 _AT_A_TIME = 200
-"""Keys of a batch that are looked up at a time: the bytes of their values are counted before there are many."""
+"""Keys of a batch are looked up so many at a time, so that the bytes of their values can be counted early."""
 _MOST_AT_A_TIME = 3200
 _SMALL_BYTES = 1024 * 1024
-"""As long as they have no more, twice as many are looked up next."""
+"""If the values have at most so many bytes, twice as many keys are looked up next."""
 HELD_S = 60.0
 """How long the rows of a commit are kept for the next page of a cursor."""
 
 _Row = tuple[Order, tuple[DumpRow, int]]
-"""A row of a task, with what it is ordered by."""
+"""A row of a task, and the place in the order that it is sorted by."""
 
 Decode = Callable[[DumpRow, int], Any]
-"""What makes a row of one of a task: `StoreReader.decoded`, or `StoreReader.text` for answers in JSON."""
+"""Makes a row of one that a task has: `StoreReader.decoded`, or `StoreReader.text` for answers in JSON."""
 
 
 class Point(NamedTuple):
-    """As of what a task has answered.
+    """The commit that a task's answer is from.
 
     Attributes:
         sub: The sub-topology; empty: the global tables.
         task: The task.
         version: The number of the commit.
         position: The position of the sources.
-        age_ms: How old that commit may be: since when a later one may exist.
-        life: Which application has made the commit (`View.life`).
+        age_ms: How old the answer may be: the time for which a later commit may have existed, in ms.
+        life: The application's life that made the commit (`View.life`).
     """
 
     sub: str
@@ -76,12 +76,12 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """Rows, and as of what.
+    """Rows, and the commits that they are from.
 
     Attributes:
-        rows: The rows as the caller has them made (`Decode`); none: there is no such row.
+        rows: The rows, made as the caller wants (`Decode`); empty: there is no such row.
         points: One for each task that was asked.
-        cursor: Continues behind the last row; None: there are no more.
+        cursor: Continues after the last row; None: there are no more.
     """
 
     rows: tuple[Any, ...]
@@ -90,25 +90,25 @@ class Answer:
 
     @property
     def position(self) -> Position:
-        """What all tasks cover that were asked."""
+        """The position that all of the asked tasks cover."""
         if len(self.points) == 1:
             return self.points[0].position
         return common(point.position for point in self.points)
 
     @property
     def commits(self) -> dict[tuple[str, int], Commit]:
-        """Sub-topology and task -> the commit; global tables have none that another process would know."""
+        """Sub-topology and task -> the commit. Global tables are left out: other processes would not know their commits."""
         return {(point.sub, point.task): point.commit for point in self.points if point.sub}
 
     @property
     def age_ms(self) -> int:
-        """The age of the oldest part."""
+        """The age of the oldest part of the answer, in ms."""
         return max((point.age_ms for point in self.points), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class RowsPart:
-    """Rows of some tasks, each with what it is ordered by and its task; as of what; whether they were cut off (`Asked.within`)."""
+    """Rows of some tasks, each with its place in the order and its task; their commits; whether they were cut (`Asked.within`)."""
 
     rows: list[_Row]
     points: tuple[Point, ...]
@@ -129,7 +129,7 @@ class ReadStore:
         sub: Its sub-topology; empty: it is a global table.
         tasks: The number of tasks that have a part of it.
         copy_of: Finds the copies.
-        placement: Says what gives keys to the tasks.
+        placement: Returns the rule that assigns keys to tasks.
     """
 
     def __init__(
@@ -154,11 +154,11 @@ class ReadStore:
 
     @property
     def value_schema(self) -> dict[str, Any]:
-        """The JSON Schema of the values in answers; empty, which is anything, where that is not known."""
+        """The JSON Schema of the values in answers; empty, which allows anything, if it is not known."""
         return {} if self.reader.computes else schema_of(self.reader.value_serde)
 
     def task_of(self, key: bytes) -> int | None:
-        """The task that has the rows of a key; None: any of them, since tasks have what is in their partitions."""
+        """The task that has the rows of a key; None: it may be any of them, since each task has the records of its partitions."""
         if not self.sub or self.tasks == 1:
             return 0
         task = partition_for_key(key, self.tasks, self._placement())
@@ -170,7 +170,7 @@ class ReadStore:
         return range(self.tasks) if task is None else [task]
 
     def by_task(self, keys: Sequence[bytes]) -> dict[int, list[int]]:
-        """Task -> the places of the keys that it may have."""
+        """Task -> the indexes, in the list, of the keys that it may have."""
         if not self.sub or self.tasks == 1:
             return {0: list(range(len(keys)))}
         placement = self._placement()
@@ -186,7 +186,7 @@ class ReadStore:
         """The copy of a task.
 
         Raises:
-            StoreNotReadyError: It is not here.
+            StoreNotReadyError: The copy is not in this process.
         """
         found = self.find(task)
         if found is None:
@@ -196,11 +196,11 @@ class ReadStore:
         return found
 
     def find(self, task: int) -> Copy | None:
-        """The copy of a task, if it is here."""
+        """The copy of a task, or None if it is not in this process."""
         return self._copy_of(task)
 
     def here(self) -> list[Copy]:
-        """The copies that are here."""
+        """The copies that are in this process."""
         return [copy for task in range(self.tasks) if (copy := self.find(task)) is not None]
 
     def get(
@@ -210,7 +210,7 @@ class ReadStore:
         in_task: int | None = None,
         decode: Decode | None = None,
     ) -> Answer:
-        """The row of the first of these keys that has one, which are the ways in which one key may be written.
+        """The row of the first of these keys that has one. The keys are different ways to write the same key.
 
         Args:
             keys: The keys.
@@ -219,7 +219,7 @@ class ReadStore:
             decode: What makes the row; default: `StoreReader.decoded`.
 
         Raises:
-            QueryError: The store has windows or sessions, or no versions although a time is given.
+            QueryError: The store has windows or sessions, or a time is given and it has no versions.
             StoreNotReadyError: The copy of the key's task cannot be read here.
         """
         tasks = [(key, task) for key in keys for task in (self.tasks_with(key) if in_task is None else [in_task])]
@@ -228,7 +228,7 @@ class ReadStore:
     def look_up(
         self, keys: Iterable[tuple[bytes, int]], as_of_ms: int | None = None, decode: Decode | None = None
     ) -> Answer:
-        """As `get`, with the task in which to look for each key."""
+        """Looks up each key in the task that is given with it, and otherwise works as `get`."""
         if self.kind.segmented:
             raise QueryError(f"{self.name!r} has {self._sort}: ask for the {self._sort} of a key")
         if as_of_ms is not None and self.kind is not StoreKind.VERSIONED:
@@ -261,13 +261,13 @@ class ReadStore:
         most_bytes: int | None = None,
         by_task: Mapping[int, Sequence[int]] | None = None,
     ) -> tuple[list[bytes | None], list[int], tuple[Point, ...]]:
-        """The stored value of each key, or None; the task that has it; and as of what. As `get_all`.
+        """The stored value of each key, or None; the task that has it; and the commits. The errors are those of `get_all`.
 
         Args:
             keys: The keys.
             versions: Task -> the commit to read; default: the present one.
             most_bytes: The most bytes of all values; None: any number.
-            by_task: What `by_task` says of the keys, if that is known.
+            by_task: The result of `by_task` for the keys, if it is known.
         """
         if self.kind.segmented or self.kind is StoreKind.VERSIONED:
             raise QueryError(
@@ -293,30 +293,30 @@ class ReadStore:
                                 f"the values of these keys have more than {most_bytes} bytes: ask for fewer"
                             )
                     for place, value in zip(some, values, strict=True):
-                        # Of a key that may be in any task, only one has the row.
+                        # If a key may be in any task, only one task has the row.
                         if value is not None:
                             found[place], of[place] = value, task
         return found, of, tuple(points)
 
     def _note_size(self, size: int, keys: int) -> None:
-        """RocksDB finds many keys at once faster, but their values are counted before there are too many bytes of them."""
+        """Adapts the number of keys of a look-up: many at once are found faster, but their values must not be too many bytes."""
         if size > _SMALL_BYTES:
             self._at_a_time = _AT_A_TIME
         elif keys == self._at_a_time:
             self._at_a_time = min(2 * keys, _MOST_AT_A_TIME)
 
     def value(self, key: bytes, value: bytes) -> Any:
-        """The value of a stored one, decoded."""
+        """Decodes the stored value of a key."""
         return self.reader.decoded(self._row(key, value), 0).value
 
     def stored(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> StoredRows:
-        """The rows that there are, by the keys and the stored values (`get_each`)."""
+        """The existing rows, made from the keys and the stored values (`get_each`)."""
         there = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
         keys_of, values_of = (pa.array([row[place] for row in there], pa.binary()) for place in range(2))
         return StoredRows.of_local(keys_of, values_of, self._timestamped)
 
     def texts(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> list[bytes | None]:
-        """The rows as JSON (`StoreReader.text`), by the keys and the stored values; None where there is none."""
+        """The rows as JSON (`StoreReader.text`), made from the keys and the stored values; None where a key has no row."""
         if len(keys) > FEW_CELLS:
             rows = iter(self.reader.texts(self.stored(keys, values)))
             return [None if value is None else next(rows) for value in values]
@@ -330,11 +330,11 @@ class ReadStore:
         """A page of rows, decoded.
 
         Args:
-            scan: Which rows; of no account with a cursor, which has them, except for its limit.
-            cursor: Where the last page has ended.
+            scan: Which rows. With a cursor, which has its own scan, only the limit counts.
+            cursor: The place where the last page ended.
 
         Raises:
-            QueryError: The store has no such order, or the cursor is of another store.
+            QueryError: The store has no such order, or the cursor belongs to another store.
             StoreNotReadyError: A copy cannot be read here.
             CursorExpiredError: The commits of the last page are not kept any more.
         """
@@ -342,11 +342,11 @@ class ReadStore:
         return replace(answer, rows=tuple(self.reader.all_decoded(stored, tasks)))
 
     def page(self, asked: Asked, tasks: Sequence[int] | None = None) -> tuple[StoredRows, Sequence[int], Answer]:
-        """A page of the rows that are asked for, and the task of each; the answer is without them.
+        """A page of the rows that are asked for, the task of each, and the answer without the rows.
 
         Args:
             asked: What is asked for.
-            tasks: Of these tasks; default: of all.
+            tasks: The tasks to read; default: all.
 
         Raises:
             StoreNotReadyError: A copy cannot be read here.
@@ -364,13 +364,13 @@ class ReadStore:
         )
 
     def _in_columns(self, asked: Asked) -> bool:
-        """Whether to read columns: of many rows, forward, in the order of the bytes."""
+        """Whether to read columns instead of rows: for many rows, forward, in the order of the keys' bytes."""
         scan = asked.scan
         in_order = not self.kind.segmented and not scan.reverse and not _order(self.reader.key_serde, scan).size
         return in_order and asked.reach > FEW_CELLS
 
     def _columns(self, asked: Asked, tasks: Iterable[int]) -> tuple[StoredRows, list[int], Answer]:
-        """As `page`."""
+        """A page that is read in columns, with the results of `page`."""
         with ExitStack() as reading:
             views = self._views(asked, tasks, reading)
             points = tuple(self.point(task, copy, view) for task, (copy, view) in views.items())
@@ -386,10 +386,10 @@ class ReadStore:
             return page, part.tasks[first:behind].tolist(), Answer((), points, cursor)
 
     def asked(self, scan: Scan, cursor: str | None) -> Asked:
-        """What a request asks for: the rows of a scan, or those behind a cursor.
+        """What a request asks for: the rows of a scan, or the rows after a cursor.
 
         Raises:
-            QueryError: The store has no such order, or the cursor is of another store.
+            QueryError: The store has no such order, or the cursor belongs to another store.
         """
         found = Asked.of(self.name, scan, cursor)
         self.check(found.scan)
@@ -398,7 +398,7 @@ class ReadStore:
         return found
 
     def _check_place(self, scan: Scan, after: Order) -> None:
-        """Refuses a cursor that stands where no row of this store can."""
+        """Refuses a cursor at a place where this store cannot have a row."""
         if self.kind is StoreKind.SESSION:
             fits = tuple(map(type, after)) == (int, int, bytes)
         elif self.kind.windowed:
@@ -418,7 +418,7 @@ class ReadStore:
         Args:
             asked: What is asked for.
             tasks: The tasks.
-            hold: Whether to keep the commits for the next page, even if no rows are left here.
+            hold: Whether to keep the commits for the next page, even if this process has no further rows.
 
         Raises:
             StoreNotReadyError: A copy cannot be read here.
@@ -437,7 +437,7 @@ class ReadStore:
             return RowsPart(rows, points, cut)
 
     def _views(self, asked: Asked, tasks: Iterable[int], reading: ExitStack) -> dict[int, tuple[Copy, View]]:
-        """Task -> its copy, and the view that is asked for, which stays open as long as the stack."""
+        """Task -> its copy, and the view that is asked for. The views stay open until the stack is closed."""
         views = {}
         for task in tasks:
             copy = self.copy(task)
@@ -450,7 +450,7 @@ class ReadStore:
         return views
 
     def _behind(self, scan: Scan, after: Order | None) -> Scan:
-        """The scan without what lies before the cursor, as far as the store can leave it out."""
+        """The scan, narrowed to the rows from the cursor on, as far as the store can skip the others."""
         if after is None:
             return scan
         if self.kind.segmented:
@@ -462,7 +462,7 @@ class ReadStore:
         return ((order, (row, task)) for order, row in self._rows(view, scan))
 
     def points(self, tasks: Iterable[int] | None = None) -> tuple[Point, ...]:
-        """As of what the tasks can be read now.
+        """The commits at which the tasks can be read now.
 
         Raises:
             StoreNotReadyError: A copy cannot be read here.
@@ -484,7 +484,7 @@ class ReadStore:
         """Checks that the store has the order of a scan.
 
         Raises:
-            QueryError: It does not.
+            QueryError: The store does not have this order.
         """
         if self.kind is StoreKind.VERSIONED:
             raise QueryError(f"{self.name!r} has versions: its rows can be read by key and time only")
@@ -502,7 +502,7 @@ class ReadStore:
         """The first bytes of the keys with a prefix (`StoreReader.prefix_bytes`).
 
         Raises:
-            QueryError: The keys have none.
+            QueryError: The keys have no prefixes.
         """
         try:
             return self.reader.prefix_bytes(prefix)
@@ -521,7 +521,7 @@ class ReadStore:
             raise QueryError(str(error)) from error
 
     def point(self, task: int, copy: Copy, view: View) -> Point:
-        """As of what a view of a task answers."""
+        """The commit, position and age of a view of a task."""
         return Point(self.sub, task, view.version, view.position, copy.age_ms_of(view), view.life)
 
     def _found(self, view: View, key: bytes, as_of_ms: int | None) -> DumpRow | None:
@@ -539,7 +539,7 @@ class ReadStore:
         return DumpRow(key, start, end, timestamp, value)
 
     def _rows(self, view: View, scan: Scan) -> Iterator[tuple[Order, DumpRow]]:
-        """The rows of a task, with what they are ordered by."""
+        """The rows of a task, each with its place in the order."""
         found: Any = view.stores.store(self.name)
         if self.kind is StoreKind.SESSION:
             return (
@@ -568,7 +568,7 @@ def _bytes_of(row: _Row) -> int:
 
 
 def _of(view: View, name: str) -> KeyValueBytesStore:
-    """A store with a row per key."""
+    """A store that has one row for each key."""
     return view.stores.store(name)  # type: ignore[return-value]
 
 
@@ -588,7 +588,7 @@ def _windows(store: WindowBytesStore, scan: Scan) -> Iterator[tuple[bytes, int, 
 
 
 def _order(serde: Serde, scan: Scan) -> KeyOrder:
-    """A range is in the order of the keys; rows with a prefix of bytes are in the order of bytes."""
+    """The order of a scan: a range is in the order of the keys; rows with a prefix are in the order of the bytes."""
     return key_order(serde) if scan.prefix is None else KeyOrder()
 
 
@@ -599,11 +599,11 @@ def _keys(store: KeyValueBytesStore, scan: Scan, order: KeyOrder) -> Iterator[Ro
         return chain.from_iterable([store.range(*span) for span in spans])
     if scan.lower is None and scan.upper is None:
         return store.prefix(prefix, scan.reverse)
-    # Behind a cursor, which stands at a row with the prefix.
+    # After a cursor, which is at a row with the prefix.
     rows = store.range(scan.lower or prefix, scan.upper, scan.reverse)
     return takewhile(lambda row: row[0].startswith(prefix), rows)
 
 
 def _after(rows: Iterator[_Row], after: Order | None, reverse: bool) -> Iterator[_Row]:
-    """The rows at a place in the order, and behind it."""
+    """The rows from a place in the order on, including the place itself."""
     return (row for row in rows if after is None or row[0] == after or (row[0] > after) != reverse)

@@ -1,4 +1,4 @@
-"""Requests and answers as HTTP has them: parameters and headers, rows and positions as JSON."""
+"""Requests and answers in HTTP: parameters and headers, and rows and positions as JSON."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from streams.serve.served import Consistency, Freshness
 
 POSITION, COMMIT, AGE = "Streams-Position", "Streams-Commit", "Streams-Age-Ms"
 KEYS = "keys"
-"""The parameter that says how keys are written in the address: `json`, so that a text is known from a number."""
+"""The parameter with the form of keys in the address. With `json`, the text "7" differs from the number 7."""
 VERSIONS = "versions"
-"""The parameter with the commits of tasks that a process is asked for by another one."""
+"""A parameter between processes: the commits of the tasks that are to be read."""
 _LONGEST = 19
 """Characters of the longest number."""
 HOST, AUTHORIZATION = "Host", "Authorization"
 _KNOWN = {name.lower().encode(): name for name in (HOST, AUTHORIZATION, POSITION, COMMIT)}
 _HEADERS = "streams.headers"
-"""Under what name a connection has them, once they were looked for."""
+"""The key of the ASGI scope under which the headers are kept once they were read."""
 _LONGEST_KEPT = 1024
 NOTHING = Freshness()
-"""Whatever the copy has, because the request asks for nothing."""
+"""The request does not ask how new the answer is, so it gets the copy as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqlLimits:
-    """What one query in SQL may cost.
+    """The limits of one query in SQL.
 
     Attributes:
-        loaded_rows: Rows of all stores that are loaded.
-        loaded_bytes: Bytes of a store's keys and values that are loaded.
+        loaded_rows: Rows that are loaded from all stores together.
+        loaded_bytes: Bytes of keys and values that are loaded from one store.
         result_rows: Rows of the result.
         result_bytes: Bytes of the result.
-        memory: What DuckDB may take, such as `256MB`.
+        memory: The memory that DuckDB may use, such as `256MB`.
         seconds: How long DuckDB may compute.
     """
 
@@ -59,17 +59,17 @@ class SqlLimits:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request may cost.
+    """The limits of one request.
 
     Attributes:
-        page_rows: Rows of a page, if the request does not say.
+        page_rows: Rows of a page, if the request has no limit.
         most_rows: The most rows of a page, and keys of a batch.
         body_bytes: The most bytes of a request's body.
         page_bytes: The most bytes of a page's stored keys and values, except for its last row.
         batch_bytes: The most bytes of a batch's stored values.
         changes: How many clients may follow changes at a time: each has connections to Kafka.
         wait_ms: The longest time that a request may wait for a position.
-        sql: What a query in SQL may cost.
+        sql: The limits of a query in SQL.
     """
 
     page_rows: int = 100
@@ -88,7 +88,7 @@ class Parameters:
     Args:
         query: The parameters in its address.
         headers: Its headers.
-        limits: What it may cost.
+        limits: The limits of the request.
     """
 
     def __init__(self, query: Mapping[str, str], headers: Mapping[str, str], limits: Limits) -> None:
@@ -105,7 +105,7 @@ class Parameters:
         if not self._query and POSITION not in self._headers and COMMIT not in self._headers:
             return NOTHING
         if "wait" in self._query:
-            # Also where nothing has to be waited for.
+            # Also if the request does not have to wait.
             self.wait_s()
         text = self._query.get("consistency", Consistency.BOUND.value)
         if text not in {one.value for one in Consistency}:
@@ -120,7 +120,7 @@ class Parameters:
         """How long the request may wait.
 
         Raises:
-            QueryError: The duration is wrong, or longer than this server waits.
+            QueryError: The duration cannot be read, or it is longer than this server waits.
         """
         wait_ms = self._duration("wait", self._query.get("wait", "0"))
         if wait_ms > self._limits.wait_ms:
@@ -187,7 +187,7 @@ class Parameters:
         return Scan(key=key, prefix=self.prefix(store), limit=limit)
 
     def key(self, store: ReadStore, name: str = "key") -> bytes | None:
-        """The bytes of the key that is named; None: none is.
+        """The bytes of the key in this parameter; None: the request does not have it.
 
         Raises:
             QueryError: The store has no such keys.
@@ -196,7 +196,7 @@ class Parameters:
         return None if text is None else self.key_bytes(store, text)
 
     def key_bytes(self, store: ReadStore, text: str) -> bytes:
-        """The bytes of a key of this request, whose texts are JSON if it says so (`keys=json`).
+        """The bytes of a key of this request. The text of the key is JSON if the request has `keys=json`.
 
         Raises:
             QueryError: The store has no such keys.
@@ -207,7 +207,7 @@ class Parameters:
         return key_bytes(store, text, form is not None)
 
     def prefix(self, store: ReadStore) -> bytes | None:
-        """The first bytes of the keys that are asked for; None: those of all.
+        """The first bytes of the keys that are asked for; None: all keys are.
 
         Raises:
             QueryError: The store's keys have no prefixes.
@@ -216,7 +216,7 @@ class Parameters:
         return None if text is None else store.prefix_bytes(text)
 
     def _bound(self, store: ReadStore, name: str) -> bytes | None:
-        """The bytes of a bound of a range; the bytes of the keys have to sort as the keys do."""
+        """The bytes of a bound of a range. The bytes of the store's keys have to sort as the keys do."""
         data = self.key(store, name)
         if data is not None:
             store.check_bound(store.reader.read_key(data))
@@ -230,7 +230,7 @@ class Parameters:
         """Whether a parameter is set: `reverse`, `reverse=1` or `reverse=true`.
 
         Raises:
-            QueryError: It is something else.
+            QueryError: The parameter has another value.
         """
         text = self._query.get(name, "false").lower()
         if text not in ("", "1", "true", "0", "false"):
@@ -275,7 +275,7 @@ class Parameters:
 
 
 def headers_of(connection: MutableMapping[str, Any]) -> dict[str, str]:
-    """The headers of an ASGI connection that say who asks, and how new the answer has to be; of several, the first."""
+    """The headers of an ASGI connection that identify the caller or bound the answer's age. Of equal names, the first counts."""
     known: dict[str, str] | None = connection.get(_HEADERS)
     if known is None:
         given = connection["headers"]
@@ -285,7 +285,7 @@ def headers_of(connection: MutableMapping[str, Any]) -> dict[str, str]:
 
 
 def query_of(connection: Mapping[str, Any]) -> Mapping[str, str]:
-    """The parameters in the address of an ASGI connection; of several, the last."""
+    """The parameters in the address of an ASGI connection. Of several equal names, the last counts."""
     asked: bytes = connection["query_string"]
     if not asked:
         return {}
@@ -294,12 +294,12 @@ def query_of(connection: Mapping[str, Any]) -> Mapping[str, str]:
 
 @lru_cache(256)
 def _query(asked: bytes) -> Mapping[str, str]:
-    """Clients send the same parameters again."""
+    """Parses the parameters. The results are cached, because clients send the same parameters again and again."""
     return dict(parse_qsl(asked.decode("latin-1"), keep_blank_values=True))
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a whole number of 64 bits, without a sign: Python takes thousands of digits for one, and no more."""
+    """Whether a text is an unsigned 64-bit number. Python would read thousands of digits as one, or fail if there are more."""
     return text.isascii() and text.isdecimal() and len(text) < _LONGEST
 
 
@@ -324,10 +324,10 @@ def unquoted(text: str) -> str | None:
 
 
 def check_text(address: bytes) -> None:
-    """Checks that an address is a text; otherwise what was no UTF-8 would be read as some other key.
+    """Checks that an address is UTF-8. Otherwise wrong bytes would be read as another key.
 
     Raises:
-        QueryError: It is none.
+        QueryError: The address is not UTF-8.
     """
     if b"%" in address and unquoted(address.decode("latin-1")) is None:
         raise QueryError("the address is not UTF-8: keys of bytes are written in base64")
@@ -346,7 +346,7 @@ def keys_bytes(store: ReadStore, keys: Sequence[Any]) -> list[bytes]:
 
 
 def rows_text(rows: Iterable[bytes], rest: Mapping[str, Any]) -> bytes:
-    """A JSON object with rows that are text already, and the rest.
+    """A JSON object of rows that are text already, and of the other parts.
 
     Args:
         rows: The rows, or null, as `StoreReader.text` makes them.
@@ -366,7 +366,7 @@ def key_answer(store: ReadStore, text: str, answer: Answer) -> tuple[int, bytes]
 
 
 def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
-    """What an answer says of itself, as ASGI has headers."""
+    """The headers that describe an answer, as ASGI takes them."""
     return [*_said(answer).headers, (_AGE, b"%d" % answer.age_ms)]
 
 
@@ -374,7 +374,7 @@ _AGE = AGE.lower().encode()
 
 
 class _Said(NamedTuple):
-    """What all answers of the same commits say of them: the headers, and of each task the text up to the age, which comes last."""
+    """The parts that all answers of the same commits share: the headers, and each task's text up to the age, which comes last."""
 
     headers: list[tuple[bytes, bytes]]
     tasks: list[bytes]
@@ -396,24 +396,24 @@ def _said_of(commits: tuple[tuple[str, int, int, str, str], ...]) -> _Said:
 
 
 def parse_point(data: Mapping[str, Any]) -> Point:
-    """What `point_json` has written, in another process."""
+    """Reads what `point_json` has written in another process."""
     position = Position.parse(data["position"])
     return Point(data["sub_topology"], data["task"], data["commit"], position, data["age_ms"], data["life"])
 
 
 def tasks_json(answer: Answer) -> list[dict[str, Any]]:
-    """As of what each task has answered."""
+    """The commit that each task's answer is from, as JSON."""
     return [point_json(point) for point in answer.points]
 
 
 def tasks_text(answer: Answer) -> bytes:
-    """The same as text."""
+    """The same as `tasks_json`, as text."""
     said = zip(_said(answer).tasks, answer.points, strict=True)
     return b"[%b]" % b",".join([b"%b%d}" % (text, point.age_ms) for text, point in said])
 
 
 def point_json(point: Point) -> dict[str, Any]:
-    """As of what one task has answered."""
+    """The commit that one task's answer is from, as JSON."""
     return {
         "sub_topology": point.sub,
         "task": point.task,

@@ -1,7 +1,7 @@
-"""`Router`: who answers which part of a request, among this process and the others that serve the application.
+"""`Router`: decides which of the processes that serve the application answers which part of a request.
 
 A task whose copy can be read here is answered here. For the others, the request goes to a process that has them, with the parameter
-`part`, which names the tasks: such a request is never handed on again. If that process does not answer, the next one is asked.
+`part`, which names the tasks: such a request is never forwarded again. If that process does not answer, the next one is asked.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     import httpx2
 
 PART = "part"
-"""The parameter with the tasks that a process is asked for by another one."""
+"""A parameter between processes: the tasks that are asked for."""
 NODE = "Streams-Node"
 _CONNECT_S = 1.0
 _ANSWER_S = 5.0
-"""How long another process may take, besides what the request may wait."""
+"""How long another process may take, in addition to the time that the request may wait."""
 _OK, _UNAVAILABLE = 200, 503
 _SENT = ("authorization", "content-type", POSITION.lower(), COMMIT.lower())
 _PASSED = (
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 
 class PassedOnError(Exception):
-    """Another process has refused a part of a request: what it has said. Never leaves the server as an exception."""
+    """Another process has refused a part of a request; carries its answer. Never leaves the server as an exception."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(response.status_code)
@@ -53,12 +53,12 @@ class PassedOnError(Exception):
 
 
 class Router:
-    """See the module.
+    """Sends the parts of requests to the processes that have the tasks.
 
     Args:
         nodes: The other processes.
         tls: How their certificates are checked.
-        transport: How they are reached; None: over the network.
+        transport: The httpx2 transport that reaches them; None: the network.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Router:
     def groups(
         self, store: ReadStore, tasks: Iterable[int], tried: Collection[str] = ()
     ) -> list[tuple[Node | None, list[int]]]:
-        """Who answers which tasks; None: this process.
+        """Which process answers which tasks; None stands for this process.
 
         Args:
             store: The store; not a global table, which every process has.
@@ -81,7 +81,7 @@ class Router:
             tried: The names of processes that have not answered.
 
         Raises:
-            StoreNotReadyError: Nobody has a task.
+            StoreNotReadyError: No process has one of the tasks.
         """
         found: dict[str, tuple[Node | None, list[int]]] = {}
         for task in tasks:
@@ -101,10 +101,10 @@ class Router:
     async def gather(
         self, store: ReadStore, tasks: Iterable[int], ask: Callable[[Node | None, list[int]], Awaitable[_T]]
     ) -> list[_T]:
-        """Asks whoever has the tasks, all at the same time; where somebody does not answer, the next one.
+        """Asks all processes that have the tasks at the same time. If a process does not answer, the next one is asked.
 
         Raises:
-            StoreNotReadyError: Nobody else has the tasks of one who does not answer.
+            StoreNotReadyError: A process does not answer, and no other process has its tasks.
         """
         import httpx2
 
@@ -142,7 +142,7 @@ class Router:
         body: bytes | None = None,
         more: Mapping[str, str] | None = None,
     ) -> httpx2.Response:
-        """Hands a request on, perhaps with further parameters.
+        """Forwards a request to a process, with further parameters if any are given.
 
         Raises:
             StoreNotReadyError: The process does not have the tasks any more.
@@ -154,10 +154,10 @@ class Router:
         return answer
 
     async def hand_on_once(self, store: ReadStore, task: int, request: Request, wait_s: float, body: bytes) -> Response:
-        """Hands a request on that must not arrive twice: to the next process only if the one before was not reached.
+        """Forwards a request that must not arrive twice: the next process gets it only if the one before was not reached.
 
         Raises:
-            StoreNotReadyError: Nobody is reached who has the task.
+            StoreNotReadyError: No process that has the task can be reached.
         """
         import httpx2
 
@@ -176,10 +176,10 @@ class Router:
     async def events(
         self, node: Node, request: Request, tasks: Iterable[int], after: str | None
     ) -> AsyncIterator[ServerSentEvent]:
-        """The changes of some tasks in a process, behind an id.
+        """The changes of some tasks, from another process, after the event with an id.
 
         Raises:
-            StoreNotReadyError: It does not have the tasks any more, or has gone away.
+            StoreNotReadyError: The process does not have the tasks any more, or has gone away.
         """
         import httpx2
 
@@ -244,11 +244,11 @@ class Router:
 
 
 class _Left(list[int]):
-    """Tasks that are still to be asked for."""
+    """The tasks that still have to be asked for, because a process did not answer."""
 
 
 def passed(node: Node, answer: httpx2.Response) -> Response:
-    """Another process's answer, as a client gets it."""
+    """Another process's answer, as an answer of this one."""
     return Response(answer.content, answer.status_code, _headers(node, answer))
 
 
@@ -257,19 +257,19 @@ def _headers(node: Node, answer: httpx2.Response) -> dict[str, str]:
 
 
 def redirected(node: Node, request: Request) -> Response:
-    """Sends the client to another process."""
+    """Redirects the client to another process."""
     query = f"?{request.url.query}" if request.url.query else ""
     return RedirectResponse(f"{node.url}{path_of(request)}{query}", 307)
 
 
 def path_of(request: Request) -> str:
-    """The path of a request for another process. Keys such as `..` stay keys: clients take such parts out of a path."""
+    """The path of a request for another process. Keys such as `..` are escaped, because clients remove such parts from a path."""
     parts = request.scope["raw_path"].decode().split("/")
     return "/".join(part.replace(".", "%2E") if part in (".", "..") else part for part in parts)
 
 
 def parse_part(text: str | None, store: ReadStore) -> list[int] | None:
-    """The tasks that another process asks for; None: a client asks.
+    """The tasks that another process asks for; None: the request comes from a client.
 
     Raises:
         QueryError: The store does not have these tasks.

@@ -1,6 +1,6 @@
-"""`Scan`: which rows; `Asked`: the rows of a scan, or those behind a cursor, which are merged out of the parts that tasks have.
+"""`Scan` describes rows. `Asked`: the rows of a scan, or those after a cursor, merged from the parts that tasks have.
 
-A cursor names the commit of each task, so all pages are of the same commits, whichever process answers.
+A cursor names the commit of each task, so all pages come from the same commits, whichever process answers.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from streams.errors import QueryError
 from streams.serve.position import Commit
 
 Order = tuple[Any, ...]
-"""What rows are ordered by: the key's bytes; or start, then key; or end, start, then key."""
+"""The place of a row in the order: the key's bytes; or start, then key; or end, start, then key."""
 _T = TypeVar("_T")
 PAGE_BYTES = 16 * 1024 * 1024
-"""A page with so many bytes ends early, and its cursor continues it: limits of rows say nothing of how large those are."""
+"""A page with so many bytes ends early, and its cursor continues it. A limit of rows alone would not limit bytes."""
 _MOST_SKIPPED = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Which rows.
+    """The rows that a request asks for.
 
     Attributes:
         lower: The smallest key, inclusive; None: no bound. Keys are bytes.
@@ -61,16 +61,16 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The rows of a scan, or those behind a cursor.
+    """The rows of a scan, or the rows after a cursor.
 
     Attributes:
         store: The store.
         scan: The scan.
-        after: The place in the order of the last row that was given; None: none was.
-        skip: How many rows at that place were given.
-        versions: Task -> the commit that its rows are of; empty: the present ones.
+        after: The place in the order of the last row that was given; None: no row was.
+        skip: The number of rows at that place that were given already.
+        versions: Task -> the commit to read; empty: the present commits.
         most_bytes: The most bytes of the stored keys and values of a page; its last row may be larger.
-        lives: Task -> which application made that commit, where a cursor says so: a reset one counts again from 1.
+        lives: Task -> the application's life that made the commit, if a cursor has it: after a reset, commits count from 1 again.
     """
 
     store: str
@@ -83,10 +83,10 @@ class Asked:
 
     @classmethod
     def of(cls, store: str, scan: Scan, cursor: str | None) -> Asked:
-        """The rows of a scan; with a cursor, which has the scan except for its limit, those behind it.
+        """The rows of a scan, or the rows after a cursor. A cursor includes its scan, without the limit.
 
         Raises:
-            QueryError: The cursor is of another store, or none at all.
+            QueryError: The cursor belongs to another store, or is not a cursor.
         """
         if cursor is None:
             return cls(store, scan)
@@ -105,7 +105,7 @@ class Asked:
         return found
 
     def _check(self) -> None:
-        """Raises `ValueError` or `TypeError` where a cursor has parts that none has which was given."""
+        """Raises `ValueError` or `TypeError` if the cursor has a part that this server never puts into a cursor."""
         scan = self.scan
         bytes_ = (scan.lower, scan.upper, scan.prefix, scan.key)
         numbers = (self.skip, scan.from_ms, scan.to_ms, *self.versions, *self.versions.values())
@@ -119,7 +119,7 @@ class Asked:
             raise ValueError
 
     def within(self, rows: Iterable[_T], size: Callable[[_T], int]) -> tuple[list[_T], bool]:
-        """The rows of one part that a page may need, and whether they were cut off because of their bytes.
+        """The rows of one task's part that a page may need, and whether the page's limit of bytes has cut them off.
 
         Args:
             rows: The rows from `after` on, in order.
@@ -138,7 +138,7 @@ class Asked:
 
     @property
     def reach(self) -> int:
-        """The most rows of one part that a page may need: one more shows that there are further ones."""
+        """The most rows that a page may need of one part. It includes one more row, which shows that there are further ones."""
         return self.skip + self.scan.limit + 1
 
     def page(
@@ -152,7 +152,7 @@ class Asked:
         Args:
             parts: The rows that the tasks have from `after` on, each in order, up to `reach`.
             commits: Task -> the commit of its rows.
-            cut: The places of the parts that were cut off: what comes behind their last rows is not known here.
+            cut: The indexes of the parts that were cut off: the rows after their last ones are not known here.
         """
         rest: Iterator[tuple[Order, _T]] = heapq.merge(*parts, key=lambda row: row[0], reverse=self.scan.reverse)
         if cut:
@@ -165,11 +165,11 @@ class Asked:
         return [row for _, row in page], self.behind(last, sum(order == last for order, _ in page), commits)
 
     def behind(self, last: Order, same: int, commits: Mapping[int, Commit]) -> str:
-        """The cursor behind a page.
+        """The cursor that continues after a page.
 
         Args:
             last: The place in the order of its last row.
-            same: How many rows of the page are at that place.
+            same: The number of rows of the page at that place.
             commits: Task -> the commit of its rows.
         """
         same += self.skip if last == self.after else 0
@@ -181,12 +181,12 @@ class Asked:
 
 
 def order_text(order: Order) -> list[Any]:
-    """A place in the order as JSON."""
+    """Writes a place in the order as JSON."""
     return [_text(part) for part in order]
 
 
 def parse_order(data: Sequence[Any]) -> Order:
-    """What `order_text` has written."""
+    """Reads a place in the order that `order_text` has written."""
     return tuple(map(_value, data))
 
 
@@ -203,11 +203,11 @@ def _value(data: Any) -> Any:
 # A page of a thousand rows has no object for each of them until it is written, which is most of what it costs otherwise.
 
 _FEWEST = 32
-"""Rows that are read of each task at least: to begin costs as much."""
+"""The least rows that are read of each task at a time, because starting a read takes as long as reading so many."""
 _CHUNK_BYTES = 1024 * 1024
 
 _Part = tuple[pa.BinaryArray, pa.BinaryArray, npt.NDArray[np.int64]]
-"""Keys, local values and the tasks that they come from."""
+"""Keys, local values and the tasks that they come from, as columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +235,11 @@ class ColumnsPart:
 
 
 def first_rows(stores: Mapping[int, KeyValueBytesStore], asked: Asked) -> ColumnsPart:
-    """The rows from `asked.after` on that a page may need, as `Asked.within` has them.
+    """The rows from `asked.after` on that a page may need, cut off as by `Asked.within`.
 
     Args:
         stores: Task -> the store.
-        asked: What is asked for; forward.
+        asked: What is asked for; a scan that runs forward.
     """
     scan = asked.scan
     upper = None if scan.upper is None else scan.upper + b"\x00"
@@ -261,7 +261,7 @@ def first_rows(stores: Mapping[int, KeyValueBytesStore], asked: Asked) -> Column
 
 
 def _next(stores: Mapping[int, KeyValueBytesStore], start: bytes, end: bytes | None, rows: int) -> _Part | None:
-    """Some of the next rows, all of them up to the last one; None: there are no more."""
+    """The next rows of all tasks in order, without gaps up to the last returned row; None: there are no more."""
     each = max(_FEWEST, -(-rows // len(stores)))
     parts = []
     for task, store in stores.items():
@@ -270,7 +270,7 @@ def _next(stores: Mapping[int, KeyValueBytesStore], start: bytes, end: bytes | N
             parts.append((keys, values, np.full(len(keys), task)))
     if len(parts) < 2:
         return parts[0] if parts else None
-    # What comes behind the last row that was read of a task is not known.
+    # The rows after the last one that was read of a task are not known.
     known = pa.scalar(min(keys[-1].as_py() for keys, _, _ in parts), pa.binary())
     counts = [pc.sum(pc.less_equal(keys, known)).as_py() for keys, _, _ in parts]
     keys, values, tasks = _joined([(k[:n], v[:n], t[:n]) for (k, v, t), n in zip(parts, counts, strict=True)])
@@ -290,7 +290,7 @@ def _joined(parts: list[_Part]) -> _Part:
 
 
 def _cut(part: _Part, asked: Asked) -> ColumnsPart:
-    """No more than a page may need; the row that is too large is the last one."""
+    """Cuts the rows to what a page may need; the row that exceeds the bytes is the last one."""
     keys, values, tasks = (column[: asked.reach] for column in part)
     sizes = np.cumsum(_sizes((keys, values, tasks))[asked.skip :])
     large = asked.skip + int(np.searchsorted(sizes, asked.most_bytes, side="right"))

@@ -1,4 +1,4 @@
-"""`Served`: all stores of an application that can be read here, and waiting until they have what a request asks for."""
+"""`Served`: all stores of an application that can be read here, and how a request waits until they are new enough for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Consistency(str, Enum):
     """How new an answer has to be."""
 
     ANY = "any"
-    """Whatever the copy has."""
+    """The copy as it is."""
     BOUND = "bound"
     """At least the position, commits and age that the request names."""
     LATEST = "latest"
@@ -42,10 +42,10 @@ class Freshness:
     """How new an answer has to be.
 
     Attributes:
-        consistency: Whether the others count.
-        position: What the sources must have been read to.
-        commits: Which commits of tasks must be there.
-        max_age_ms: How old the answer may be; None: as old as it is.
+        consistency: Whether the other attributes count.
+        position: The offsets up to which the sources must have been read.
+        commits: The commits that the copies must have reached.
+        max_age_ms: How old the answer may be; None: any age.
     """
 
     consistency: Consistency = Consistency.BOUND
@@ -55,25 +55,25 @@ class Freshness:
 
     @property
     def asks(self) -> bool:
-        """Whether Kafka may have to be asked."""
+        """Whether Kafka may have to be asked to answer the request."""
         return self.consistency is Consistency.LATEST or self.max_age_ms is not None
 
 
 Wanting = tuple[Copy, Callable[[View], bool]]
-"""A copy that does not have yet what a request asks for, and how to see when it does."""
+"""A copy that is not new enough for a request, and a check of whether a view of it is."""
 
 
 class Served:
-    """See the module.
+    """All stores of an application that can be read in this process.
 
     Args:
         topology: The application.
         subs: Its sub-topologies.
         tasks: Sub-topology -> the number of its tasks.
-        copies: Gives the copies that are here, by the tasks' partitions of the commits topics.
-        kafka: Asked where the commits topics end.
-        global_copy: Gives the copy of the global tables.
-        placement_of: Says what gives keys to the tasks of a sub-topology; None: nothing does yet.
+        copies: Returns the copies that are here, by their partitions of the commits topics.
+        kafka: Returns where the commits topics end.
+        global_copy: Returns the copy of the global tables.
+        placement_of: Returns the rule that assigns keys to the tasks of a sub-topology; None: it is not decided yet.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Served:
                 self.stores[name] = ReadStore(name, node.spec.kind, reader, sub.name, tasks, copy_of, placement)
 
     def placement(self, sub: str) -> Placement:
-        """What gives keys to the tasks of a sub-topology. Until that is decided, no task has any rows."""
+        """The rule that assigns a sub-topology's keys to tasks; a default until it is decided, since no task has rows by then."""
         known = self._placements.get(sub)
         if known is None:
             found = self._placement_of(sub)
@@ -125,14 +125,14 @@ class Served:
         return known
 
     def placement_of_topic(self, topic: str) -> Placement:
-        """What gives the keys of a topic to tasks."""
+        """The rule that assigns the keys of a topic to tasks."""
         return next((self.placement(name) for name, sub in self.subs.items() if topic in sub.topics), Placement.MURMUR2)
 
     def store(self, name: str) -> ReadStore:
         """The store of this name.
 
         Raises:
-            QueryError: There is none, or it has no changelog.
+            QueryError: There is no such store, or it has no changelog.
         """
         found = self.stores.get(name)
         if found is None:
@@ -141,12 +141,12 @@ class Served:
         return found
 
     def wanting(self, store: ReadStore, tasks: Collection[int], bound: Freshness) -> list[Wanting]:
-        """The copies that are not new enough for a request. Asks Kafka only where the present ends count.
+        """The copies that are not new enough for a request. Asks Kafka only if the request wants the latest commits.
 
         Raises:
             QueryError: The position names topics that the store's sub-topology does not read.
             StoreNotReadyError: A copy is not here.
-            KafkaClientError: The brokers were to be asked, and do not answer.
+            KafkaClientError: Kafka had to be asked, and does not answer.
         """
         if bound.consistency is Consistency.ANY:
             return []
@@ -165,15 +165,15 @@ class Served:
         """Waits until the copies are new enough for a request.
 
         Raises:
-            NotUpToBoundError: They are not in time.
-            QueryError, StoreNotReadyError, KafkaClientError: As `wanting`.
+            NotUpToBoundError: They are not new enough in time. QueryError, StoreNotReadyError, KafkaClientError: For the reasons of
+                `wanting`.
         """
         for copy, fits in self.wanting(store, tasks, bound):
             if not copy.wait(fits, timeout_s):
                 raise self.not_up_to(store, tasks, bound)
 
     def not_up_to(self, store: ReadStore, tasks: Collection[int], bound: Freshness) -> NotUpToBoundError:
-        """The error for copies that are not new enough, with what they have."""
+        """The error for copies that are not new enough, with the commits and the position that they have reached."""
         points = tuple(point for task in tasks if store.copy(task).ready for point in store.points([task]))
         commits = Answer((), points).commits
         position = common(point.position for point in points)
@@ -186,7 +186,7 @@ class Served:
         )
 
     def newest_step(self, store: ReadStore) -> Step:
-        """The last micro-batch in the copies here."""
+        """The last micro-batch that a copy in this process has."""
         return newest(kept.step for copy in store.here() for kept in copy.kept())
 
     def kept(self, store: ReadStore, tasks: Iterable[int]) -> dict[int, list[Kept]]:
@@ -204,7 +204,7 @@ class Served:
         return found
 
     def metadata(self) -> dict[str, Any]:
-        """The stores, and the copies that are here, as JSON."""
+        """The stores, and the copies in this process, as JSON."""
         stores = [
             {
                 "name": store.name,
@@ -222,7 +222,7 @@ class Served:
         return {"application_id": self.application_id, "stores": stores, "copies": self.copies_here()}
 
     def copies_here(self) -> list[dict[str, Any]]:
-        """The copies that are here, as JSON."""
+        """The copies in this process, as JSON."""
         by_sub = {store.sub: store for store in self.stores.values()}
         copies = [self._copy(store, task) for store in by_sub.values() for task in range(store.tasks)]
         return [one for one in copies if one]
@@ -232,7 +232,7 @@ class Served:
         if copy is None:
             return None
         found = {"sub_topology": store.sub, "task": task, "tasks": store.tasks, "ready": False, "fault": copy.fault}
-        # It may be hidden at any time: what says that it is ready also has the commit.
+        # It may be hidden at any time, so one object shows both that it is ready and the commit.
         with suppress(StoreNotReadyError):
             (point,) = store.points([task])
             found |= {"ready": True, "commit": point.version, "position": str(point.position), "age_ms": point.age_ms}
@@ -245,7 +245,7 @@ class Served:
         return bound.max_age_ms is not None and copy.age_ms > bound.max_age_ms
 
     def _ends(self, store: ReadStore, tasks: Collection[int]) -> Mapping[int, int]:
-        """Task -> where its commits topic ends now; the global tables are looked at as a whole."""
+        """Task -> where its commits topic ends now. Empty for global tables: their copy is brought forward as a whole instead."""
         if not tasks:
             return {}
         if not store.sub:
@@ -256,7 +256,7 @@ class Served:
         return {task: end for (_, task), end in self._kafka.end_offsets([(topic, task) for task in tasks]).items()}
 
     def check_topics(self, store: ReadStore, asked: Iterable[str]) -> None:
-        """Refuses positions in topics that say nothing of a store.
+        """Refuses positions in topics that a store does not depend on.
 
         Raises:
             QueryError: The store's sub-topology does not read one of these topics.
@@ -270,7 +270,7 @@ class Served:
             )
 
     def topics_of(self, store: ReadStore) -> set[str]:
-        """The topics that positions of a store are about."""
+        """The topics that a position of a store can name."""
         if store.sub:
             return set(self.subs[store.sub].topics)
         return {str(topic) for topic in self.topology.global_tables[store.name].source.topics}
@@ -289,6 +289,6 @@ def _fits(copy: Copy, position: Position, commit: Commit, end: int) -> Callable[
 
 
 def replica_task(application_id: str, sub: SubTopology, task: int, tasks: int) -> CopiedTask:
-    """A task with all stores that can be copied."""
+    """A task, with all of its stores that can be copied."""
     place = TaskPlace(application_id, sub.name, task, tasks, sub.topology_hash)
     return CopiedTask(place, tuple(node.spec for node in sub.stores.values() if node.spec.logged))

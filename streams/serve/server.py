@@ -1,4 +1,4 @@
-"""`StoreServer`: follows an application's commits in the background; `EmbeddedServer` does in the process of an application."""
+"""`StoreServer` follows an application's commits in the background; `EmbeddedServer` does so inside the application's process."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class StoreServer:
         topology: The application.
         config: Its settings.
         folder: Where the copies are, on this host; other processes need folders of their own.
-        url: Where the other processes that serve this application reach this one; None: they do not hear of it.
+        url: The address at which the other processes that serve this application reach this one; None: it is not announced to them.
         group: The consumer group whose members share the tasks; default: `<application>-serve`.
-        alone: Whether this process has all tasks, and shares them with nobody.
+        alone: Whether this process has all tasks, and does not share them.
         parallel: How many copies are brought forward at a time.
 
     Raises:
@@ -120,7 +120,7 @@ class StoreServer:
         self._url = url
         self._alone = alone
         self._writer = RecordWriter(config.client)
-        # A record that comes late says nothing that the next one does not say.
+        # A late record has nothing that the next one does not have.
         self._node_writer = RecordWriter(config.client, wait_s=BEAT_S)
         node_log = _KafkaNodeLog(self._reader(1), self._node_writer, app, config.replication_factor)
         self.nodes = Nodes(name, node_log, self._me)
@@ -138,7 +138,7 @@ class StoreServer:
 
     def __enter__(self) -> StoreServer:
         if self._url is not None:
-            # Whoever asks at once is answered by the others, while the copies here are restored.
+            # While the copies here are restored, the other processes answer.
             self.nodes.look()
         self._placements.look()
         for thread in self._threads:
@@ -159,15 +159,15 @@ class StoreServer:
 
     @property
     def trouble(self) -> str:
-        """Why commits cannot be followed now; empty: they are."""
+        """The reason why commits cannot be followed now; empty: they are followed."""
         return str(self._error) if self._error is not None else self._follower.trouble
 
     def reader(self) -> AbstractContextManager[CopyKafka]:
-        """Kafka, for one client who follows changes."""
+        """A reader of Kafka for one client that follows changes."""
         return closing(self._reader(len(self._tasks)))
 
     def write(self, topic: str, record: Outgoing) -> tuple[int, int]:
-        """Writes a record, and gives its partition and offset.
+        """Writes a record, and returns its partition and offset.
 
         Raises:
             KafkaClientError: Kafka did not accept it.
@@ -179,7 +179,7 @@ class StoreServer:
         return self._writer.write(topic, record)
 
     def _placement_of(self, sub: str) -> Placement | None:
-        """What the commits of a sub-topology say; None: they do not say it yet."""
+        """The placement of a sub-topology, from its commits if they have it, else from Kafka; None: it is not decided yet."""
         here = (copy.marker for copy in self._follower.copies.values() if copy.task.place.sub_topology == sub)
         said = next((marker.placement for marker in here if marker is not None and marker.placement != UNPLACED), None)
         return self._placements.of(sub) if said is None else Placement(said)
@@ -230,7 +230,7 @@ class StoreServer:
         return TaskCopy(kafka, task, make, on_close=kafka.close)
 
     def _global_copy(self, topology: Topology) -> GlobalCopy | None:
-        """The copy of the global tables, read from the start: what is on disk might have missed deletions."""
+        """The copy of the global tables, which is read from the start, because files on disk might lack deletions."""
         tables = list(topology.global_tables.values())
         if not tables:
             return None
@@ -243,10 +243,10 @@ class StoreServer:
 
 
 class _Placements:
-    """What gives keys to the tasks of each sub-topology. A thread asks for it, since a read must not wait for brokers.
+    """The placement of each sub-topology. A thread asks Kafka for it, since a read must not wait for brokers.
 
     Args:
-        ask: Asks Kafka; None: it is not decided yet.
+        ask: Asks Kafka for a placement; None: it is not decided yet.
         subs: The sub-topologies.
     """
 
@@ -256,17 +256,17 @@ class _Placements:
         self._why = "Kafka was not asked yet"
 
     def of(self, sub: str) -> Placement | None:
-        """What was found; None: it was not decided then.
+        """The placement that Kafka returned; None: it was not decided then.
 
         Raises:
-            StoreNotReadyError: Nothing is known yet.
+            StoreNotReadyError: Kafka has not answered yet.
         """
         if sub not in self._known:
             raise StoreNotReadyError(f"{sub}: it is not known yet which task has which keys: {self._why}")
         return self._known[sub]
 
     def look(self) -> bool:
-        """Asks for what is not decided, and says whether there is still something."""
+        """Asks for the placements that are not decided, and returns whether any are left."""
         waiting = [sub for sub in self._subs if self._known.get(sub) is None]
         for sub in waiting:
             try:
@@ -276,7 +276,7 @@ class _Placements:
         return any(self._known.get(sub) is None for sub in waiting)
 
     def run(self, ended: threading.Event) -> None:
-        """Asks until everything is decided."""
+        """Asks until all placements are decided, or the event is set."""
         while not ended.wait(_PLACEMENT_S) and self.look():
             pass
 
@@ -290,17 +290,17 @@ def without_topic(error: TopicNotFoundError) -> ConfigError:
 
 
 class _Alone(GroupMember):
-    """The only member of a group, which leaves nothing behind: its group goes with it."""
+    """The only member of a group. It commits nothing, so that nothing remains of the group."""
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         pass
 
 
 class _KafkaNodeLog:
-    """The compacted topic in which the processes that serve tell of themselves."""
+    """The compacted topic in which the processes that serve announce themselves."""
 
     _LAST = 1000
-    """How many of the last records are read first: each process writes one every two seconds."""
+    """So many of the last records are read first: each process writes one every two seconds."""
 
     def __init__(self, reader: CopyKafka, writer: RecordWriter, application_id: str, replication: int) -> None:
         self._reader, self._writer = reader, writer
@@ -329,7 +329,7 @@ class _KafkaNodeLog:
 
     @contextmanager
     def _checked(self) -> Iterator[None]:
-        """The topic is there at first, and made again if it is missing later, as after a reset."""
+        """Creates the topic before its first use; and again, after an error, if it is missing then, as after a reset."""
         try:
             if not self._there:
                 ensure_endpoints(self._reader.admin, self._application_id, self._replication)
@@ -341,10 +341,10 @@ class _KafkaNodeLog:
 
 
 def tls_options(certificate: Path | None, key: Path | None, security: Security) -> Mapping[str, Any]:
-    """What uvicorn needs for TLS.
+    """The options of uvicorn for TLS.
 
     Raises:
-        ConfigError: A part is missing.
+        ConfigError: A file that TLS needs is not given.
     """
     if certificate is None:
         if key is not None or security.tls_ca is not None:
@@ -357,11 +357,11 @@ def tls_options(certificate: Path | None, key: Path | None, security: Security) 
 
 
 def trusted(certificate: Path | None, key: Path | None, security: Security) -> ssl.SSLContext | None:
-    """How this process checks the certificates of the others, and shows its own; None: without TLS."""
+    """The TLS context with which this process checks the others' certificates and shows its own; None: without TLS."""
     if certificate is None:
         return None
     found = ssl.create_default_context(cafile=security.tls_ca)
-    # Processes that share one certificate need no authority, whoever has signed it.
+    # Processes that share one certificate need no authority, no matter who signed it.
     found.load_verify_locations(certificate)
     found.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if security.tls_ca is not None:
@@ -370,7 +370,7 @@ def trusted(certificate: Path | None, key: Path | None, security: Security) -> s
 
 
 def own_url(address: Address, tls: bool) -> str:
-    """Where others reach a server at this address; one that listens everywhere is reached by the name of this host."""
+    """The URL at which others reach a server at this address. A server that listens everywhere is reached by this host's name."""
     everywhere = address.host in ("0.0.0.0", "::")
     shown = Address(socket.gethostname(), address.port) if everywhere else address
     return f"{'https' if tls else 'http'}://{shown}"
@@ -399,12 +399,12 @@ def check_serve(config: StreamsConfig) -> None:
 
 
 class EmbeddedServer:
-    """See the module.
+    """Serves the stores of an application from inside its process.
 
     Args:
         topology: The application.
         config: Its settings.
-        say: Tells people where the stores are.
+        say: Prints where the stores are served.
     """
 
     def __init__(self, topology: Topology, config: StreamsConfig, say: Callable[[str], object]) -> None:
@@ -415,23 +415,23 @@ class EmbeddedServer:
         self._serving = self._closed = False
 
     def serve(self) -> None:
-        """Begins to serve if the settings say so; does not wait. The application has to run: it makes the topics."""
+        """Begins to serve if the settings ask for it; does not wait. The application has to run, because it creates the topics."""
         address = self._config.serve_address
         if address is not None and not self._serving:
             self._serving = True
             threading.Thread(target=self._serve, args=(address,), name="serve", daemon=True).start()
 
     def store(self, name: str, wait_s: float) -> LocalStore[Any, Any]:
-        """A store.
+        """Typed reads of a store.
 
         Raises:
-            QueryError: There is none, or it has no changelog.
+            QueryError: There is no such store, or it has no changelog.
         """
         with self._lock:
             return LocalStore(self._started(None).served, name, wait_s)
 
     def close(self) -> None:
-        """Ends what was begun; the copies stay on disk."""
+        """Ends serving, if it has begun; the copies stay on disk."""
         with self._lock:
             self._closed = True
             with suppress(StreamsError):
@@ -455,7 +455,7 @@ class EmbeddedServer:
             log.error("the stores are not served: %s", error)
 
     def _started(self, url: str | None) -> StoreServer:
-        """The copies. Called with the lock."""
+        """Starts the server of the copies. The caller holds the lock."""
         if self._closed:
             raise StoreNotReadyError("the application has ended, and with it the copies of its stores")
         if self._server is None:

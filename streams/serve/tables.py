@@ -1,4 +1,4 @@
-"""Rows as Arrow: answers to those who accept `application/vnd.apache.arrow.stream`, and the tables that SQL reads.
+"""Rows as Arrow: answers to clients that accept `application/vnd.apache.arrow.stream`, and the tables that SQL reads.
 
 Columns are `key`, `value`, `timestamp`, `window_start` and `window_end`, as far as a store has them. Texts, numbers, booleans and
 bytes have their types; everything else is a text column of JSON, which Arrow calls `arrow.json`.
@@ -49,15 +49,15 @@ _Column = tuple[pa.Array, bool]
 
 
 def type_of(serde: Serde) -> pa.DataType | None:
-    """The type of a column; None: it is JSON."""
+    """The type of a column of keys or values; None: it is JSON."""
     return _TYPES.get(type(taken(serde)))
 
 
 def table_of(store: ReadStore, rows: Sequence[StoreRow]) -> pa.Table:
-    """Rows that `StoreReader.shown` has made. Values that are computed of the stored ones may have any type.
+    """A table of rows that `StoreReader.shown` has made. Values that are computed from the stored ones may have any type.
 
     Raises:
-        SerdeError: A cell has no form.
+        SerdeError: A value has no form in Arrow.
     """
     reader = store.reader
     key = _shown_column([row.key for row in rows], reader.key_serde)
@@ -67,13 +67,13 @@ def table_of(store: ReadStore, rows: Sequence[StoreRow]) -> pa.Table:
 
 
 def stream(store: ReadStore, rows: StoredRows | Sequence[bytes], answer: Answer, cursor: str | None) -> bytes:
-    """An answer as an Arrow stream, whose schema's metadata has what JSON has next to the rows: `tasks` and `cursor`.
+    """An answer as an Arrow stream. The schema's metadata has `tasks` and `cursor`, which JSON has next to the rows.
 
     Args:
         store: The store.
         rows: The rows, as they are stored; or as JSON text (`StoreReader.text`), if other processes have some.
-        answer: As of what.
-        cursor: Continues behind the last row; None: there are no more.
+        answer: The commits that the rows are from.
+        cursor: Continues after the last row; None: there are no more.
 
     Raises:
         SerdeError: A row cannot be read.
@@ -124,7 +124,7 @@ def _shown_column(cells: Sequence[Any], serde: Serde) -> _Column:
     if kind is not None:
         with suppress(pa.ArrowInvalid, pa.ArrowTypeError, SerdeError):
             if kind in (pa.binary(), pa.float64()):
-                # In JSON, these are texts: all bytes, and what is not finite.
+                # In JSON, these are texts: all bytes, and floats that are not finite.
                 cells = [value_of(serde, "", cell) for cell in cells]
             return pa.array(cells, kind), False
     texts = (None if cell is None else shown_json(cell).decode() for cell in cells)

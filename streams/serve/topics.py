@@ -1,4 +1,4 @@
-"""Records that are sent over HTTP to the topics that an application reads, and where to look for what became of them."""
+"""Records that are sent over HTTP to the topics that an application reads, and where their effect can be seen."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from streams.topology.graph import SourceNode
 from streams.wording import did_you_mean
 
 Write = Callable[[str, Outgoing], tuple[int, int]]
-"""Writes a record to a topic, and gives its partition and offset."""
+"""Writes a record to a topic, and returns its partition and offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Where a record is."""
+    """The topic, partition and offset of a written record."""
 
     topic: str
     partition: int
@@ -32,17 +32,17 @@ class Written:
 
     @property
     def position(self) -> Position:
-        """What covers the record."""
+        """The smallest position that covers the record."""
         return Position({(self.topic, self.partition): self.offset + 1})
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """For an answer."""
+        """The place of the record as JSON, for an answer."""
         return {"topic": self.topic, "partition": self.partition, "offset": self.offset}
 
 
 def exactly(data: bytes) -> Any:
-    """The JSON of a body that is to be written, if all of it is kept.
+    """Parses the JSON of a body that is to be written, and refuses what would not be kept exactly.
 
     Raises:
         ValueError: It is not JSON, a field occurs twice, or a number would lose digits.
@@ -67,7 +67,7 @@ def _kept(text: str) -> None:
 
 
 class Topics:
-    """The topics from outside that the served sub-topologies read.
+    """The topics that the served sub-topologies read and that other programs write.
 
     Args:
         served: The stores.
@@ -88,11 +88,11 @@ class Topics:
 
     @property
     def names(self) -> list[str]:
-        """Their names."""
+        """The names of the topics."""
         return sorted(self._sources)
 
     def record(self, topic: str, body: Any) -> tuple[str, Outgoing]:
-        """The record of a request's body.
+        """Makes a record of a request's body.
 
         Raises:
             QueryError: The application does not read the topic, or the body does not fit the topic's serdes.
@@ -138,7 +138,7 @@ class Topics:
             key: The row's key; None: that of the record.
 
         Raises:
-            QueryError: No key can be found, or the store never shows what becomes of the record. So nothing is to be written.
+            QueryError: There is no key, or the store cannot show the effect of the record. Nothing must be written then.
         """
         self._served.check_topics(store, [record[0]])
         if store.kind.segmented:

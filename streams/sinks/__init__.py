@@ -1,4 +1,4 @@
-"""Stores outside Kafka that a stream or table can be written to with `to_sink`, exactly once: each is one file."""
+"""Stores outside Kafka to which `to_sink` writes a stream or table exactly once. Each kind of store is one file."""
 
 from streams.sinks.files import FilesSink, JsonLinesSink, ParquetSink
 from streams.sinks.iceberg import IcebergSink

@@ -8,9 +8,9 @@
         8-1f3a…                     a batch that is written and not committed
         000000000007.json           the manifest of the last commit: its position and its file
 
-A commit has two phases. First the batch is complete on the disk, under a name that nobody reads. Then its manifest takes the next
-number, which only one writer can do (`os.link`): that is the commit. At last the batch gets the name that readers look for. A
-writer that dies before that leaves a manifest whose batch has no such name yet, and the next `open` gives it.
+A commit has two phases. First, the batch is written completely, under a name that readers skip. Then its manifest takes the next
+number, which only one writer can do (`os.link`): this is the commit. Finally, the batch gets the name that readers look for. If a
+writer dies before that, the manifest's batch has no such name yet, and the next `open` gives it one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _KEPT = 2
-"""Manifests that stay. A writer that continues from an older one finds a higher number, too, and gives up."""
+"""The number of manifests that are kept. A writer that continues from an older one also finds a higher number, and gives up."""
 
 
 _AT_ONCE = 10_000
@@ -42,7 +42,7 @@ _AT_ONCE = 10_000
 
 @dataclass(frozen=True)
 class _Manifest:
-    """The last commit: its number, the position behind it, and the name of its file; empty: a batch without rows."""
+    """The last commit: its number, the position after it, and the name of its file (empty: the batch had no rows)."""
 
     number: int
     position: str
@@ -50,12 +50,12 @@ class _Manifest:
 
 
 class FilesSink(ABC):
-    """A folder that gets one file with each batch. Rows are only appended.
+    """A folder to which each batch adds one file. Rows are only appended.
 
     The folder is on a disk of the driver's host or on one that hosts share, with hard links; not in an object store.
 
     Args:
-        folder: The folder; a missing one is made. Several sinks may write to one.
+        folder: The folder, which is created if missing. Several sinks may write to the same folder.
     """
 
     suffix: str
@@ -71,7 +71,7 @@ class FilesSink(ABC):
         """Writes a file."""
 
     def open(self, table: SinkTable) -> str | None:
-        """See `Sink`."""
+        """Opens the folder, and returns the position of the last commit, as `Sink.open` describes."""
         if table.keys:
             raise LakeSchemaError(
                 f"{table.owner}: the {self.target} only take new rows: files are not updated by key. Nothing was written. Use "
@@ -86,7 +86,7 @@ class FilesSink(ABC):
         return self._last.position if self._last else None
 
     def write(self, rows: pa.Table, deleted: pa.Table) -> None:
-        """See `Sink`."""
+        """Writes the batch to a file that readers skip."""
         self._batch = None
         if rows.num_rows:
             self._batch = self._own / f"{self._number}-{uuid.uuid4().hex}"
@@ -94,12 +94,12 @@ class FilesSink(ABC):
             _to_disk(self._batch)
 
     def commit(self, position: str, after: str | None) -> None:
-        """See `Sink`."""
+        """Commits the batch by its manifest, as `Sink.commit` describes."""
         number, newest = self._number, self._newest()
         if newest != self._last or after != (newest.position if newest else None):
             raise self._table.conflict()
         manifest = _Manifest(number, position, self._batch.name if self._batch else "")
-        self._batch = None  # from here on it may be committed, whatever comes back
+        self._batch = None  # from here on it may be committed, even after an error
         written = self._own / f"{number}-{uuid.uuid4().hex}"
         written.write_bytes(orjson.dumps({"position": position, "file": manifest.file}))
         _to_disk(written)
@@ -118,7 +118,7 @@ class FilesSink(ABC):
         self._tidy(number)
 
     def close(self) -> None:
-        """See `Sink`. What a writer that was killed has left is deleted behind the next commit."""
+        """Closes the sink. The files that a killed writer has left are deleted after the next commit."""
         if self._batch is not None:
             self._batch.unlink(missing_ok=True)
             self._batch = None
@@ -142,7 +142,7 @@ class FilesSink(ABC):
         return _Manifest(numbers[-1], found["position"], found["file"])
 
     def _show(self, manifest: _Manifest) -> None:
-        """Gives the batch of a commit the name that readers look for, unless it has it."""
+        """Gives the batch of a commit the name that readers look for, unless it has that name."""
         if manifest.file and (batch := self._own / manifest.file).exists():
             try:
                 batch.rename(self._folder / f"{self._name}-{manifest.number:012}.{self.suffix}")
@@ -151,7 +151,7 @@ class FilesSink(ABC):
             _to_disk(self._folder)
 
     def _tidy(self, number: int) -> None:
-        """Deletes what can never be committed any more: the number of such a batch is taken."""
+        """Deletes batches that can never be committed, because their number is taken."""
         for old in self._numbers()[:-_KEPT]:
             self._manifest(old).unlink(missing_ok=True)
         for left in self._own.glob("*-*"):
@@ -163,8 +163,8 @@ class ParquetSink(FilesSink):
     """Parquet files.
 
     Args:
-        folder: The folder; a missing one is made. Several sinks may write to one.
-        compression: What compresses the columns, as pyarrow names it.
+        folder: The folder, which is created if missing. Several sinks may write to the same folder.
+        compression: The compression of the columns, by pyarrow's names.
     """
 
     suffix = "parquet"
@@ -191,7 +191,7 @@ class JsonLinesSink(FilesSink):
 
 
 def _to_disk(path: Path) -> None:
-    """Waits until the disk has a file, or the names in a folder."""
+    """Waits until a file, or the names in a folder, are on the disk."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)

@@ -21,15 +21,16 @@ FIRST_PAUSE_S = 0.5
 
 
 class IcebergSink:
-    """A table of an Iceberg catalog (the extra `iceberg`). A missing table, and its namespace, are made with the first rows.
+    """A table of an Iceberg catalog (the extra `iceberg`). A missing table and its namespace are created with the first rows.
 
-    Each commit is one metadata update, on the condition that the table is still at the snapshot that was looked at, which has the
-    position of this sink. Where another writer of the table was faster, the batch is tried again on its snapshot.
+    Each commit is one metadata update. It succeeds only if the table is still at the snapshot that was read, which has the position
+    of this sink. If another writer of the table was faster, the batch is tried again on that writer's snapshot.
 
     Args:
         catalog: The catalog's name, as in `.pyiceberg.yaml`.
         table: `namespace.table`.
-        properties: Properties of the catalog, such as `{"type": "rest", "uri": "http://..."}`, besides those of `.pyiceberg.yaml`.
+        properties: Properties of the catalog, such as `{"type": "rest", "uri": "http://..."}`, in addition to those in
+            `.pyiceberg.yaml`.
         table_properties: Properties of a new table.
     """
 
@@ -46,7 +47,7 @@ class IcebergSink:
         self.target = f"iceberg table {table} of {catalog}"
 
     def open(self, table: SinkTable) -> str | None:
-        """See `Sink`."""
+        """Loads the table, and returns the position of the last commit, as `Sink.open` describes."""
         try:
             from pyiceberg.catalog import load_catalog
         except ImportError as error:
@@ -63,11 +64,11 @@ class IcebergSink:
         return self._position(found)
 
     def write(self, rows: pa.Table, deleted: pa.Table) -> None:
-        """See `Sink`. The files are written with the commit, since a snapshot's properties are."""
+        """Keeps the batch. Its files are written with the commit, like the snapshot's properties."""
         self._rows, self._deleted = rows, deleted
 
     def commit(self, position: str, after: str | None) -> None:
-        """See `Sink`."""
+        """Commits the batch with its position, as `Sink.commit` describes."""
         from pyiceberg.exceptions import CommitFailedException
 
         with self._explained():
@@ -85,10 +86,10 @@ class IcebergSink:
         )
 
     def close(self) -> None:
-        """See `Sink`: nothing is open."""
+        """Does nothing, because nothing is open."""
 
     def _commit(self, position: str, after: str | None) -> None:
-        """Commits on the newest snapshot, if that one has the position, or raises what PyIceberg does."""
+        """Commits on the newest snapshot if this has the expected position; raises PyIceberg's errors."""
         table = self._found()
         if table is None and after is not None:
             raise LakePositionError(
@@ -102,7 +103,7 @@ class IcebergSink:
             )
         if self._position(table) != after:
             raise self._wanted.conflict()
-        # PyIceberg would try a commit that has failed on the next snapshot, whatever position that has.
+        # PyIceberg would retry a failed commit on the next snapshot, without looking at its position.
         alone = {**table.metadata.properties, "commit.retry.num-retries": "0"}
         table.metadata = table.metadata.model_copy(update={"properties": alone})
         name = _PROPERTY + self._wanted.owner
@@ -113,7 +114,7 @@ class IcebergSink:
             transaction.append(self._rows, snapshot_properties=kept)
 
     def _delete(self, transaction: Any, kept: dict[str, str]) -> None:
-        """Deletes the rows of the batch's keys, which are written again if they are still there."""
+        """Deletes the existing rows of the batch's keys. The batch then writes new rows for keys that remain."""
         from pyiceberg.table.upsert_util import create_match_filter
 
         keys = list(self._wanted.keys)
@@ -137,7 +138,7 @@ class IcebergSink:
             return None
 
     def _position(self, table: Any) -> str | None:
-        """The position in the newest snapshot that has one, or, if that has expired, in the table's properties."""
+        """The position in the newest snapshot that has one, or if that has expired, the position in the table's properties."""
         name = _PROPERTY + self._wanted.owner
         current = oldest = snapshot = table.current_snapshot()
         while snapshot is not None:
@@ -181,7 +182,7 @@ class IcebergSink:
                 f"{self._wanted.owner}: the catalog of the {self.target} does not answer: {error}. The rows of this batch wait in "
                 f"the sink's internal topic. The sink is opened again until it answers, and sees then whether they were written."
             ) from error
-        except ValueError as error:  # what PyIceberg raises for rows of another schema
+        except ValueError as error:  # PyIceberg's error for rows of another schema
             raise LakeSchemaError(
                 f"{self._wanted.owner}: the {self.target} does not take this batch: {' '.join(str(error).split())}. Nothing of it "
                 f"was written, and its rows wait in the sink's internal topic. Let the table take them, then start again."

@@ -1,15 +1,16 @@
-"""`Sink`: what a database, a format of files or any other store has to do so that it has each result exactly once.
+"""`Sink`: the contract by which a database, a file format or any other store gets each result exactly once.
 
 The engine reads ranges of the sink's internal topic, one after the other, and gives each to the sink, on the driver::
 
     open ──▶ position ──▶ [ write ──▶ commit(position, after) ]* ──▶ close
 
-A position is text that the sink keeps without reading it. Two rules make the results exact, whatever is killed, and when:
+A position is text that the sink keeps without reading it. Two rules make the results exact, whenever and whichever process is
+killed:
 
-1. `commit` makes the rows and the position visible together, or neither. A store without transactions writes the rows where
-   nobody looks, and then one small thing that has the position and names the rows.
-2. `commit` succeeds only while the position that is kept is still `after`. A second instance of the application, which has
-   continued from the same position, so fails instead of writing the rows again.
+1. `commit` makes the rows and the position visible together, or neither. A store without transactions writes the rows where readers
+   do not look, and then one small object with the position and the names of the rows.
+2. `commit` succeeds only while the stored position is still `after`. So a second instance of the application that has continued
+   from the same position fails instead of writing the rows again.
 
 `streams.testing.check_sink` proves both, for any sink.
 """
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SinkTable:
-    """What is to be written.
+    """The table that a sink is to write.
 
     Attributes:
-        owner: The application and the sink, `<application id>/<name>`: what the position is kept under, since other sinks may
-            write the same table.
+        owner: The application and the sink, `<application id>/<name>`. The position is stored under this name, since other sinks
+            may write the same table.
         schema: The columns with their types.
-        keys: The columns that make a row unique; empty: each record is a row of its own.
+        keys: The columns that make a row unique; empty: each record is a separate row.
     """
 
     owner: str
@@ -41,7 +42,7 @@ class SinkTable:
     keys: tuple[str, ...] = ()
 
     def conflict(self) -> LakeConflictError:
-        """The error that `commit` raises where the position is not `after` any more."""
+        """The error that `commit` raises if the position is no longer `after`."""
         return LakeConflictError(
             f"{self.owner}: another instance of the application has written to this sink since then, so this one has written "
             f"nothing and ends. Nothing is lost or doubled. Let only one instance run."
@@ -52,17 +53,17 @@ class SinkTable:
 class Sink(Protocol):
     """A store outside Kafka.
 
-    An object is only a description until `open` is called: each start opens a copy of it (`copy.copy`), and so must a connection be
-    made in `open` and not before. The calls of a copy come one after the other, not always from the same thread. What a method
-    raises ends the application before the rows are deleted from the internal topic; after a `SinkUnavailableError` the sink is
-    opened again, for as long as the setting `broker_wait_ms` allows.
+    An object is only a description until `open` is called. Each start opens a copy of it (`copy.copy`), so connect in `open` and
+    not before. The calls of a copy come one after the other, not always from the same thread. An error in a method ends the
+    application before the rows are deleted from the internal topic. After a `SinkUnavailableError` the sink is opened again, for as
+    long as the setting `broker_wait_ms` allows.
     """
 
     target: str
-    """What is written, for people: `postgres table orders`. Without a password."""
+    """A description of what is written, for messages: `postgres table orders`. Without a password."""
 
     def open(self, table: SinkTable) -> str | None:
-        """Connects, discards what an earlier run has written and not committed, and returns the position of the last commit.
+        """Connects, discards rows that an earlier run has written and not committed, and returns the position of the last commit.
 
         Returns:
             The position; None: nothing was ever committed under `table.owner`.
@@ -74,10 +75,10 @@ class Sink(Protocol):
         ...
 
     def write(self, rows: pa.Table, deleted: pa.Table) -> None:
-        """Writes one batch, which nobody must see before `commit`.
+        """Writes one batch, which must not be visible before `commit`.
 
         Args:
-            rows: Rows of `table.schema`, in the order of their records; with `table.keys` at most one for each key, the last.
+            rows: Rows of `table.schema`, in the order of their records; with `table.keys`, only the last row of each key.
             deleted: The keys to delete, with the columns `table.keys`; no key is in both. Without keys it is empty.
         """
         ...
@@ -86,14 +87,14 @@ class Sink(Protocol):
         """Makes the rows and the position visible together.
 
         Args:
-            position: The position behind the rows.
+            position: The position after the rows.
             after: The position before them, as `open` returned or the last `commit` wrote it.
 
         Raises:
-            LakeConflictError: The position kept is not `after`: `SinkTable.conflict()`. Nothing of the batch is visible.
+            LakeConflictError: The stored position is not `after` (raise `SinkTable.conflict()`). Nothing of the batch is visible.
         """
         ...
 
     def close(self) -> None:
-        """Gives up what is open; rows without a commit must never become visible. May be called twice, and before `open`."""
+        """Closes connections and files. Rows without a commit must never become visible. May be called twice, and before `open`."""
         ...

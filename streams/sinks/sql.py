@@ -30,13 +30,13 @@ POSITIONS = "streams_positions"
 _AT_ONCE = 10_000
 """How many rows are Python objects at one time."""
 _COPIED = 500
-"""From how many rows on PostgreSQL's COPY is cheaper than a statement for each."""
+"""From so many rows on, PostgreSQL's COPY is cheaper than a statement for each row."""
 _WAIT_S = 30
-"""How long another transaction may hold what this one needs, seconds."""
+"""How long to wait for another transaction that holds a lock, seconds."""
 
 
 class SqlSink(ABC):
-    """A table of a database; what differs between databases is in the subclasses.
+    """A table of a database; subclasses have the differences between databases.
 
     Args:
         table: The table's name, or `schema.table`. A missing table is created with the first rows.
@@ -44,7 +44,7 @@ class SqlSink(ABC):
 
     target: str
     _types: ClassVar[Mapping[str, str]]
-    """The database's type for each type of Arrow; nested ones have the type of `nested`."""
+    """The database's type for each type of Arrow; nested types have the database type under `nested`."""
     _placeholder: ClassVar[str]
 
     def __init__(self, table: str) -> None:
@@ -53,7 +53,7 @@ class SqlSink(ABC):
 
     @abstractmethod
     def _connect(self) -> Any:
-        """A connection of DB-API 2.0 whose transactions begin and end by statements alone."""
+        """A DB-API 2.0 connection whose transactions begin and end only by statements."""
 
     @abstractmethod
     def _tables(self) -> set[str]:
@@ -61,14 +61,14 @@ class SqlSink(ABC):
 
     @abstractmethod
     def _wrong(self, error: Exception) -> LakeError:
-        """The error for people."""
+        """Turns the database's error into one for people."""
 
     def _adapted(self, value: Any, nested: pa.DataType | None) -> Any:
-        """A value as the driver takes it; `nested` is the type of one that becomes JSON."""
+        """A value in the form that the driver takes; `nested` is the type of a value that becomes JSON."""
         return value if nested is None else as_json(value, nested).decode()
 
     def open(self, table: SinkTable) -> str | None:
-        """See `Sink`."""
+        """Connects, and returns the position of the last commit, as `Sink.open` describes."""
         self._table = table
         with self._explained():
             self._connection = self._connect()
@@ -86,7 +86,7 @@ class SqlSink(ABC):
         return position
 
     def write(self, rows: pa.Table, deleted: pa.Table) -> None:
-        """See `Sink`."""
+        """Writes the batch within a transaction."""
         with self._explained():
             self._run("BEGIN")
             if not self._has_table:
@@ -102,7 +102,7 @@ class SqlSink(ABC):
                 self._upsert(rows)
 
     def commit(self, position: str, after: str | None) -> None:
-        """See `Sink`."""
+        """Writes the position, and commits the transaction, as `Sink.commit` describes."""
         owner, mark = self._table.owner, self._placeholder
         with self._explained():
             if after is None:
@@ -118,7 +118,7 @@ class SqlSink(ABC):
         self._has_table = self._has_positions = True
 
     def close(self) -> None:
-        """See `Sink`."""
+        """Closes the connection."""
         if self._connection is not None:
             self._connection.close()  # what is not committed is rolled back
             self._connection = None
@@ -169,7 +169,7 @@ class SqlSink(ABC):
         return f"VALUES ({', '.join([cell] * len(self._table.schema.names))})"
 
     def _insert(self, rows: str) -> str:
-        """The statement that inserts rows or, with keys, updates the ones that have their keys."""
+        """The statement that inserts rows. With keys, it updates the rows that have the same keys."""
         names, keys = self._table.schema.names, self._table.keys
         insert = f"INSERT INTO {self._quoted} ({self._columns}) {rows}"
         if not keys:
@@ -179,7 +179,7 @@ class SqlSink(ABC):
         return f"{insert} ON CONFLICT ({', '.join(map(quoted, keys))}) DO {update}"
 
     def _check(self) -> None:
-        """Lets the database plan the statement: it names missing columns, and keys without a unique index."""
+        """Lets the database plan the statement, which finds missing columns, and keys without a unique index."""
         try:
             self._run(f"EXPLAIN {self._insert(self._row('NULL'))}")
         except Exception as error:
@@ -218,7 +218,7 @@ class SqlSink(ABC):
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Rolls back and says in the project's words what the database has refused."""
+        """Rolls back after a refusal of the database, and raises the project's error for it."""
         try:
             yield
         except StreamsError:
@@ -292,8 +292,8 @@ class PostgresSink(SqlSink):
     """A table of a PostgreSQL database (the extra `postgres`). Times are `timestamptz`, decimals `numeric`, nested values `jsonb`.
 
     Args:
-        address: `postgresql://user@host/database`, or `host=... dbname=...`. A password in it is in the memory of the driver only,
-            and in no description; `PGPASSWORD`, `PGPASSFILE` and `PGSERVICE` work too.
+        address: `postgresql://user@host/database`, or `host=... dbname=...`. A password in it stays in the driver's memory and does
+            not appear in any description; `PGPASSWORD`, `PGPASSFILE` and `PGSERVICE` work too.
         table: The table's name, or `schema.table`.
     """
 
@@ -329,7 +329,7 @@ class PostgresSink(SqlSink):
         return connection
 
     def _upsert(self, rows: pa.Table) -> None:
-        """Copies the rows, by way of a table of the transaction's own where they may be updates."""
+        """Copies the rows into the table; if they may be updates, through a temporary table."""
         if rows.num_rows < _COPIED:
             return super()._upsert(rows)
         to = self._quoted
@@ -362,10 +362,10 @@ class PostgresSink(SqlSink):
 
 
 def quoted(name: str) -> str:
-    """A name as SQL takes any name."""
+    """Quotes a name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def first_line(error: Exception) -> str:
-    """What a database says first."""
+    """The first line of a database's error."""
     return str(error).strip().partition("\n")[0] or type(error).__name__

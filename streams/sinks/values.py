@@ -1,4 +1,4 @@
-"""Values of Arrow as JSON has them."""
+"""Converts values of Arrow to JSON."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def as_json(value: Any, kind: pa.DataType | pa.Schema) -> bytes:
-    """The JSON of a value of that type, or of a row of that schema."""
+    """The JSON of a value of this type, or of a row of this schema."""
     import pyarrow as pa
 
     return orjson.dumps(_plain(value, pa.struct(kind) if isinstance(kind, pa.Schema) else kind), default=str)
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
-    """Arrow gives maps as lists of pairs, and bytes have no form in JSON."""
+    """Converts maps, which Arrow returns as lists of pairs, and bytes, for which JSON has no form."""
     import pyarrow as pa
 
     if value is None:

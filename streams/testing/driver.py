@@ -99,7 +99,7 @@ def served_by_driver(
 
 
 _OF_A_CLUSTER = ("placement", "placements")
-"""Settings of tasks that follow from what is in a cluster's topics: results do not depend on them."""
+"""Settings of tasks that follow from the contents of a cluster's topics; results do not depend on them."""
 _RUNTIME = {field.name: str(field.type) for field in fields(TaskSettings) if field.name not in _OF_A_CLUSTER}
 _OF_A_START = frozenset(StreamsConfig.model_fields)
 _POLICIES = (
@@ -270,13 +270,13 @@ class TopologyTestDriver(DriverStores):
         return served_by_driver(self._topology, self._settings, self._kafka, self._queries)
 
     def table_rows(self, name: str) -> list[dict[str, Any]]:
-        """Returns the rows that a lake sink has written by now: with keys the last row of each key, else a row for each record.
+        """Returns the rows that a lake sink has written so far: with keys, the last row of each key, else all rows.
 
         Args:
             name: The sink's name, or the path or name of its table.
 
         Raises:
-            LookupError: No sink, or several, are called so.
+            LookupError: No sink has this name, or several have.
         """
         from streams.testing.memory import find_sink, table_rows
 
@@ -347,7 +347,7 @@ class TopologyTestDriver(DriverStores):
         Args:
             tasks: The new number of tasks of each sub-topology.
             by_key: Stores of processors whose rows are stored under the keys of their records.
-            states: Processor -> `copy` or `drop`: what becomes of its `ctx.state`.
+            states: Processor -> `copy` or `drop`, for its `ctx.state`.
             drop: Stores without a changelog, whose rows are lost.
 
         Raises:

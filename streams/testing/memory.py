@@ -1,4 +1,4 @@
-"""What surrounds the tasks of a test driver, in memory: disks, global tables, limits of output topics, rows of lake sinks."""
+"""The surroundings of a test driver's tasks, in memory: disks, global tables, limits of output topics, rows of lake sinks."""
 
 from __future__ import annotations
 
@@ -155,17 +155,17 @@ class MemoryTopics:
         self.now_ms = now_ms
 
     def limits(self, topic: str) -> TopicLimits | None:
-        """See `OutputTopics`."""
+        """The limits of a topic, or None if it does not exist, as for `OutputTopics`."""
         if self._configs is not None and topic not in self._configs and topic not in self._named():
             return None
         return limits_of(self._partitions(topic), (self._configs or {}).get(topic, {}))
 
 
 def find_sink(topology: Graph, name: str) -> LakeSink:
-    """The sink of that name, or the one that writes a table of that name or path.
+    """The sink with this name, or the sink that writes a table with this name or path.
 
     Raises:
-        LookupError: There is none, or several write the table.
+        LookupError: There is no such sink, or several write the table.
     """
     sinks = topology.lake_sinks
     found = [sinks[name]] if name in sinks else [sink for sink in sinks.values() if _table(sink) == name]
@@ -178,7 +178,7 @@ def find_sink(topology: Graph, name: str) -> LakeSink:
 
 
 def table_rows(sink: LakeSink, topic: str, kafka: SimulatedKafka) -> list[dict[str, Any]]:
-    """The rows of the table by now: all of them where each record is a row, else the last of each key.
+    """The present rows of the table: all rows if each record is a row, else the last row of each key.
 
     Args:
         sink: The sink.

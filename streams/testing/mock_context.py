@@ -83,7 +83,7 @@ class MockProcessorContext:
         }
 
     def store(self, name: str) -> Any:
-        """See `ProcessorContext`.
+        """Returns a store by its name.
 
         Raises:
             KeyError: The context was made without this store.
@@ -93,34 +93,34 @@ class MockProcessorContext:
         return self._stores[name]
 
     def get_state_store(self, name: str) -> Any:
-        """See `ProcessorContext`."""
+        """Returns a store by its name, under Kafka Streams' name of the method."""
         return self.store(name)
 
     @property
     def topic(self) -> str | None:
-        """See `ProcessorContext`."""
+        """The topic in `record_metadata`; None if that is not set."""
         return None if self.record_metadata is None else self.record_metadata.topic
 
     def current_stream_time_ms(self) -> int:
-        """See `ProcessorContext`."""
+        """Stream time, ms."""
         return self.stream_time
 
     def current_system_time_ms(self) -> int:
-        """See `ProcessorContext`."""
+        """The wall clock, ms."""
         return self.now_ms
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        """See `ProcessorContext`."""
+        """Records a forwarded record."""
         self.forwarded.append(Forwarded(checked_record(self.node, record, child, self.headers), child))
 
     def drop(self, record: Record, reason: str) -> None:
-        """See `ProcessorContext`."""
+        """Records a dropped record, with the reason."""
         self.dropped.append((record, reason))
 
     def schedule(
         self, interval: Duration, kind: PunctuationType | str, callback: Callable[[int], object]
     ) -> Punctuation:
-        """See `ProcessorContext`."""
+        """Schedules a callback, which `punctuate` calls."""
         return self._punctuations.schedule(self.node, interval, kind, callback)
 
     def punctuate(self, kind: PunctuationType | str, time: int) -> int:

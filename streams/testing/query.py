@@ -1,4 +1,4 @@
-"""One sub-topology under the test driver, which does in memory what Spark does around the steps of production.
+"""One sub-topology under the test driver, which does in memory the work of Spark around the steps of production.
 
 A micro-batch takes all available records. As in Spark's offset log, the end offsets are recorded before any task runs, so a failed
 micro-batch is repeated over the same records; the copies of the markers are recorded when the micro-batch is done.
@@ -93,7 +93,7 @@ QUERY_ID = "test"
 
 @dataclass(frozen=True, slots=True)
 class _OnlyWrites:
-    """The effects of a step that only writes to a store: operators keep their state."""
+    """The effects of a step that only writes to a store, without changing the state of operators."""
 
     operator_state: Mapping[str, Any]
     stream_time: int
@@ -165,7 +165,7 @@ class DriverQuery:
         self._times = PartitionTimes(self._kafka, self.commits_topic, lambda partitions: None) if asked else None
 
     def pending(self, now_ms: int) -> bool:
-        """Whether there are records that no step has processed, other than the ones that wait to be retried."""
+        """Whether there are records that no step has processed, not counting records that wait for a retry."""
         return any(self._end(place, now_ms) > self._done.of(*place) for place in self._places())
 
     def step(self, now_ms: int, every_task: bool = False) -> None:
@@ -207,7 +207,7 @@ class DriverQuery:
         return self._done if self._logged is None else None
 
     def rescaled(self, tasks: int) -> None:
-        """Continues with another number of tasks, whose topics have replaced those of the tasks so far."""
+        """Continues with another number of tasks, after their topics have replaced the topics of the tasks so far."""
         self._lose_process(wipe_state=False)
         self.tasks = tasks
         self._copies = {}
@@ -234,7 +234,7 @@ class DriverQuery:
         return typed_stores(self.sub, self._reading[task], self._settings.application_id)[name]
 
     def write_store(self, name: str, task: int, write: Callable[[Any], None], now_ms: int) -> None:
-        """Writes to a store of a task in a step of its own, so that the changelog has the write, too.
+        """Writes to a store of a task in a separate step, so that the changelog has the write, too.
 
         Raises:
             RuntimeError: A failed micro-batch waits to be repeated.
@@ -269,7 +269,7 @@ class DriverQuery:
         return ends
 
     def _end(self, place: tuple[str, int], now_ms: int) -> int:
-        """The end of a partition; of a retry topic: before the first record that is not due, as for `BatchPlanner`."""
+        """The end of a partition. In a retry topic, it is before the first record that is not due, as for `BatchPlanner`."""
         delay = self.sub.delays.get(place[0])
         if delay is None:
             return self._kafka.log(*place).stable_end
@@ -338,14 +338,14 @@ class DriverQuery:
 
 
 class NoFiles:
-    """A checkpoint folder without checkpoints: the test driver has its own."""
+    """A checkpoint folder without checkpoints, because the test driver keeps its own."""
 
     def names(self, folder: str) -> list[str]:
-        """There are none."""
+        """Returns no names."""
         return []
 
     def read(self, path: str) -> bytes | None:
-        """There is nothing to read."""
+        """Returns None, since there are no files."""
         return None
 
     def write(self, *_: object) -> None:
@@ -362,15 +362,15 @@ def rescaler_of(
     choices: UsersChoices,
     placement: Placement | None = None,
 ) -> Rescaler:
-    """The rescale of some queries, or of what an interrupted one has left to do.
+    """The rescale of some queries, or the rest of an interrupted rescale.
 
     Args:
         queries: The queries; none is running.
         application_id: Their application.
         kafka: The topics.
         tasks: The new number of tasks.
-        choices: What the user says.
-        placement: What shall give keys to tasks; None: what does now.
+        choices: The user's choices.
+        placement: The new rule that assigns keys to tasks; None: the present one.
     """
     at_rest = {query.sub.name: query.at_rest for query in queries}
 

@@ -1,6 +1,6 @@
-"""`check_sink`: whether a sink has each row once, whatever is killed, and when.
+"""`check_sink` checks that a sink has each row exactly once, whenever and whichever process is killed.
 
-The checks use only the sink and a function that reads its rows. Kills are real: a process of its own writes, and gets SIGKILL.
+The checks use only the sink and a function that reads its rows. Kills are real: a separate process writes, and gets SIGKILL.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def check_sink(
     Args:
         make: `make(name)` makes a sink that writes a table (a folder, ...) of that name, which does not exist yet. Sinks must be
             picklable by cloudpickle, since other processes write, too.
-        read: `read(name)` gives the rows that readers of the table see now, with the columns `key`, `number` and `text`; none
+        read: `read(name)` returns the rows that readers of the table see now, with the columns `key`, `number` and `text`; no rows
             if it does not exist.
         keys: Whether the sink updates and deletes rows by key; else it only appends them.
         kills: How many times a process that writes batches is killed at a random moment.
-        seed: Decides the random choices; they are in the message of an error.
+        seed: Decides the random choices, which the message of an error includes.
 
     Raises:
-        AssertionError: The sink breaks the contract: with the check, and what was and should have been there.
+        AssertionError: The sink breaks the contract; the message has the check, the rows found, and the rows expected.
     """
     for by_key in (False, True) if keys else (False,):
         for check in (_writes, _discards, _dies, _fences, _forgets_nothing_at_random, _survives_kills):
@@ -73,7 +73,7 @@ class _Checked:
         self.position: str | None = None
 
     def opened(self) -> Sink:
-        """Another copy of the sink, which must be where it was committed last."""
+        """Opens another copy of the sink, and checks that it is at the last commit."""
         sink = copy.copy(self.sink)
         found = sink.open(self.table)
         self.require(found == self.position, f"open() returned the position {found!r}, not {self.position!r}")
@@ -93,7 +93,7 @@ class _Checked:
             raise AssertionError(f"{type(self.sink).__name__}, check {self.name}: {what}")
 
     def batch(self, number: int) -> _Batch:
-        """The batch of that number: the same for each call."""
+        """The batch with this number, which is the same at each call."""
         return _Batch.of(number, bool(self.keys))
 
 
@@ -128,7 +128,7 @@ def _row(row: Mapping[str, Any]) -> _Row:
 
 
 def _writes(checked: _Checked) -> None:
-    """Batches are there once they are committed, also for writers that open the sink later."""
+    """Checks that batches are visible once they are committed, also to writers that open the sink later."""
     sink = checked.opened()
     for number in range(3):
         batch = checked.batch(number)
@@ -144,7 +144,7 @@ def _writes(checked: _Checked) -> None:
 
 
 def _discards(checked: _Checked) -> None:
-    """What was written and not committed is never seen, and the batch can be written again."""
+    """Checks that rows written without a commit are never visible, and that their batch can be written again."""
     for number in range(3):
         sink, batch = checked.opened(), checked.batch(number)
         batch.write(sink)
@@ -159,7 +159,7 @@ def _discards(checked: _Checked) -> None:
 
 
 def _dies(checked: _Checked) -> None:
-    """A process dies between write and commit, and right after a commit."""
+    """Checks a process that dies between write and commit, and one that dies right after a commit."""
     for number in range(2):
         batch, after = checked.batch(number), checked.position
         _killed(_Writing(checked, batch, commits=False))
@@ -174,7 +174,7 @@ def _dies(checked: _Checked) -> None:
 
 
 def _fences(checked: _Checked) -> None:
-    """Of two writers that continue from the same position one writes, and the other one fails, at the first commit and later."""
+    """Checks that of two writers that continue from the same position, only one can commit, now and later."""
     for number in range(2):
         zombie, sink, batch = checked.opened(), checked.opened(), checked.batch(number)
         batch.write(sink)
@@ -195,7 +195,7 @@ def _fences(checked: _Checked) -> None:
 
 
 def _forgets_nothing_at_random(checked: _Checked) -> None:
-    """A random history of commits, closed writers and writers that are left."""
+    """Checks a random history of commits, closed writers and abandoned writers."""
     sink, number, left = checked.opened(), 0, []
     for _ in range(20):
         batch, chance = checked.batch(number), checked.random.random()
@@ -219,7 +219,7 @@ def _forgets_nothing_at_random(checked: _Checked) -> None:
 
 
 def _survives_kills(checked: _Checked) -> None:
-    """A process that writes and commits batches is killed at any moment."""
+    """Checks a process that writes and commits batches, and is killed at any moment."""
     number = 0
     for _ in range(checked.kills):
         # Long enough for the imports of the process and some batches, so that many kills come within one.
@@ -235,7 +235,7 @@ def _survives_kills(checked: _Checked) -> None:
 
 
 class _Writing:
-    """What a process of its own does: writes a batch, or one after the other, then waits for its end."""
+    """The work of the separate process: it writes a batch, or one after the other, and then waits for its end."""
 
     def __init__(self, checked: _Checked, batch: _Batch | None, commits: bool, first: int = 0) -> None:
         self._sink, self._table, self._after = checked.sink, checked.table, checked.position
@@ -258,7 +258,7 @@ class _Writing:
 
 
 def _killed(work: _Writing, after_s: float = 0.0) -> None:
-    """Lets a process do it, and kills it once it has said something, so many seconds later."""
+    """Runs the work in a process, and kills the process so many seconds after its first message."""
     # By value, because the process would else import all of `streams.testing`, for a second of CPU.
     this = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(this)

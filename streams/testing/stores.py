@@ -22,7 +22,7 @@ from streams.serdes.order import KeySpan
 from streams.testing.topics import listed
 
 Write: TypeAlias = Callable[[Any, Callable[[Any], None]], None]
-"""Takes a key, and what to do with the current store of the key's task."""
+"""Takes a key, and a function to call with the current store of the key's task."""
 
 
 class DriverStore(AnswersUnknownNames, Generic[K, V]):
@@ -74,7 +74,7 @@ class DriverKeyValueStore(DriverStore[K, V]):
     """A store of a value per key."""
 
     def put(self, key: K, value: V | None, timestamp: TimestampLike = 0) -> None:
-        """Writes a row, None deletes it; in the store of a table it has the timestamp, or that of a `ValueAndTimestamp`."""
+        """Writes a row; None deletes it. In a table's store, its timestamp is `timestamp`, or that of a `ValueAndTimestamp`."""
         held = value if isinstance(value, ValueAndTimestamp) else ValueAndTimestamp(value, to_timestamp_ms(timestamp))
         self._change(key, lambda store: store.put(key, held.value, held.timestamp))
 
@@ -84,7 +84,7 @@ class DriverKeyValueStore(DriverStore[K, V]):
             self.put(key, value)
 
     def put_if_absent(self, key: K, value: V) -> V | None:
-        """Writes a row unless the key has one; returns that of the key before."""
+        """Writes a row unless the key has one; returns the key's earlier value."""
         before = self.get(key)
         if before is None:
             self.put(key, value)
@@ -148,10 +148,10 @@ class DriverWindowStore(DriverStore[K, V]):
     ) -> Iterator[tuple[K, int, V]]: ...
 
     def fetch(self, key: K, time: Any, time_to: Any = None, last: Any = None) -> Any:
-        """With one time, the value of the window that starts then; with two, the windows that start between them.
+        """With one time, the value of the window that starts at it; with two, the windows that start between them.
 
-        With two keys and two times, key, start and value of the windows of the keys between the two, by start. A range of
-        keys is as that of `range`.
+        With two keys and two times, key, start and value of the windows of the keys between them, by start. Keys are in the order
+        of `range`.
         """
         if last is not None:
             return _between(self.fetch_all(time_to, last), self._of(key).codec, key, time)
@@ -217,14 +217,14 @@ class DriverVersionedStore(DriverStore[K, V]):
     """A store of each key's values over time."""
 
     def get(self, key: K, as_of: TimestampLike | None = None) -> ValueAndTimestamp[V] | None:
-        """The newest value and its time, or with `as_of` those valid then. None if there was none, or if it was deleted."""
+        """The newest value and its time, or the value valid at `as_of`. None if there was none, or if it was deleted."""
         time = None if as_of is None else to_timestamp_ms(as_of)
         found: ValueAndTimestamp[V] | None = self._of(key).get(key, time)
         return found
 
 
 def _between(rows: Iterator[Any], codec: Codec, lower: Any, upper: Any) -> Iterator[Any]:
-    """The rows whose keys, their first field, are from one to another."""
+    """The rows whose first field, the key, is between two keys."""
     spans = codec.spans(lower, upper, reverse=False)
     return (row for row in rows if any(_holds(span, codec.key(row[0])) for span in spans))
 
@@ -328,7 +328,7 @@ class DriverStores(AnswersUnknownNames, ABC):
         return found
 
     def get_versioned_key_value_store(self, name: str) -> DriverVersionedStore[Any, Any]:
-        """Returns a versioned store, which has former values, too. Raises like `get_window_store`."""
+        """Returns a versioned store, which also has former values. Raises like `get_window_store`."""
         found: DriverVersionedStore[Any, Any] = self._store(
             name, (StoreKind.VERSIONED,), "get_versioned_key_value_store"
         )

@@ -154,7 +154,7 @@ class TestRecord(Generic[K, V]):
 
 
 OutputRecord = TestRecord
-"""What output topics give."""
+"""The type of the records that output topics return."""
 
 
 Serdes = tuple[Serde[Any], Serde[Any]]
@@ -224,7 +224,7 @@ def _read_by(source: SourceNode) -> Iterable[str]:
 
 
 def listed(name: str, known: set[str]) -> str:
-    """The existing names, for the error about an unknown one."""
+    """The existing names, for the error about an unknown name."""
     if not known:
         return "it has none."
     return f"it has {', '.join(map(repr, sorted(known)))}.{did_you_mean(name, known)}"
@@ -243,7 +243,7 @@ Send = Callable[[str, PipedRecord, "int | None"], None]
 
 
 class TestInputTopic(AnswersUnknownNames, Generic[K, V]):
-    """Pipes records into a source topic; each record is processed in a step of its own, unless within `driver.batch()`.
+    """Pipes records into a source topic; each record is processed in a separate step, unless within `driver.batch()`.
 
     A record without a timestamp gets the topic's time: `start_timestamp` (by default the driver's clock), plus what
     `auto_advance` and `advance_time` have added.
@@ -353,7 +353,7 @@ class TestInputTopic(AnswersUnknownNames, Generic[K, V]):
     def pipe_value_list(
         self, values: Iterable[V | None], start_timestamp: TimestampLike | None = None, advance: Duration | None = None
     ) -> None:
-        """Pipes records without keys; see `pipe_key_value_list`."""
+        """Pipes records without keys, as `pipe_key_value_list` does with keys."""
         self.pipe_key_value_list(((None, value) for value in values), start_timestamp, advance)
 
     def pipe_key_value_list(

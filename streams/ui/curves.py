@@ -17,10 +17,10 @@ from streams.metrics.application import SubTopologyMetrics
 POINT_MS = 10_000
 POINTS = 360
 TROUBLE_MS = 600_000
-"""How long dead letters and failed attempts are news."""
+"""How long dead letters and failed attempts are shown as trouble."""
 _PARTITIONS = 256
 _SHOWN = 32
-"""The lags of this many partitions are answered, of the ones that are furthest behind."""
+"""The lags of so many partitions are shown, beginning with the one furthest behind."""
 _UNKNOWN = -1
 
 Percentiles = tuple[float, ...] | None
@@ -28,7 +28,7 @@ Percentiles = tuple[float, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What has gone wrong lately although the application runs."""
+    """What has gone wrong lately, while the application kept running."""
 
     dead_letters: int = 0
     failed_attempts: int = 0
@@ -52,7 +52,7 @@ NO_TROUBLE = Trouble()
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """Ten seconds: rates and counts are those since the point before, the others are of its end. None: unknown."""
+    """Ten seconds. Rates and counts are for the time since the point before, other figures for its end. None: unknown."""
 
     at_ms: int
     records_per_s: float | None
@@ -82,9 +82,9 @@ class FigureCurve:
         ends: tuple[int | None, int | None],
         visible: Callable[[], Percentiles],
     ) -> None:
-        """Takes in the figures of a moment; a point is added once ten seconds have passed.
+        """Takes the present figures; a point is added once ten seconds have passed since the last one.
 
-        `ends` are the sums of the next offsets and of the end offsets, `visible` makes the percentiles of the waiting times.
+        `ends` are the sums of the next offsets and of the end offsets, `visible` computes the percentiles of the waiting times.
         """
         before = self._before
         if before is not None and at_ms // POINT_MS <= before[0] // POINT_MS:

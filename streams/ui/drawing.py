@@ -1,4 +1,4 @@
-"""The topology as a graph for the page: boxes with what is known of them, and arrows. The page places and draws them."""
+"""The topology as a graph for the page: boxes with their properties, and arrows. The page places and draws them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _node(sub: SubTopology, name: str, node: Node, line: str | None) -> dict[str
 
 
 def _timed(sub: SubTopology) -> dict[str, list[str]]:
-    """Under which names the CPU time of each node is counted (`streams.engine.graph.settings`)."""
+    """Node -> the names under which its CPU time is counted (`streams.engine.graph.settings`)."""
     found: dict[str, list[str]] = {}
     for name, node in sub.nodes.items():
         if isinstance(node, SourceNode):
@@ -80,13 +80,13 @@ def _timed(sub: SubTopology) -> dict[str, list[str]]:
 
 
 def _serdes(node: Node) -> dict[str, str | None]:
-    """The names of the serdes by which a node's records are read or written."""
+    """The names of the serdes that read or write a node's records."""
     names = (None if serde is None else type(serde).__name__ for serde in (node.key_serde, node.value_serde))
     return dict(zip(("key_serde", "value_serde"), names, strict=True))
 
 
 def _line(line: str | None) -> dict[str, str | None]:
-    """The user's line of code that has added a node: where it is, and the code."""
+    """The line of the user's code that added a node: its place, and the code."""
     found = re.fullmatch(r"(.+), line (\d+)", line or "")
     code = linecache.getline(found[1], int(found[2])).strip() if found else ""
     return {"line": line, "code": code or None}
@@ -108,7 +108,7 @@ def _store(sub: SubTopology, name: str, line: str | None) -> dict[str, Any]:
 
 
 def _topics(node: Node) -> Iterator[tuple[str, bool]]:
-    """The topics of a node, and whether it reads them."""
+    """The topics of a node, each with whether the node reads it."""
     if isinstance(node, SourceNode):
         yield from ((str(topic), True) for topic in (node.topics or node.subscription))
     elif isinstance(node, SinkNode) and node.topic is not None:

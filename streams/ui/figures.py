@@ -33,7 +33,7 @@ IDLE = Work(0.0, 0.0, 0.0, 0.0)
 
 
 def unasked(app: ApplicationMetrics) -> ApplicationMetrics:
-    """The figures while nobody can ask the brokers: where the topics end, and so every lag, is unknown."""
+    """The figures while the brokers cannot be asked: the ends of the topics are unknown, and so is every lag."""
 
     def sub(one: SubTopologyMetrics) -> SubTopologyMetrics:
         return replace(one, partitions={place: replace(at, end=None) for place, at in one.partitions.items()})
@@ -42,7 +42,7 @@ def unasked(app: ApplicationMetrics) -> ApplicationMetrics:
 
 
 def overview(app: ApplicationMetrics, history: History, silent_s: float | None = None) -> dict[str, Any]:
-    """The headline, and a row for each sub-topology; `silent_s`: for how long the brokers have not answered."""
+    """The headline, and a row for each sub-topology. `silent_s` is the time for which the brokers have not answered."""
     silent = silent_s is not None
     with history.reading() as subs:
         known = {name: subs.get(name, _NO_HISTORY) for name in app.sub_topologies}
@@ -91,7 +91,7 @@ def _pace(one: Throughput) -> dict[str, Any]:
 
 
 def pace(at_ms: int, sub: SubTopologyMetrics, history: SubHistory, silent: bool = False) -> Throughput:
-    """How fast a sub-topology is, and how far behind; while the brokers are silent, nobody knows."""
+    """The speed of a sub-topology, and how far it is behind; the lag is unknown while the brokers are silent."""
     visible = history.waits_ms(at_ms, 0.5, 0.99)
     return Throughput(
         records_per_s=None if silent else history.per_s(lambda one: one.read),
@@ -160,7 +160,7 @@ def operators(app: ApplicationMetrics, history: History) -> dict[str, Any]:
 
 
 def _operator(node: str, one: NodeMetrics, sub: SubTopologyMetrics, history: SubHistory) -> dict[str, Any]:
-    # Operators count what a policy takes out of the way, and stages whether it was skipped or became a dead letter.
+    # Operators count the records that a policy removes; stages count whether they were skipped or became dead letters.
     letters = {stage for stage in sub.dead_letters if stage not in sub.skipped}
     cpu_ns_per_s = history.per_s(lambda sample: sample.counters.get(f"{CPU_NS}{node}", 0)) if one.cpu_ns else None
     return {
@@ -180,7 +180,7 @@ def _operator(node: str, one: NodeMetrics, sub: SubTopologyMetrics, history: Sub
 
 
 def tasks(app: ApplicationMetrics, history: History) -> dict[str, Any]:
-    """Each task with its state, and what it has had in each of the last micro-batches."""
+    """Each task with its state, and with its work in each of the last micro-batches."""
     with history.reading() as subs:
         rows = [
             {"sub_topology": name, **_tasks(app.at_ms, sub, subs.get(name, _NO_HISTORY))}
@@ -322,7 +322,7 @@ def _restores(app: ApplicationMetrics, history: History) -> Iterator[dict[str, A
 
 
 def events(history: History) -> dict[str, Any]:
-    """What has happened, newest first."""
+    """The last events, newest first."""
     found = history.events()
     return {
         "counts": Counter(event.name for event in found),
@@ -342,7 +342,7 @@ def events(history: History) -> dict[str, Any]:
 
 
 def followed(history: History) -> dict[str, Any]:
-    """What operators have received and dropped of the followed key, newest first."""
+    """Records of the followed key that operators received or dropped, newest first."""
     received, dropped = history.followed()
     return {"received": _samples(received), "dropped": _samples(dropped)}
 

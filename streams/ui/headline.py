@@ -12,26 +12,26 @@ from streams.ui.curves import NO_TROUBLE, TROUBLE_MS, Trouble
 from streams.ui.history import OLD_MS
 
 Level = Literal["ok", "busy", "bad"]
-"""`ok`: it works and keeps up; `busy`: it works on something that ends by itself; `bad`: somebody has to look."""
+"""`ok`: it works and keeps up; `busy`: it does something that ends by itself; `bad`: a person has to look."""
 _CAUGHT_UP_MS = 5_000
 _USUAL = 3
-"""A lag below this many micro-batches, or below `_CAUGHT_UP_MS`, is what an application that keeps up has."""
+"""An application keeps up if its lag is below this many micro-batches, or below `_CAUGHT_UP_MS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """How fast an application, or a part of it, is, and how far behind. None: unknown.
+    """The speed of an application, or of a part of it, and how far it is behind. None: unknown.
 
     Attributes:
         records_per_s: Offsets read in a second.
         arriving_per_s: Offsets that are added to its topics in a second.
         lag: Offsets that are left to read.
-        lag_ms: How long ago the topics ended where reading is now.
-        visible_ms: After how long records are visible: the median and the 99th percentile.
+        lag_ms: The time since the topics' ends were where reading is now.
+        visible_ms: How long records take to become visible: the median and the 99th percentile.
         event_time_lag_ms: How far the largest event time is behind the clock.
         usual_ms: How long a micro-batch takes; None: unknown, or live.
         falls_behind: Whether the lag has grown over the last minute.
-        at_most: Whether records are visible earlier than known: the driver hears of live steps once a second.
+        at_most: Whether `visible_ms` is an upper bound: the driver hears of live steps only once a second.
     """
 
     records_per_s: float | None = None
@@ -46,14 +46,14 @@ class Throughput:
 
     @property
     def behind(self) -> bool:
-        """Whether more is left to read than micro-batches find when they begin."""
+        """Whether more is left to read than an application that keeps up has."""
         return bool(self.lag) and (
             self.lag_ms is None or self.lag_ms > max(_CAUGHT_UP_MS, _USUAL * (self.usual_ms or 0))
         )
 
     @property
     def caught_up_in_s(self) -> float | None:
-        """When nothing will be left to read at the present speed; 0: nothing is; None: unknown, or never."""
+        """The seconds until nothing is left to read at the present speed; 0: nothing is left; None: unknown, or never."""
         if self.lag == 0:
             return 0.0
         if self.lag is None or self.records_per_s is None or self.arriving_per_s is None:
@@ -105,7 +105,7 @@ def headline(
 
 
 def _together(paces: Iterable[Throughput]) -> Throughput:
-    """The pace of the whole: sums of records, and the slowest of the waiting times."""
+    """The pace of the whole application: the sums of records, and the longest waiting times."""
     found = list(paces)
 
     def total(values: Iterable[float | None]) -> float | None:

@@ -1,11 +1,11 @@
 """What an application has done lately: rates, micro-batches, waiting times and events, kept in memory within fixed bounds.
 
-`streams.metrics` has totals, which rates and pictures over time need at several moments. The history takes a sample with each
-micro-batch, and whenever somebody looks. Nothing here asks Kafka or Spark. Thread-safe.
+`streams.metrics` has totals; rates and curves need them at several moments. The history takes a sample with each micro-batch, and
+whenever somebody looks. Nothing here asks Kafka or Spark. Thread-safe.
 
-Waiting times ("visible after") are those of records, from their timestamp until the driver knows of their commit. A step reports
-the newest timestamp of each partition; the records before it are taken as evenly spread over the time in which they came. So the
-figures mean something where timestamps are the clock's, and `event_time_lag_ms` tells where they are not. The driver hears of live
+A record's waiting time ("visible after") is the time from its timestamp until the driver knows of its commit. A step reports the
+newest timestamp of each partition; the records before it are taken as evenly spread over the time in which they came. So the
+figures mean something where timestamps are the clock's, and `event_time_lag_ms` shows where they are not. The driver hears of live
 steps once a second (`streams.engine.live.slot`), so their waiting times are up to a second too long.
 """
 
@@ -34,7 +34,7 @@ RATE_OVER_MS = 10_000
 WAITS_OVER_MS = 60_000
 """The period whose waiting times count."""
 OLD_MS = 600_000
-"""Records that are older than this when they become visible are not of today: their age says nothing about the application."""
+"""Records that are older when they become visible are not counted: their age says nothing about the application."""
 _SAMPLE_MS = 500
 """The shortest time between two samples."""
 _ENDS = 1_200
@@ -47,7 +47,7 @@ _LIVE_REPORTS = 4_800
 _POINTS = 5
 """The number of points that stand for the waiting times of a partition's records in a micro-batch."""
 _WIDTH = 1.03
-"""How much longer the waiting times of a bucket are than those of the one before."""
+"""The ratio between the waiting times of two neighbouring buckets."""
 _BUCKETS = 1 / log(_WIDTH)
 
 
@@ -88,9 +88,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class StepPoint:
-    """What is kept of a step, or of the steps of a live report; durations are those of one step.
+    """The figures of a step, or of the steps in a live report; durations are for one step.
 
-    Those in milliseconds are rounded here, once: the page shows each of them many times.
+    Milliseconds are rounded here, once, because the page shows each of them many times.
     """
 
     task: int
@@ -134,7 +134,7 @@ class FollowedRecord:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatchPoint:
-    """What is kept of a micro-batch, or of the live report of a task."""
+    """The figures of a micro-batch, or of a task's live report."""
 
     batch_id: int
     at_ms: int
@@ -144,7 +144,7 @@ class MicroBatchPoint:
 
 
 class _Waits:
-    """Waiting times of the last `WAITS_OVER_MS`, counted by buckets, each a few per cent wide."""
+    """The waiting times of the last `WAITS_OVER_MS`, counted in buckets that are a few per cent wide."""
 
     def __init__(self) -> None:
         self._added: deque[tuple[int, Counter[int]]] = deque()
@@ -169,7 +169,7 @@ class _Waits:
             self._counts = +self._counts
 
     def percentiles_ms(self, shares: Sequence[float]) -> tuple[float, ...] | None:
-        """None: there were no records."""
+        """The percentiles of the waiting times in ms; None: there were no records."""
         total, ordered = sum(self._counts.values()), sorted(self._counts.items())
         return tuple(_percentile(ordered, total * share) for share in shares) if total else None
 
@@ -202,9 +202,9 @@ class SubHistory:
     """The history of one sub-topology.
 
     Attributes:
-        samples: Those of the last seconds, which rates are computed from.
+        samples: The samples of the last seconds, from which rates are computed.
         ends: (time, offsets read, end offsets) over the last minutes, at most one in `_SAMPLE_MS`.
-        micro_batches: The last ones, oldest first.
+        micro_batches: The last micro-batches, oldest first.
     """
 
     samples: deque[Sample] = field(default_factory=deque)
@@ -216,7 +216,7 @@ class SubHistory:
     _step_count: int = 0
 
     def is_due(self, at_ms: int) -> bool:
-        """Whether a sample is wanted."""
+        """Whether it is time for a sample."""
         return not self.samples or at_ms - self.samples[-1].at_ms >= _SAMPLE_MS
 
     def add(self, sample: Sample) -> None:
@@ -263,7 +263,7 @@ class SubHistory:
         return bool(self.micro_batches) and self.micro_batches[-1].live
 
     def columns(self, most: int) -> list[MicroBatchPoint]:
-        """The last micro-batches; the live reports of a second, one of each task, are one."""
+        """The last micro-batches. The live reports that tasks send in the same second count as one."""
         found: list[MicroBatchPoint] = []
         for point in reversed(self.micro_batches):
             last = found[-1] if found else None
@@ -276,7 +276,7 @@ class SubHistory:
         return found[::-1]
 
     def per_s(self, value: Callable[[Sample], float | None]) -> float | None:
-        """How fast a total has grown; None: not known yet."""
+        """The growth of a total per second; None: not known yet."""
         known = (one for one in self.samples if value(one) is not None)
         if (first := next(known, None)) is None or (last := self.samples[-1]) is first:
             return None
@@ -289,14 +289,14 @@ class SubHistory:
 
     @property
     def usual_ms(self) -> float | None:
-        """How long a micro-batch takes, the median of the last ones; None: live, or none yet."""
+        """The median duration of the last micro-batches; None: the sub-topology runs live, or has had none yet."""
         took = sorted(one.at_ms - one.began_ms for one in self.micro_batches if one.began_ms is not None)
         return None if self.live or not took else took[len(took) // 2]
 
     def falls_behind(self, now_ms: int) -> bool:
-        """Whether the lag grows: its least in the last third of a minute is above its most in the first third.
+        """Whether the lag grows: its minimum in the last third of a minute is above its maximum in the first third.
 
-        One moment says nothing: with each micro-batch the lag rises and falls.
+        A single moment does not show that, because the lag rises and falls with each micro-batch.
         """
         lags = [(now_ms - at, end - read) for at, read, end in self.ends if now_ms - at <= WAITS_OVER_MS]
         recent = [lag for age, lag in lags if age <= WAITS_OVER_MS / 3]
@@ -304,7 +304,7 @@ class SubHistory:
         return bool(recent and before) and min(recent) > max(before)
 
     def work(self, now_ms: int) -> dict[int, Work]:
-        """What each task has done over the last minute, or since the first micro-batch."""
+        """The work of each task over the last minute, or since the first micro-batch."""
         first = self.micro_batches[0] if self.micro_batches else None
         if first is None:
             return {}
@@ -327,7 +327,7 @@ class SubHistory:
         }
 
     def lag_ms(self, now_ms: int) -> int | None:
-        """How long ago the topics ended where reading is now; None: unknown, because the history does not reach back so far."""
+        """The time since the topics' ends were where reading is now; None: the history does not reach back so far."""
         if not self.ends:
             return None
         _, read, end = self.ends[-1]
@@ -339,17 +339,17 @@ class SubHistory:
 
 
 def _together(one: MicroBatchPoint, later: MicroBatchPoint) -> bool:
-    """Whether two are live reports of one second, of different tasks."""
+    """Whether two are live reports of the same second and of different tasks."""
     tasks = {step.task for step in later.steps}
     same_second = one.live and later.live and one.at_ms // 1_000 == later.at_ms // 1_000
     return same_second and tasks.isdisjoint(step.task for step in one.steps)
 
 
 def _since(batch: MicroBatchFigures, before: MicroBatchPoint | None, newest: int) -> int:
-    """The earliest time at which the records of a micro-batch can have come, if it has kept up with them; else 0.
+    """The earliest time at which the records of a micro-batch can have arrived; 0 if that is unknown.
 
-    A micro-batch that began when the one before it ended has the records that came since that one began. Any other has waited for
-    its records, and has taken the first that came.
+    A micro-batch that began as soon as the one before it ended has the records that arrived since that one began. Any other had to
+    wait for records, and took the first that arrived.
     """
     began = batch.began_ms
     if before is None or began is None or before.began_ms is None or newest < before.began_ms:
@@ -361,8 +361,8 @@ class History:
     """The history of one application.
 
     Attributes:
-        letters_found: How many dead letters of the last ten minutes are in Kafka, where the application runs elsewhere and so does
-            not count them here.
+        letters_found: The dead letters of the last ten minutes that were found in Kafka, if the application runs elsewhere and so
+            does not count them here.
     """
 
     def __init__(self, clock_ms: Callable[[], int] = wall_clock_ms) -> None:
@@ -377,7 +377,7 @@ class History:
         self.letters_found = 0
 
     def happened(self, event: Event) -> None:
-        """Takes in an event. An `EventListener`."""
+        """Notes an event. An `EventListener`."""
         with self._lock:
             self._events.append(event)
             if event.kind is PAUSED:
@@ -386,7 +386,7 @@ class History:
                 self._paused.pop(event.sub_topology, None)
 
     def measured(self, batch: MicroBatchFigures) -> None:
-        """Takes in a micro-batch. A `MetricsListener`."""
+        """Notes a micro-batch. A `MetricsListener`."""
         with self._lock:
             self._subs.setdefault(batch.sub_topology, SubHistory()).measured(batch)
             for step in batch.steps:
@@ -396,7 +396,7 @@ class History:
                     to.append(FollowedRecord(batch.at_ms, batch.sub_topology, step.task, sample))
 
     def sample(self, app: ApplicationMetrics) -> None:
-        """Takes in the totals of an application."""
+        """Takes a sample of the totals of an application."""
         with self._lock:
             for name, sub in app.sub_topologies.items():
                 known = self._subs.setdefault(name, SubHistory())
@@ -419,7 +419,7 @@ class History:
         return max(0, since[1] - remaining) * 1000 / (now_ms - since[0])
 
     def paused_since_ms(self) -> dict[str | None, int]:
-        """Since when what is paused: sub-topology, or None for the whole application, -> ms since 1970."""
+        """When each paused sub-topology was paused, in ms since 1970; the key None is the whole application."""
         with self._lock:
             return dict(self._paused)
 
@@ -429,12 +429,12 @@ class History:
             return list(self._events)
 
     def followed(self) -> tuple[list[FollowedRecord], list[FollowedRecord]]:
-        """The last samples of the followed key: what was received, and what was dropped; oldest first."""
+        """The last samples of the followed key, oldest first: the received ones, and the dropped ones."""
         with self._lock:
             return list(self._received), list(self._dropped)
 
     @contextmanager
     def reading(self) -> Iterator[Mapping[str, SubHistory]]:
-        """The histories of the sub-topologies within a `with` block, in which nothing is added."""
+        """The histories of the sub-topologies, for a `with` block during which nothing is added to them."""
         with self._lock:
             yield self._subs

@@ -1,7 +1,6 @@
-"""What the page shows that only Kafka knows: commits, open transactions, replicas, dead letters, and what the doctor finds.
+"""The parts of the page that come from Kafka: commits, open transactions, replicas, dead letters, and the doctor's findings.
 
-Each answer is kept for a few seconds, so several pages that are open cost as much as one. Only the replay of dead letters changes
-anything.
+Each answer is kept for a few seconds, so several open pages cost as much as one. Only the replay of dead letters changes anything.
 """
 
 from __future__ import annotations
@@ -65,14 +64,14 @@ _Answer = TypeVar("_Answer")
 
 
 class _Kept:
-    """Answers, each with the time when it was made."""
+    """Answers that are kept, each with the time when it was made."""
 
     def __init__(self) -> None:
         self._answers: dict[str, tuple[float, Any]] = {}
         self._locks: dict[str, threading.Lock] = {}
 
     def of(self, name: str, for_s: float, ask: Callable[[], _Answer]) -> _Answer:
-        """An answer that is younger than some seconds, or a new one; whoever asks meanwhile waits for it."""
+        """A kept answer that is younger than `for_s`, or else a new one; others who ask at the same time wait for it."""
         with self._locks.setdefault(name, threading.Lock()):
             known = self._answers.get(name)
             if known is None or time.monotonic() - known[0] > for_s:
@@ -86,11 +85,11 @@ class _Kept:
 
 @dataclass
 class KafkaLook:
-    """What Kafka says of an application.
+    """Looks up in Kafka what is known of an application.
 
     Attributes:
-        topology: The program; None: it is not at hand.
-        target: The program on the command line, for the commands that the doctor names.
+        topology: The program; None: it is not available.
+        target: The program as named on the command line, for the commands that the doctor suggests.
     """
 
     config: StreamsConfig
@@ -109,17 +108,17 @@ class KafkaLook:
         self._quick.close()
 
     def ask(self) -> None:
-        """Asks the brokers for next to nothing, with a short timeout: whether they answer.
+        """Checks whether the brokers answer, by a small request with a short timeout.
 
         Raises:
-            KafkaClientError: They do not.
+            KafkaClientError: They do not answer.
         """
         self._quick().describe_topics([pauses_topic(self._app)])
 
     # --- Commits
 
     def subs(self) -> tuple[SubInKafka, ...]:
-        """The sub-topologies of the program, or else whatever has committed."""
+        """The sub-topologies of the program; without a program, the sub-topologies that have committed."""
         if self.topology is None:
             return self._kept.of("subs", 30.0, lambda: subs_in_kafka(self._app, self._admin(), self.log))
         return subs_of(self._application(self.topology))
@@ -129,7 +128,7 @@ class KafkaLook:
         return status_in_kafka(self._app, self.subs(), self._admin(), self.log, wall_clock_ms(), pauses)
 
     def commits(self) -> dict[str, Any]:
-        """The last commit of each task, where readers wait for open transactions, and how far the replicas are."""
+        """The last commit of each task, the open transactions that hold readers up, and how far the replicas are."""
         return self._kept.of("commits", _KEPT_S, self._commits)
 
     def _commits(self) -> dict[str, Any]:
@@ -165,7 +164,7 @@ class KafkaLook:
             }
 
     def _replicas(self) -> Iterator[dict[str, Any]]:
-        """How many commits the copies of each task are behind, as their consumer group says."""
+        """The number of commits that the copies of each task are behind, by the offsets of their consumer group."""
         group = f"{self._app}-replicas"
         subs = {commits_topic(self._app, sub.name): sub.name for sub in self.subs()}
         places = partitions_of(self._admin().describe_topics(sorted(subs)))
@@ -196,7 +195,7 @@ class KafkaLook:
     # --- Dead letters
 
     def dead_letters(self) -> dict[str, Any]:
-        """The newest dead letters of each partition, newest first, and how many there are."""
+        """The newest dead letters of each partition, newest first, and the number of all."""
         return self._kept.of("dead letters", _KEPT_S, self._dead_letters)
 
     def _dead_letters(self) -> dict[str, Any]:
@@ -290,7 +289,7 @@ class KafkaLook:
         return [] if self.topology is None else [one for one in self.topology.sinks() if one.topic is not None]
 
     def _serdes(self, topic: str) -> tuple[Serde[Any] | None, Serde[Any] | None]:
-        """The serdes by which the program reads or writes a topic."""
+        """The serdes with which the program reads or writes a topic."""
         if self.topology is None:
             return None, None
         nodes = [one for sub in self._application(self.topology).plan.sub_topologies for one in sub.nodes.values()]
@@ -312,7 +311,7 @@ class KafkaLook:
     # --- The doctor
 
     def doctor(self) -> dict[str, Any]:
-        """What `streams doctor` finds, apart from hanging transactions, which only Java can ask for."""
+        """The findings of `streams doctor`, without hanging transactions, which only Java can ask for."""
         return self._kept.of("doctor", _DOCTOR_S, self._doctor)
 
     def _doctor(self) -> dict[str, Any]:
@@ -337,7 +336,7 @@ class KafkaLook:
 
 
 def groups_of(letters: Sequence[Letter]) -> list[dict[str, Any]]:
-    """Dead letters of one error in one operator together: how many, since when, and the newest; largest groups first."""
+    """Groups dead letters by error and operator: the number, the first time and the newest letter of each; largest groups first."""
     groups: dict[tuple[str, str, str], list[Letter]] = {}
     for letter in letters:
         groups.setdefault((letter.error("exception"), letter.error("node"), letter.error("stage")), []).append(letter)
@@ -357,14 +356,14 @@ def groups_of(letters: Sequence[Letter]) -> list[dict[str, Any]]:
 
 
 def _shown(topic: str, serde: Serde[Any] | None, data: bytes | None, headers: Headers) -> str | None:
-    """A key or value as text: what its serde says, or else its bytes."""
+    """A key or value as text: decoded by its serde, or else its bytes."""
     if data is None or serde is None:
         return None if data is None else _text(data)
     try:
         found = shown(serde.deserialize(topic, data, headers))
         return found if isinstance(found, str) else shown_json(found).decode()
     except Exception:
-        # A serde of the user's; and a record that it cannot read is just what somebody wants to see.
+        # It may be a user's serde, and a record that it cannot read is exactly the one to look at.
         return _text(data)
 
 

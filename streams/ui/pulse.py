@@ -1,4 +1,4 @@
-"""Whether the brokers answer, while somebody looks at the page; and samples of the figures, also while nobody does."""
+"""Asks whether the brokers answer, while a page is open; and takes samples of the figures, also while none is."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from state.errors import StreamsError
 
 EVERY_S = 2.0
 LATE_S = 2.0
-"""An answer that takes longer than this is late: the figures are old."""
+"""An answer that takes longer is late, so the figures on the page are old."""
 _LOOKED_S = 10.0
-"""How long after the last look the brokers are asked."""
+"""The brokers are asked for so long after the last look at the page."""
 _FIRST_S = 1.5
 """How long the first look waits for an answer: less than the page waits."""
 
 
 class Pulse:
-    """Asks the brokers within a `with` block, in a thread of its own: a request to a broker that is away takes long.
+    """Asks the brokers within a `with` block, in its own thread, because a request to a broker that is away takes long.
 
     Args:
         ask: Sends the brokers a small request, which fails after some seconds.
-        sample: Takes in the figures of the moment.
+        sample: Takes a sample of the present figures.
     """
 
     def __init__(
@@ -35,13 +35,13 @@ class Pulse:
         self._wanted, self._answered, self._closed = threading.Event(), threading.Event(), threading.Event()
 
     def silent_s(self) -> float | None:
-        """For how long the brokers have not answered, seconds; None: they do, or nobody has looked."""
+        """The seconds for which the brokers have not answered; None: they answer, or no page is open."""
         since = self._since
         silent = None if since is None else self._clock() - since
         return None if silent is None or (silent <= LATE_S and self._answered.is_set()) else silent
 
     def look(self) -> float | None:
-        """The same for somebody who looks, so that the brokers are asked from now on."""
+        """Notes a look at the page, so that the brokers are asked from now on, and returns `silent_s`."""
         first = not self._looked_at()
         self._looked = self._clock()
         if first:
@@ -52,7 +52,7 @@ class Pulse:
         return self.silent_s()
 
     def turn(self) -> None:
-        """One round: a sample, and a question if somebody looks."""
+        """One round: takes a sample, and asks the brokers if a page is open."""
         self._sample()
         if not self._looked_at():
             self._since = None

@@ -40,9 +40,9 @@ def page_of_running(
     say: Callable[[str], None],
     target: str = "TARGET",
 ) -> Iterator[None]:
-    """Serves the dashboard of an application that this process runs within the block, if the settings say so.
+    """Within the block, serves the dashboard of an application that this process runs, if the settings ask for it.
 
-    The history gets the application's events from whoever runs it (`History.happened`).
+    The code that runs the application passes its events to the history (`History.happened`).
 
     Raises:
         ConfigError: The address is taken, or the HTTP stack is not installed.
@@ -75,9 +75,9 @@ def page_from_kafka(
     target: str,
     stores: PageStores | None = None,
 ) -> Iterator[PageServer]:
-    """Serves the dashboard of an application that runs elsewhere, or not at all, within the block.
+    """Within the block, serves the dashboard of an application that runs elsewhere, or not at all.
 
-    The dashboard browses the stores that are given, or else what the setting `ui_stores` names.
+    The dashboard shows the stores that are given, or else those of the process in the setting `ui_stores`.
 
     Raises:
         ConfigError: The address is taken, or the HTTP stack is not installed.
@@ -95,7 +95,7 @@ def page_from_kafka(
 
 
 def pulse_of(look: KafkaLook, recorder: MetricsRecorder, history: History) -> Pulse:
-    """Keeps the curves going, and knows whether the brokers answer."""
+    """A pulse that records the curves, and asks whether the brokers answer."""
 
     def sample() -> None:
         app = recorder.snapshot()
@@ -111,6 +111,6 @@ def _store_node(config: StreamsConfig) -> PageStores | None:
 
 
 def page_address(address: Address) -> str:
-    """What to open in a browser. A wildcard address is shown by this host's own name."""
+    """The address to open in a browser. A wildcard address is replaced by this host's name."""
     shown = Address("localhost", address.port) if address.host in ("0.0.0.0", "::") else address
     return f"http://{shown}/"

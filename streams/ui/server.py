@@ -1,9 +1,9 @@
 """The server of the dashboard: one static page, and each figure of it as JSON below `/api/v1`.
 
-Starlette and uvicorn do HTTP (the extra `serve`), in a thread of its own. Programs on this host may read everything; the setting
-`ui_token` makes a token necessary, and is needed to listen for other hosts and to replay dead letters. The page itself is public:
-it has no figures. Without a token, only requests for this host by one of its own names are answered, so that a page from elsewhere
-in the same browser cannot read the figures under a name of its own.
+Starlette and uvicorn serve it over HTTP (the extra `serve`), in a separate thread. Programs on this host may read everything; the
+setting `ui_token` makes a token necessary, and is needed to listen for other hosts and to replay dead letters. The page itself is
+public: it has no figures. Without a token, only requests for this host by one of its own names are answered, so that another site's
+page in the same browser cannot read the figures under its own host name.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PageStores:
     """A process that serves stores.
 
     Args:
-        name: What people call it.
+        name: Its name in messages.
         connect: Makes a client for one request.
     """
 
@@ -87,7 +87,7 @@ class PageStores:
 
     @classmethod
     def within(cls, application: ASGIApp, token: str = "") -> PageStores:
-        """This process, which may ask others; the token is for those."""
+        """The stores of this process, which may ask other processes and sends them the token."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
 
         def connect() -> AsyncClient:
@@ -100,7 +100,7 @@ class PageStores:
         return cls("this process", connect)
 
     async def get(self, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        """The status and the text of an answer; of a POST, if there is a body."""
+        """The status and the text of the answer to a GET; to a POST if there is a body."""
         from httpx2 import HTTPError
 
         headers = {} if body is None else {"Content-Type": "application/json"}
@@ -132,7 +132,7 @@ FILES = {
 """The files of the page with their types; the first one is `index.html`."""
 CHANGES = "changes"
 STORE_PATHS = ("/{store}/keys/{key:any_text}", "/{store}/range", "/{store}/windows", f"/{{store}}/{CHANGES}")
-"""The reads of stores that are passed on."""
+"""The reads of stores that are forwarded."""
 _STORE_PARAMETERS = frozenset(
     (
         "from",
@@ -150,7 +150,7 @@ _STORE_PARAMETERS = frozenset(
         "after",
     )
 ).union(("consistency", "position", "commits", "max_age", "wait", "snapshot"))
-"""The parameters of those reads; further ones are for processes that serve, among themselves."""
+"""The parameters of those reads. Others are only for use between processes that serve."""
 _MOST_BODY = 1024 * 1024
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -162,7 +162,7 @@ _THIS_HOST = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Pages:
-    """What the server answers."""
+    """The answers of the server."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class Pages:
 
 
 class _Stores:
-    """Reads of stores, passed on to the server of stores."""
+    """Forwards reads of stores to the server of stores."""
 
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
@@ -265,7 +265,7 @@ class _Stores:
 
 
 def web_application(pages: Pages, token: str, hosts: tuple[str, ...]) -> Starlette:
-    """The ASGI application; without a token, whoever reaches it may read, and without hosts, it may be called by any name."""
+    """The ASGI application. Without a token, every client may read; without hosts, requests may use any host name."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.middleware import Middleware
@@ -311,15 +311,15 @@ def web_application(pages: Pages, token: str, hosts: tuple[str, ...]) -> Starlet
 
 
 def store_address(given: Mapping[str, str], path: str, query: Mapping[str, str]) -> str:
-    """Where a process that serves stores has what the page asks for.
+    """The address, in a process that serves stores, of the data that the page asks for.
 
-    It is built from the parts of the page's address, never taken out of it: what one of two programs reads differently from the
-    other would be a way to what the page does not show.
+    It is built from the parts of the page's address and never copied from it: if two programs read an address differently, a client
+    could get at data that the page does not show.
 
     Args:
         given: The store and the key.
-        path: The page's address, which ends in what is read.
-        query: The parameters; the ones for clients are handed on.
+        path: The page's address; its last part names the kind of read.
+        query: The parameters; those for clients are forwarded.
     """
     wanted = {name: value for name, value in query.items() if name in _STORE_PARAMETERS}
     what = f"keys/{_part(given['key'])}" if "key" in given else path.rpartition("/")[2]
@@ -333,13 +333,13 @@ def store_address(given: Mapping[str, str], path: str, query: Mapping[str, str])
 
 
 def _part(text: str) -> str:
-    """A text as one part of an address."""
+    """Quotes a text as one part of an address."""
     # Clients take parts out that consist of dots.
     return quote(text, safe="") if text not in (".", "..") else text.replace(".", "%2E")
 
 
 class _Guard:
-    """Asks for the token before it hands a request for figures on."""
+    """Checks the token before it passes a request for figures on."""
 
     def __init__(self, app: App, token: str) -> None:
         self._app, self._expected = app, f"Bearer {token}".encode() if token else b""
@@ -355,7 +355,7 @@ class _Guard:
 
 
 def _no_such(request: Request, error: Exception) -> Response:
-    """The answer where there is no page, or another method."""
+    """The answer to an unknown path, or to a method that the path does not have."""
     status = getattr(error, "status_code", 404)
     return _json({"error": getattr(error, "detail", "Not Found")}, status, getattr(error, "headers", None))
 
@@ -421,7 +421,7 @@ class PageServer:
         token: The setting `ui_token`.
 
     Raises:
-        ConfigError: It cannot listen there.
+        ConfigError: It cannot listen at the address.
     """
 
     def __init__(self, address: Address, pages: Pages, token: str) -> None:

@@ -1,6 +1,6 @@
 """Follows an application that runs elsewhere, from Kafka alone, and gives the page what a driver would give it.
 
-Commit markers have the records of each step, but not how long its parts took, and nothing of operators and restores. Totals count
+Commit markers have the records of each step, but neither the times of its parts nor figures of operators and restores. Totals count
 from the start of the watch.
 """
 
@@ -33,7 +33,7 @@ DRIVER = "driver"
 
 
 class KafkaWatch:
-    """Looks every `INTERVAL_S` within a `with` block, and before it begins."""
+    """Looks at Kafka once at the start of a `with` block, and then every `INTERVAL_S`."""
 
     def __init__(self, look: KafkaLook, recorder: MetricsRecorder, history: History) -> None:
         self._look, self._recorder = look, recorder
@@ -87,7 +87,7 @@ class KafkaWatch:
         try:
             topics = self._look.dead_letters()["topics"]
         except StreamsError as error:
-            # Who may not read them sees all else.
+            # Without the right to read them, everything else is shown.
             log.debug("the dead letters of %s cannot be read: %s", self._app, error)
             return
         since = wall_clock_ms() - TROUBLE_MS
@@ -124,7 +124,7 @@ class KafkaWatch:
 
 
 def _figures(marker: CommitMarker) -> StepFigures:
-    """What a marker says of its step."""
+    """The figures of a step that its marker has."""
     return StepFigures(
         task=marker.task,
         version=marker.version,

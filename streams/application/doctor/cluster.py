@@ -137,7 +137,7 @@ def internal_topics(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _fix(error: ChangelogMismatchError) -> str | None:
-    """The command within the error's own remedy."""
+    """The command that an error's own remedy contains."""
     at = error.remedy.find("kafka-")
     return None if at < 0 else error.remedy[at:].replace(".sh ", ".sh --bootstrap-server HOST:PORT ", 1)
 
@@ -233,9 +233,9 @@ def left_over(inspection: Inspection) -> Iterator[Finding]:
 
 RECENT_MS = 10 * 60_000
 _LAST = 64
-"""How many offsets of a commits partition are looked at."""
+"""The number of offsets of a commits partition that are looked at."""
 _STEP = 2
-"""A step's marker and the control record of its transaction."""
+"""The offsets of one step: its marker, and the control record of its transaction."""
 
 
 def transactions(inspection: Inspection) -> Iterator[Finding]:

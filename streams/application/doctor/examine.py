@@ -1,7 +1,7 @@
-"""The list of checks, and the examination, which runs all of them and changes nothing.
+"""The list of checks, and the examination, which runs them all and changes nothing.
 
-A new check (of replicas) is a function of the `Inspection` that yields what it finds, and a row of `CHECKS` with
-the sentence to show if it finds nothing.
+To add a check (of replicas, say), write a function of the `Inspection` that yields its findings, and add a row to `CHECKS` with the
+sentence for no findings.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ CHECKS = (
     Check("local state", "what is on this host comes from this application's commits", state.stores),
     Check("snapshots", "the ones that exist can be restored", state.snapshots),
 )
-"""What is looked at, in this order, once the program is planned."""
+"""The checks of a planned program, in their order."""
 
 
 def examine(inspection: Inspection) -> Iterator[CheckResult]:
     """Runs all checks.
 
-    A check that fails itself is a finding, too: the others are still run. Where the program cannot be planned, nothing can be
-    compared with it, and the rest is left out. So it is while a reset or a rescale is unfinished: topics and markers are as it has
-    left them, and the usual fixes (an adoption, deleting its copies) would lose state.
+    A check that fails itself is a finding, too: the others are still run. If the program cannot be planned, nothing can be compared
+    with it, and the other checks are left out. They are also left out while a reset or a rescale is unfinished: topics and markers
+    are then in between, and the usual fixes (an adoption, deleting its copies) would lose state.
     """
     yield _result(inspection, BROKERS)
     planned = _result(inspection, PLAN)
@@ -77,7 +77,7 @@ def _result(inspection: Inspection, check: Check) -> CheckResult:
 
 
 def _findings(inspection: Inspection, check: Check) -> tuple[Finding, ...]:
-    """What a check finds; repeated for a while where brokers cannot answer, such as a coordinator that is being loaded."""
+    """The findings of a check. It is repeated for a while if brokers cannot answer yet, such as a coordinator being loaded."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return tuple(check.look(inspection))
@@ -89,7 +89,7 @@ def _findings(inspection: Inspection, check: Check) -> tuple[Finding, ...]:
 
 
 def findings(application_id: str, results: Sequence[CheckResult]) -> dict[str, Any]:
-    """The results for programs."""
+    """The results as JSON data."""
     return {
         "application_id": application_id,
         "verdict": worst(results).value,

@@ -1,4 +1,4 @@
-"""What the doctor looks at, each thing read once, and its findings: a sentence, a place, and the command that fixes it."""
+"""Reads each thing that the doctor looks at once. And its findings: a sentence, a place, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Severity(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place that a finding is about; None: the finding is not about one of these.
+    """The place that a finding is about; attributes that do not apply are None.
 
     Attributes:
         offset: The offset in the partition.
@@ -65,7 +65,7 @@ class Finding:
     """One finding.
 
     Attributes:
-        command: The command that fixes it, or shows more; None: `says` tells what to do, or there is nothing to do.
+        command: The command that fixes it, or shows more; None: the text `says` has the remedy, or nothing has to be done.
     """
 
     severity: Severity
@@ -112,7 +112,7 @@ class SubLook:
 
     Attributes:
         markers: Task -> its last marker.
-        checkpoint: Its checkpoint; empty if that is lost or cannot be read.
+        checkpoint: Its checkpoint; empty if it is lost or cannot be read.
         wrong: Why the two do not belong together; None if they do.
         adoptable: Whether a new checkpoint would fix that.
     """
@@ -143,10 +143,10 @@ class Inspection:
     """An application to examine.
 
     Attributes:
-        target: How the user names the program on the command line.
+        target: The user's name for the program on the command line.
         admin: Asks Kafka (`KafkaAdmin`).
         kafka: Reads logs; None: the real cluster of the settings.
-        transactions: Asks brokers for open transactions; None: no Java or no jars to ask with.
+        transactions: Asks brokers for open transactions; None: there is no Java, or the jars are missing.
     """
 
     topology: Topology
@@ -191,12 +191,12 @@ class Inspection:
         return SubLook(prepared, found.markers, found.checkpoint, found.wrong, _adoptable(found))
 
     def has_moved(self, look: SubLook, task: int) -> bool:
-        """Whether a task has committed since its marker was read: the application runs, and nothing is wrong with being ahead."""
+        """Whether a task has committed since its marker was read: then the application runs, and being ahead is not a fault."""
         newest = newest_marker(self.kafka, (commits_topic(self.app, look.name), task))
         return newest is not None and newest != look.found[task]
 
     def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """The partitions of those of the topics that exist."""
+        """The partitions of the given topics that exist."""
         found = self.admin.describe_topics(sorted(set(topics)))
         return [(name, number) for name, info in sorted(found.items()) for number in range(info.partitions)]
 

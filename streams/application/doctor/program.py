@@ -85,7 +85,7 @@ def under_way(inspection: Inspection) -> bool:
 
 
 def pauses(inspection: Inspection) -> Iterator[Finding]:
-    """Looks for pauses, which last until somebody ends them: nothing that waits for them is lost."""
+    """Looks for pauses, which last until somebody ends them. The records that wait meanwhile are not lost."""
     for name, since_ms in sorted(_asked(inspection).since_ms.items()):
         what = inspection.app if name == WHOLE else "this sub-topology"
         yield Finding.note(
@@ -97,7 +97,7 @@ def pauses(inspection: Inspection) -> Iterator[Finding]:
 
 
 def execution(inspection: Inspection) -> Iterator[Finding]:
-    """Looks for an execution that was asked for, which lasts like a pause, and for sub-topologies that run in another one."""
+    """Looks for a requested execution, which lasts like a pause, and for sub-topologies that run in another execution."""
     said = _asked(inspection)
     for look in inspection.subs:
         left, last = said.left_live.get(look.name), look.last
@@ -133,7 +133,7 @@ def execution(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _asked(inspection: Inspection) -> Pauses:
-    """What operators have asked of the application."""
+    """The pauses and the execution that operators have asked for."""
     place = (pauses_topic(inspection.app), 0)
     if place[0] not in inspection.admin.describe_topics([place[0]]):
         return NOTHING
@@ -159,7 +159,7 @@ def refused(inspection: Inspection, error: StreamsError) -> Finding:
 
 
 def _rescaled_to(inspection: Inspection) -> str:
-    """What an unfinished rescale was asked for: a number of tasks (`N` if its notes are missing), or the plan of a first start."""
+    """The options with which an unfinished rescale was called: a number of tasks (`N` without its notes), or none."""
     for name in names_of_any_plan(inspection.application.plan.topology):
         topic = rescale_topic(inspection.app, name)
         notes = RescaleNotes(inspection.kafka, inspection.admin, topic, topic).read()
@@ -175,9 +175,9 @@ def _rescaled_to(inspection: Inspection) -> str:
 # topic are looked at.
 
 SAMPLE = 500
-"""How many of the newest records of a topic are looked at, over all partitions."""
+"""The number of newest records of a topic that are looked at, over all partitions."""
 FEWEST = 20
-"""With fewer objects than this nothing is reported: a field may be rare."""
+"""The fewest objects for a report: with fewer of them, a field may just be rare."""
 
 
 def fields(inspection: Inspection) -> Iterator[Finding]:
@@ -194,7 +194,7 @@ def fields(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _reads(sub: SubTopology, parent: str) -> Iterator[tuple[str, str]]:
-    """Each path that is read from the values of a node, with the node that reads it."""
+    """Each path that is read in the values of a node, with the node that reads it."""
     for name in sub.children(parent):
         node = sub.nodes[name]
         if isinstance(node, ProcessorNode):
@@ -278,7 +278,7 @@ def joins(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _joined_with(sub: SubTopology, node: ProcessorNode) -> ProcessorNode | None:
-    """The other side of a join of streams, given its left one, or the table that a stream looks up; else None."""
+    """The other side of a join of streams, given its left side; or the table that a stream looks up; else None."""
     if isinstance(node.spec, StreamJoinSpec) and node.spec.is_left:
         wanted: type[NodeSpec] = StreamJoinSpec
     elif isinstance(node.spec, StreamTableJoinSpec) and node.stores:
@@ -304,7 +304,7 @@ def _unlike(inspection: Inspection, sub: SubTopology, node: ProcessorNode, other
 
 
 def _topic_above(sub: SubTopology, node: ProcessorNode) -> str | None:
-    """The topic whose records come to a node with their own keys; None: there are several, or keys change."""
+    """The topic whose records reach a node with unchanged keys; None: there are several topics, or keys change."""
     above = sub.nodes[node.parents[0]] if len(node.parents) == 1 else None
     if isinstance(above, ProcessorNode) and isinstance(above.spec, FilterSpec | MapValuesSpec):
         return _topic_above(sub, above)
@@ -317,7 +317,7 @@ def _newest_keys(inspection: Inspection, topic: str) -> list[bytes]:
 
 
 def key_format(key: bytes) -> str:
-    """What keys written by one serde have in common: the length of binary keys, the kinds of words and the signs of text."""
+    """The common form of keys that one serde wrote: the length of binary keys, the kinds of words and the signs of text."""
     if not key.isascii() or not key.decode().isprintable():
         return f"{len(key)} bytes"
     return re.sub(r"[A-Za-z0-9]+", _kind_of_word, key.decode())
@@ -332,7 +332,7 @@ def _kind_of_word(found: re.Match[str]) -> str:
 
 
 def matches(inspection: Inspection) -> Iterator[Finding]:
-    """Says how many records of each join have found nothing on its other side; nearly all of them is a warning."""
+    """Reports how many records of each join found nothing on its other side; if nearly all did, it is a warning."""
     for look in inspection.subs:
         sub = look.prepared.sub
         found = {one.node: one for one in looked_up_by(marker.operator_state for marker in look.found.values())}
@@ -356,7 +356,7 @@ _TWO_SIDED = TableJoinSpec | ForeignKeySubscriptionsSpec | ForeignKeyUpdateSpec
 
 
 def _other_sides(sub: SubTopology, node: str) -> list[str]:
-    """The other side of a join of two tables: where one of them was filled first, only this side finds the rows."""
+    """The other side of a join of two tables. If one table was filled first, only the later side finds rows."""
     below = set(sub.children(node))
     return [
         one.name
@@ -369,9 +369,9 @@ def _other_sides(sub: SubTopology, node: str) -> list[str]:
 # deleted.
 
 NEARLY = 0.8
-"""The part of a retention time after which unread records are in danger."""
+"""The share of a retention time after which unread records are in danger."""
 _CLOSE = 0.05
-"""The part of a log before a position that is still there, below which the position is close to the log's start."""
+"""A position is close to the start of its log if this share of the log, or less, is before it."""
 
 
 def positions(inspection: Inspection) -> Iterator[Finding]:
@@ -405,7 +405,7 @@ def _lost(inspection: Inspection, look: SubLook, place: TopicPartition, at: int,
 
 
 def _done(look: SubLook) -> SourceOffsets:
-    """Where reading continues: behind the last live steps or micro-batch that is confirmed, or logged if that is not known."""
+    """Where reading continues: after the last live steps, or the last micro-batch that is confirmed, or else logged."""
     checkpoint = look.checkpoint
     if runs_live(look.markers) and (live := position(checkpoint, look.markers)) is not None:
         return live
@@ -494,12 +494,12 @@ def group(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _differs(marker: CommitMarker, committed: int, end: int) -> bool:
-    """Whether the group's offset cannot be the task's. A live task commits it once a second, so it may be behind the marker."""
+    """Whether the group's offset contradicts a task's marker. A live task commits it once a second, so it may be behind."""
     return committed > end if marker.live else committed != end
 
 
 def _promised(look: SubLook) -> dict[TopicPartition, tuple[int, int]]:
-    """Partition -> the task that reports its progress, and the end of the last range that this task has committed."""
+    """Partition -> the task that commits its offsets, and the end of the last range that this task has committed."""
     found: dict[TopicPartition, tuple[int, int]] = {}
     for task, marker in look.found.items():
         for topic, of in marker.ranges.items():

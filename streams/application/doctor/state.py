@@ -238,7 +238,7 @@ def _task_store(inspection: Inspection, look: SubLook, directory: TaskDirectory,
 # not read; `streams snapshots --verify` does that.
 
 _LATE = 3
-"""After this many intervals of commits without a snapshot, snapshots are no longer taken."""
+"""After so many commit intervals without a snapshot, the doctor reports that snapshots are no longer taken."""
 
 
 def snapshots(inspection: Inspection) -> Iterator[Finding]:
@@ -294,7 +294,7 @@ def _task_snapshots(inspection: Inspection, look: SubLook, task: int, place: Tas
 
 
 def _unusable(inspection: Inspection, look: SubLook, task: int, snapshot: Snapshot) -> str:
-    """Why a restore would not begin with this snapshot; empty: it would, unless there is a better one."""
+    """Why a restore would not begin with this snapshot; empty: it would, unless there is a better snapshot."""
     if snapshot.tasks != look.prepared.tasks:
         return f"it is of {snapshot.tasks} tasks, and the application has {look.prepared.tasks}"
     marker = look.found[task]

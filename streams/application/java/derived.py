@@ -1,4 +1,4 @@
-"""Stores that Kafka Streams does not have, made of the rows of one that it has: open windows, and places of suppressed updates."""
+"""Stores that Kafka Streams does not have, made from rows of stores that it has: open windows, and places of suppressed updates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass
 class DerivedRows(ABC):
-    """The rows of a store that is made of another one's, for one task.
+    """The rows of a store that is made from the rows of another store, for one task.
 
     Attributes:
         rows: Key -> value and time, ms.
@@ -36,7 +36,7 @@ class DerivedRows(ABC):
 
     @abstractmethod
     def add(self, columns: RecordColumns) -> None:
-        """Takes in records of the other store's changelog, in order."""
+        """Adds records of the other store's changelog, in order."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class PlacesOfSuppress(DerivedRows):
     """Key -> place of each update that `suppress` holds back."""
 
     def add(self, columns: RecordColumns) -> None:
-        """See `DerivedRows`."""
+        """Adds the places of the updates in these records."""
         for (key, value), time in zip(columns.cells(), columns.timestamps.tolist(), strict=True):
             assert key is not None, "the rows were checked"
             if value is None:
@@ -66,7 +66,7 @@ class OpenRows(DerivedRows):
     closed: int = field(kw_only=True)
 
     def add(self, columns: RecordColumns) -> None:
-        """See `DerivedRows`."""
+        """Adds the open windows in these records."""
         suffix, starts, ends = self._bounds(columns)
         # The last millisecond of a window whose end is inclusive is its end.
         last_end = self.closed - (1 if self.windows.inclusive_end else 0)
@@ -93,8 +93,8 @@ class Derivation:
 
     Attributes:
         store: Its name.
-        source: The store of whose rows it is made.
-        make: Begins for a task, given the time up to which Java has closed the windows of `source`.
+        source: The store from whose rows it is made.
+        make: Makes the empty rows of a task, given the time up to which Java has closed the windows of `source`.
     """
 
     store: str
@@ -121,13 +121,13 @@ def _opening(windows: GroupingWindows) -> Callable[[int], DerivedRows]:
 def closes_of(
     sub: SubTopology, state: Mapping[str, Mapping[str, object]], first_ends: Mapping[str, int]
 ) -> dict[str, int]:
-    """What Kafka Streams notes of a task's aggregations with results on close: store -> the time up to which it is closed, ms.
+    """A task's store of an aggregation with results on close -> the time, ms, up to which windows are closed, as Java notes it.
 
     Args:
         sub: The sub-topology.
         state: The operators' states in the task's marker, by node.
-        first_ends: Index of open windows -> the first end in it, ms. With `emit_interval_ms`, windows may wait there that time has
-            closed.
+        first_ends: Index of open windows -> the first end in it, ms. With `emit_interval_ms`, it may have windows that time has
+            closed already.
     """
     found = {}
     for node in sub.processors:
@@ -144,6 +144,6 @@ def closes_of(
 
 
 def first_end_in(rows: Mapping[bytes, bytes | None]) -> int | None:
-    """The first end in an index of open windows; None: no window is open."""
+    """The first end of a window in an index of open windows; None: no window is open."""
     live = [key for key, value in rows.items() if value is not None]
     return struct.unpack_from(">q", min(live))[0] if live else None

@@ -1,9 +1,9 @@
 """Hands the state of an application to Kafka Streams in Java: `streams export-app`.
 
-The changelogs stay as they are. Java gets what it keeps elsewhere than this engine: committed offsets with partition times and
-closed windows in their metadata, and settings by which windows expire. Then a last marker of each task keeps it from going on here,
-until `streams import-app` takes the state back. All is checked before anything is written; after an interruption, the same command
-ends what was begun, because each of its writes may be repeated.
+The changelogs stay as they are. Java gets the data that it keeps in other places than this engine: committed offsets with partition
+times and closed windows in their metadata, and settings by which windows expire. Then a last marker of each task keeps the task
+from continuing here, until `streams import-app` takes the state back. Everything is checked before anything is written. After an
+interruption, the same command finishes the export, because each of its writes may be repeated.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from streams.model.record import NO_TIME
 
 @dataclass(frozen=True)
 class SubExport:
-    """What a sub-topology hands over.
+    """The export of a sub-topology.
 
     Attributes:
-        offsets: Partition -> where Java continues, and the metadata of this offset.
+        offsets: Partition -> the offset where Java continues, with its metadata.
         markers: Task -> its last marker.
     """
 
@@ -43,7 +43,7 @@ class SubExport:
     markers: Markers
 
     def lines(self) -> Iterator[str]:
-        """The export for users."""
+        """The lines that describe the export to users."""
         yield f"  stores: {', '.join(sorted(self.prepared.sub.stores)) or 'none'}"
         places = sorted(self.offsets.items())
         at = ", ".join(f"{topic}-{number}: {offset} (time {note.time})" for (topic, number), (offset, note) in places)
@@ -56,8 +56,8 @@ class Exporter:
 
     Attributes:
         kafka: Reads logs.
-        leave: Whether what no Java program can continue stays behind; else it is an error.
-        members: The members of a group; default: asks the brokers.
+        leave: Whether state that no Java program can continue stays behind; otherwise it is an error.
+        members: Returns the members of a group; default: asks the brokers.
     """
 
     preflight: Preflight
@@ -70,12 +70,12 @@ class Exporter:
         return self.preflight.application
 
     def survey(self) -> list[SubExport]:
-        """What would be handed over; writes nothing.
+        """The exports that a run would make; writes nothing.
 
         Raises:
             AlreadyRunningError: The group has members: Java runs already.
             CheckpointMismatchError: Checkpoint and markers do not belong together.
-            ConfigError: Something waits, or no Java program can continue it.
+            ConfigError: Records wait somewhere, or there is state that no Java program can continue.
         """
         application = self._application
         app = application.config.application_id
@@ -95,10 +95,10 @@ class Exporter:
         return [self._survey(prepared) for prepared in application.subs]
 
     def run(self, found: Sequence[SubExport]) -> None:
-        """Hands over what a survey has found.
+        """Makes the exports that a survey has found.
 
         Raises:
-            CheckpointMismatchError: A task has committed since.
+            CheckpointMismatchError: A task has committed since the survey.
             KafkaClientError: The group has members.
         """
         admin, app = self.preflight.admin, self._application.config.application_id

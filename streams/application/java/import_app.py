@@ -1,11 +1,11 @@
 """Takes over the state of a Kafka Streams application in Java: `streams import-app`.
 
-The changelogs stay as they are. What an application here has besides them is derived: where reading continues (from the offsets
-that the Java application has committed), partition times and closed windows (from the metadata of these), stream times, open
-windows and sessions (from the changelogs). Rows of stores that Kafka Streams does not have go into changelogs of their own. The
-rest becomes the first commit marker of each task, in a transaction of its own, and `streams.application.adopt` makes the
-checkpoints from these, as it does for any application. All is checked before anything is written, and after an interruption the
-same command begins again: a marker of an import is replaced as long as no step has followed it.
+The changelogs stay as they are. The other data of an application here is derived: where reading continues (from the offsets that
+the Java application has committed), partition times and closed windows (from the metadata of these offsets), stream times, open
+windows and sessions (from the changelogs). Rows of stores that Kafka Streams does not have are written to separate changelogs. The
+rest becomes the first commit marker of each task, in a separate transaction, and `streams.application.adopt` makes the checkpoints
+from the markers, as for any application. Everything is checked before anything is written, and after an interruption the same
+command begins again: a marker of an import is replaced as long as no step has followed it.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ _SUFFIXES = {
 
 @dataclass
 class JavaLog:
-    """What one partition of a changelog says.
+    """The contents of one partition of a changelog.
 
     Attributes:
-        end: The offset behind its last committed record.
+        end: The offset after its last committed record.
         records: The number of its records.
         newest: The largest timestamp, ms; `NO_TIME`: it has none.
-        functions: The functions that put all of its keys there.
+        functions: The functions that put all of its keys into this partition.
         last: The offset of the last record.
         earliest: Of records that wait for others, the smallest timestamp, ms; None: it has none.
         number: Of records in a buffer, the largest number.
@@ -100,19 +100,19 @@ class JavaLog:
 
     @property
     def transactional(self) -> bool:
-        """Whether it ends with the control record of a transaction, as it does with exactly-once."""
+        """Whether it ends with the control record of a transaction, which shows that Java ran with exactly-once."""
         return not self.records or self.last < self.end - 1
 
 
 @dataclass(frozen=True)
 class SubImport:
-    """What a sub-topology takes over.
+    """The import of a sub-topology.
 
     Attributes:
-        logs: Store -> its changelog there, by task.
-        derived: Store that only exists here -> its rows, by task.
-        positions: Where reading continues.
-        placement: What gives keys to the tasks.
+        logs: Store -> its changelog in Kafka Streams, by task.
+        derived: Store that exists only in this engine -> its rows, by task.
+        positions: The positions at which reading continues.
+        placement: The rule that assigns keys to the tasks.
         markers: The markers that are replaced.
     """
 
@@ -124,7 +124,7 @@ class SubImport:
     markers: Mapping[int, CommitMarker | None]
 
     def lines(self) -> Iterator[str]:
-        """The import for users."""
+        """The lines that describe the import to users."""
         for store, logs in self.logs.items():
             yield f"  store {store}: {sum(log.records for log in logs):,} records in {len(logs)} partitions"
         for store, parts in self.derived.items():
@@ -138,10 +138,10 @@ class Importer:
     """The import of one application.
 
     Attributes:
-        stores: Store here -> store there, where names differ.
+        stores: Store in this engine -> store in Kafka Streams, if their names differ.
         given: Positions of partitions without a committed offset.
-        at_least_once: Whether the user answers for an application without transactions: it was stopped cleanly.
-        members: The members of a group; default: asks the brokers.
+        at_least_once: Whether the user confirms that an application without transactions was stopped cleanly.
+        members: Returns the members of a group; default: asks the brokers.
     """
 
     preflight: Preflight
@@ -164,7 +164,7 @@ class Importer:
         return self.preflight.admin
 
     def survey(self) -> list[SubImport]:
-        """What would be taken over; writes nothing.
+        """The imports that a run would make; writes nothing.
 
         Raises:
             AlreadyRunningError: The group has members.
@@ -181,11 +181,11 @@ class Importer:
         return [self._survey(prepared) for prepared in self._application.subs]
 
     def run(self, found: Sequence[SubImport]) -> None:
-        """Takes over what a survey has found.
+        """Makes the imports that a survey has found.
 
         Raises:
             AlreadyRunningError: The Java application was started in between.
-            ConfigError: It has gone on since the survey.
+            ConfigError: The Java application has made progress since the survey.
         """
         check_group_is_free(self._application.config, self.members)
         self._check_unchanged(found)
@@ -201,7 +201,7 @@ class Importer:
         for prepared, findings in adopter.misfits():
             adopter.adopt(prepared, findings)
 
-    # --- The checks.
+    # --- Checks of the survey.
 
     def _check_names(self) -> None:
         ours = {name for prepared in self._application.subs for name in prepared.sub.stores}
@@ -211,7 +211,7 @@ class Importer:
             )
 
     def _check_lag(self) -> None:
-        """Records on their way between tasks have other keys, or are repeated by nobody, where the plans differ."""
+        """Refuses records between tasks: if the plans differ, they would have other keys, or nothing would write them again."""
         prefix = f"{self._id}-"
         topics = [name for name in self._admin.topic_names() if name.startswith(prefix) and name.endswith(_INTERNAL)]
         places = partitions_of(self._admin.describe_topics(topics))
@@ -369,7 +369,7 @@ class Importer:
     # --- The changes.
 
     def _settle_topics(self) -> None:
-        """Gives the topics of Java the settings that state here depends on."""
+        """Gives Java's topics the settings that state in this engine depends on."""
         replication = self._application.config.replication_factor
         for prepared in self._application.subs:
             made_here = {one.store for one in derivations(prepared.sub)}
@@ -381,7 +381,7 @@ class Importer:
             self._admin.alter_topic(topic, repartition_config(replication))
 
     def _copy(self, one: SubImport) -> None:
-        """Copies changelogs whose stores have another name here.
+        """Copies changelogs of stores that have another name in this engine.
 
         Raises:
             ConfigError: The copy exists already.
@@ -412,7 +412,7 @@ class Importer:
         self.preflight.until_decided(self._admin, [(topic, task)], self._application.decide_s)
 
     def _notes(self) -> dict[TopicPartition, tuple[int, OffsetNote]]:
-        """The committed offsets that have metadata of Kafka Streams, with these."""
+        """The committed offsets that have metadata of Kafka Streams, with this metadata."""
         topics = {topic for prepared in self._application.subs for topic in prepared.sub.topics}
         infos = self._admin.describe_topics(sorted(topics))
         places = [(topic, number) for topic, info in infos.items() for number in range(info.partitions)]
@@ -424,7 +424,7 @@ class Importer:
         return found
 
     def _write_derived(self, one: SubImport) -> None:
-        """Writes the rows of the stores that only exist here; what an earlier import has left there goes."""
+        """Writes the rows of stores that exist only in this engine, and deletes the rows of an earlier import."""
         for store, parts in one.derived.items():
             topic = changelog_topic(self._id, store)
             for task, part in enumerate(parts):
@@ -502,7 +502,7 @@ class Importer:
 def derived_state(
     prepared: PreparedSub, logs: Mapping[str, JavaLog], seen: int
 ) -> dict[str, dict[str, dict[str, object]]]:
-    """What operators keep besides their stores, from the rows of one task.
+    """The state that operators keep besides their stores, from the rows of one task.
 
     An operator's stream time is the newest time in its changelogs: the record that moved it was not late, and so was stored. For
     joins, the newest row of each store counts, too, and the first record that waits; for a buffer, its last number; for sessions,
@@ -578,7 +578,7 @@ def _waiting_since(spec: StoreSpec, columns: RecordColumns) -> npt.NDArray[np.in
 
 
 def _retention(prepared: PreparedSub, store: str, state: dict[str, dict[str, int]]) -> SessionRetention | None:
-    """Notes the sessions of a store; None: it has none."""
+    """An object that notes the sessions of a store; None: the store has no sessions."""
     for node in prepared.sub.processors:
         windows = node.spec.windows if isinstance(node.spec, AggregationSpec) else None
         if store in node.stores and isinstance(windows, SessionWindows):
@@ -594,7 +594,7 @@ def _says_placement(node: StoreNode) -> bool:
 
 
 def _record_keys(keys: pa.BinaryArray, suffix: int) -> pa.BinaryArray:
-    """The records' keys in the keys of a store."""
+    """The keys of the records, taken out of the keys of a store."""
     if not suffix:
         return keys
     return pa.array([None if key is None else key[:-suffix] for key in keys.to_pylist()], pa.binary())

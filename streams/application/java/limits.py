@@ -1,7 +1,7 @@
-"""What Kafka Streams in Java and this engine can take over from each other, and what the offsets say that Java commits.
+"""What Kafka Streams in Java and this engine can take over from each other, and the metadata of the offsets that Java commits.
 
-Names, keys and values of the stores are the same on both sides. So the state itself is never rewritten: only what each side keeps
-besides has to be derived, from rows and from committed offsets.
+Names, keys and values of the stores are the same on both sides. So the state itself is never rewritten. Only the other data of each
+side has to be derived, from rows and from committed offsets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COUNT = struct.Struct(">i")
 _CLOSE = struct.Struct(">q")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _WITH_CLOSES = 2
-"""The version of the metadata that may say last closes (KIP-825); version 1 has the time only."""
+"""The metadata version that can include last closes (KIP-825); version 1 has the time only."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class OffsetNote:
 
     Attributes:
         time: The largest timestamp of the partition so far, ms; -1: none.
-        closes: Store of an aggregation with results on close -> the time up to which windows were closed, ms.
+        closes: Store of an aggregation with results on close -> the time up to which its windows were closed, ms.
     """
 
     time: int
@@ -56,7 +56,7 @@ class OffsetNote:
 
     @classmethod
     def decode(cls, text: str) -> OffsetNote | None:
-        """What a text says; None for another program's. Foreign bytes may follow it (`state.kafka.admin.note_of`)."""
+        """Parses metadata; None if another program wrote it. Foreign bytes may follow it (`state.kafka.admin.note_of`)."""
         found = _BASE64.match(text)
         whole = found.group() if found else ""
         try:
@@ -70,7 +70,7 @@ class OffsetNote:
 
 
 def _closes(data: bytes) -> dict[str, int]:
-    """The closes behind the time; none where the bytes are not such a list, but what follows in memory."""
+    """The closes after the time; none if the bytes are not such a list, but left-over memory of librdkafka."""
     found: dict[str, int] = {}
     try:
         (count,) = _COUNT.unpack_from(data)
@@ -105,7 +105,7 @@ _OTHER_ROWS = "Kafka Streams has no ttl of rows"
 
 
 def state_of_one_side(sub: SubTopology) -> Iterator[str]:
-    """What of a sub-topology's state neither side can take over from the other, each with its reason."""
+    """The parts of a sub-topology's state that one side cannot take over from the other, each with the reason."""
     for node in sub.processors:
         kind = getattr(node.spec, "kind", None)
         if kind in _OURS_ALONE:
@@ -141,12 +141,12 @@ def _shared(sub: SubTopology, store: str) -> bool:
 
 
 def one_sided(application: Application) -> list[str]:
-    """`state_of_one_side` of a whole application, each once."""
+    """The results of `state_of_one_side` for a whole application, each once."""
     return list(dict.fromkeys(why for prepared in application.subs for why in state_of_one_side(prepared.sub)))
 
 
 def topics_with_unread(admin: KafkaAdmin, log: KafkaAccess, group: str, topics: Iterable[str]) -> set[str]:
-    """The topics that have records behind a group's offsets; control records do not count, behind which Java may not commit."""
+    """The topics that have records after a group's offsets. Control records do not count, because Java may not commit past them."""
     places = partitions_of(admin.describe_topics(sorted(topics)))
     begins, ends, read = admin.begin_offsets(places), admin.end_offsets(places), admin.group_offsets(group, places)
     return {
@@ -166,7 +166,8 @@ DAY_MS = 24 * 60 * 60 * 1000
 def settings_for_java(kind: StoreKind, retention_ms: int | None) -> dict[str, str]:
     """The settings of a changelog that Kafka Streams relies on and this engine sets otherwise.
 
-    Windows and sessions expire by the brokers' clock there (`window.store.change.log.additional.retention.ms`); nobody trims them.
+    In Kafka Streams, windows and sessions expire by the brokers' clock (`window.store.change.log.additional.retention.ms`) and are
+    not trimmed.
     """
     if not kind.segmented or retention_ms is None:
         return {}

@@ -1,1 +1,1 @@
-"""Another number of tasks for the state of an application (`streams rescale`), in the order of docs/architecture/starts.md."""
+"""Changes the number of tasks of an application's state (`streams rescale`), in the order of docs/architecture/starts.md."""

@@ -1,4 +1,4 @@
-"""A rescale on a real cluster: what `streams rescale` plans, from the settings of the application and from what Kafka has."""
+"""A rescale on a real cluster: the plan of `streams rescale`, from the application's settings and from Kafka."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class LiveRescale:
         Args:
             topology: The program.
             tasks: The new number of tasks; None: as many as now.
-            choices: What the user says.
-            placement: What shall give keys to tasks, in sub-topologies that read topics of others; None: what does now.
+            choices: The user's choices.
+            placement: The new placement of sub-topologies that read topics of other programs; None: the present one.
 
         Raises:
             StreamsError: The program is not the one that wrote the state, or another rescale is unfinished.
@@ -73,7 +73,7 @@ class LiveRescale:
         return Rescaler([of(prepared) for prepared in application.subs])
 
     def to_plan(self, topology: Topology, choices: UsersChoices) -> tuple[Rescaler, Replan]:
-        """The move to the plan, the numbers of tasks and the placements that a first start would choose today.
+        """The rescale to the plan, the numbers of tasks and the placements that a first start would choose today.
 
         Raises:
             StreamsError: The program is not the one that wrote the state, or another rescale is unfinished.
@@ -105,10 +105,10 @@ class LiveRescale:
             Pausing(config.application_id, config.client, config.replication_factor).left_live(dict.fromkeys(left))
 
     def forget_local_state(self, tasks: Mapping[str, int], say: Callable[[str], None]) -> None:
-        """Deletes this machine's stores of tasks that no longer exist; all others are foreign now, and are restored.
+        """Deletes this machine's stores of tasks that no longer exist. All others belong to another state now, and are restored.
 
         Args:
-            tasks: Sub-topology -> how many tasks it has now; 0: it is no more.
+            tasks: Sub-topology -> the number of its tasks now; 0: it no longer exists.
             say: Called with what was deleted.
         """
         for directory in StateDirectory(self.config.state_dir).tasks(self.config.application_id):
@@ -119,7 +119,7 @@ class LiveRescale:
                 )
 
     def _first_of(self, sub: SubIdentity, markers: Markers) -> FirstBatch | None:
-        """Where the new checkpoint begins, once the old one is known to match the markers."""
+        """Where the new checkpoint begins, after a check that the old one matches the markers."""
         checkpoint = read_checkpoint(self.files, sub.name, {marker.batch_id for marker in markers.values() if marker})
         check_checkpoint(sub, checkpoint, markers)
         if self.config.on_lost_offsets == "fail":

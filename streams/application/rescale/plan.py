@@ -1,4 +1,4 @@
-"""The plan of a rescale for one sub-topology: the state and the markers that the new tasks begin with, and its notes in Kafka."""
+"""The plan of a rescale for one sub-topology: the state and markers with which the new tasks begin, and its notes in Kafka."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ State = Mapping[str, Any]
 Handling = Literal["copy", "drop"]
 
 _LEAST = frozenset({"earliest", "min", "next_emit", "newest"})
-"""Times, and lower bounds of times. One that a task does not have yet is unknown for the new task, too."""
+"""State that is a time or a lower bound of times. If one task does not have it yet, it is unknown for the new task, too."""
 _COUNTED_AGAIN = frozenset({"records", "bytes", "advancing"})
-"""`suppress` counts its buffer again where the counts are missing; `advancing` is only used within a step."""
+"""State that is left out: `suppress` counts its buffer again if the counts are missing; `advancing` is only used within a step."""
 _OLDEST_STARTS = "oldest_start"
 _OF_NODES = ("nodes", "shared")
 _TASK_STATES = frozenset({"time", "idle", "needed", "partition_times", "punctuations", "failing", LOOKED_UP_STATE})
@@ -52,7 +52,7 @@ _TASK_STATES = frozenset({"time", "idle", "needed", "partition_times", "punctuat
 
 @runtime_checkable
 class SharesState(Protocol):
-    """The specification of a node that shares a state with others, under a name."""
+    """The specification of a node that shares state with other nodes, under a name."""
 
     @property
     def state_name(self) -> str: ...
@@ -60,10 +60,10 @@ class SharesState(Protocol):
 
 @dataclass(frozen=True)
 class UsersChoices:
-    """What only the user can know.
+    """Choices that only the user can make.
 
     Attributes:
-        by_key: Stores of processors whose rows are stored under the keys of their records.
+        by_key: Stores of processors that keep rows under the keys of their records.
         states: Node -> what happens to the `ctx.state` of its processor.
         dropped: Stores without a changelog whose rows may be lost.
     """
@@ -74,7 +74,7 @@ class UsersChoices:
 
 
 def sources_of(task: int, old: int, new: int, same_placement: bool = True) -> range:
-    """The old tasks whose keys a new task takes over: their keys may have the same remainder, by the same function."""
+    """The old tasks from which a new task takes over keys: with the same function, those whose keys can have the same remainder."""
     step = gcd(old, new) if same_placement else 1
     return range(task % step, old, step)
 
@@ -100,7 +100,7 @@ def merged_state(
 
 
 def least(values: Iterable[int | None]) -> int:
-    """The smallest of times; `NO_TIME` if one is not known."""
+    """The smallest of the times; `NO_TIME` if one of them is unknown."""
     return min((NO_TIME if value is None else value for value in values), default=NO_TIME)
 
 
@@ -130,7 +130,7 @@ def _own_state(name: str, parts: Sequence[State]) -> dict[str, Any]:
 
 
 def _times(parts: Sequence[State]) -> dict[str, Any]:
-    """The stream time of an operator or a task, if all have one; else where idle time begins, if any has one."""
+    """The stream time of an operator or a task, if all parts have one; else the beginning of idle time, if any part has one."""
     seen = [part.get(STREAM_TIME, NO_TIME) for part in parts]
     known = [time for part, own in zip(parts, seen, strict=True) if (time := idle_from(part, own)) != NO_TIME]
     return {IDLE_FROM if NO_TIME in seen else STREAM_TIME: min(known)} if known else {}
@@ -176,7 +176,7 @@ def _task_state(parts: Sequence[State], task: int, tasks: int) -> dict[str, Any]
 
 
 def _punctuations(parts: Sequence[State]) -> dict[str, Any]:
-    """Schedules: the next call is the earliest of all tasks, and one that some task has not cancelled continues."""
+    """The merged schedules: the next call is the earliest of all tasks; a schedule ends only if all tasks have cancelled it."""
     merged: dict[str, Any] = {}
     for name in sorted({name for part in parts for name in part}):
         states = [part[name] for part in parts if name in part]
@@ -197,7 +197,7 @@ def _partition_times(parts: Sequence[State], owned: Callable[[int], bool]) -> di
 
 
 def of_part(state: State, sub: SubTopology) -> State:
-    """The operator state of those nodes that a sub-topology has, of one that is divided."""
+    """The operator state of a part: of the nodes that this sub-topology has, if another one is divided."""
     specs = (node.spec for node in sub.nodes.values() if isinstance(node, ProcessorNode))
     names = {*sub.nodes, *(spec.state_name for spec in specs if isinstance(spec, SharesState))}
     of_task = dict(state.get("task", {}))
@@ -228,23 +228,23 @@ class Phase(Enum):
     CLOSING = "closing"
     """The staging topics are complete, and so are the new markers."""
     REPLACING = "replacing"
-    """No old task can commit any more, and the changelogs may be gone: only forward from here."""
+    """No old task can commit any more, and the changelogs may be deleted: from here, a rescale can only be finished."""
     DONE = "done"
     """Only the staging topics are left."""
 
 
 Sources = Mapping[str, str] | None
-"""The sources behind which a plan has added repartition topics, and why; None: it adds none, behind new keys neither."""
+"""Source after which a plan has added a repartition topic -> the reason; None: the plan adds none, not even after new keys."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A sub-topology that takes over the state of another one, or those of its stores that it has.
+    """A sub-topology that takes over the state of another one, for the stores that it has itself.
 
     Attributes:
         tasks: The number of its tasks.
-        placement: What gives keys to them.
-        writes: The repartition topics between the parts that it writes to, with their numbers of partitions.
+        placement: The rule that assigns keys to them.
+        writes: Repartition topic between the parts that it writes to -> the number of its partitions.
     """
 
     sub: SubTopology
@@ -259,16 +259,16 @@ class Part:
 
 @dataclass(frozen=True)
 class RescalePlan:
-    """What becomes of a sub-topology.
+    """The plan for a sub-topology.
 
     Attributes:
-        parts: The sub-topologies that take over, each with its number of tasks and placement; none: it stays as one, as `new` and
-            `then` say.
-        sources: The plan with which it ran, and the one with which these run; None: the plan stays.
+        parts: The sub-topologies that take over, each with its number of tasks and placement; empty: it stays as one, with `new`
+            and `then`.
+        sources: The plan with which it ran, and the plan with which the parts run; None: the plan stays.
         first: Where the new checkpoint begins; None: no checkpoint exists, and the next start makes one.
-        versions: Task -> the version of its last marker when its rows were copied; without tasks that have never committed.
-        before: What gives keys to the old tasks.
-        then: What gives them to the new ones.
+        versions: Task -> the version of its last marker when its rows were copied; tasks that have never committed are left out.
+        before: The placement of the old tasks.
+        then: The placement of the new tasks.
     """
 
     query_id: str
@@ -313,7 +313,7 @@ class RescalePlan:
 
 
 def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> FirstBatch | None:
-    """Where the new checkpoint begins: where the old one ends."""
+    """Where the new checkpoint begins: at the end of the old one."""
     if checkpoint.query_id is None:
         # Never begun: where there are markers, a missing checkpoint does not match them.
         return None
@@ -341,10 +341,10 @@ def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> F
 
 
 def first_of_part(first: FirstBatch, part: Part, added: Mapping[str, TopicInfo]) -> FirstBatch:
-    """Where a sub-topology begins that has taken over a part of another one.
+    """Where a sub-topology begins to read after it has taken over a part of another one.
 
     Args:
-        first: Where the other one ends.
+        first: The position at which the other one ends.
         part: The sub-topology.
         added: The repartition topics between the parts, which are empty.
     """
@@ -361,7 +361,7 @@ def new_markers(
     """The marker of each new task of a part; none if no task has ever committed.
 
     Raises:
-        RescaleError: The state of a processor has no rule.
+        RescaleError: There is no rule for the state of a processor.
     """
     found = [marker for _, marker in sorted(markers.items()) if marker is not None]
     if not found:
@@ -387,7 +387,7 @@ def new_markers(
 
 
 def _common_marker(plan: RescalePlan, part: Part, found: Sequence[CommitMarker]) -> CommitMarker:
-    """What the markers of all new tasks of a part have in common.
+    """The contents that the markers of all new tasks of a part share.
 
     Args:
         plan: The move.
@@ -434,7 +434,7 @@ def check_same(sub: SubIdentity, versions: Mapping[int, int], now: Markers) -> N
 
 
 def _expired_before(parts: list[Mapping[str, int]], sources: int) -> dict[str, int]:
-    """Store -> time below which rows are expired in all tasks whose keys are taken over."""
+    """Store -> the time below which its rows are expired in all tasks whose keys are taken over."""
     stores = {store for part in parts for store in part}
     known = {store: [part[store] for part in parts if store in part] for store in sorted(stores)}
     return {store: min(times) for store, times in known.items() if len(times) == sources}
@@ -443,7 +443,7 @@ def _expired_before(parts: list[Mapping[str, int]], sources: int) -> dict[str, i
 # --- The notes, in a topic that exists until the rescale is finished
 
 STAGING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""Nothing is compacted or expires while a rescale is unfinished, however long that is."""
+"""Settings with which nothing is compacted or expires while a rescale is unfinished, however long that takes."""
 _PLAN, _MARKER, _FILLED = "plan", "marker-", "filled-"
 
 
@@ -512,7 +512,7 @@ class RescaleNotes:
             raise RescaleError(f"the topic {self.topic} does not hold the notes of a rescale") from error
 
     def fence(self) -> None:
-        """Ends what an earlier run may have left open: transactions are decided before any topic is deleted."""
+        """Ends transactions that an earlier run may have left open: they are decided before any topic is deleted."""
         fenced_producer(self.kafka, self.transactional_id).close()
 
 
@@ -521,8 +521,9 @@ class Notes:
     """The contents of the notes.
 
     Attributes:
-        markers: By part and task, the new markers; empty before they are known. A sub-topology that stays one has no name here.
-        filled: New topic -> its id, for topics that have all their records.
+        markers: By part and task, the new markers; empty before they are known. For a sub-topology that is not divided, the part
+            has no name.
+        filled: New topic -> its id, if it has all its records.
     """
 
     plan: RescalePlan

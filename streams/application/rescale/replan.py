@@ -1,10 +1,10 @@
 """The move to the plan that a first start would make today: with repartition topics where records change their task.
 
-A sub-topology of before is divided at the topics that are added: each of its nodes, and so each of its stores, is in one of its
-parts. What the parts read from outside is what it has read, and they begin where it has ended; the topics between them are new and
-empty. So nothing has to be processed again, and only rows move: to the tasks of the part that has their store. Invariants: the
-plans before and after are in the notes, so that a rescale that was interrupted finishes what it began, whatever keys have come; all
-notes exist until the description of the new plan is written, by which the next start goes.
+An old sub-topology is divided at the topics that are added: each of its nodes, and so each of its stores, is in one of its parts.
+Together, the parts read the outside topics that it read, and they begin where it has ended; the topics between them are new and
+empty. So nothing has to be processed again, and only rows move: to the tasks of the part that has their store. Invariants: the old
+and the new plan are in the notes, so that an interrupted rescale finishes what it began, whatever keys have come; all notes exist
+until the description of the new plan is written, which decides what the next start does.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from streams.topology.planning.repartitions import added_topics
 from streams.topology.topology import Topology
 
 State = tuple[int | None, Placement | None]
-"""How many tasks a sub-topology has in Kafka, and what gives keys to them; None: nothing has been committed, or no key has come."""
+"""The number of tasks of a sub-topology, and its placement, as in Kafka; None: nothing was committed, or no key has come."""
 
 
 def states_of(application: Application, admin: KafkaAdmin, kafka: KafkaAccess) -> dict[str, State]:
-    """What the commits topics say of each sub-topology."""
+    """Sub-topology -> the number of its tasks and its placement, from the commits topics."""
     topics = {commits_topic(application.config.application_id, one.sub.name): one.sub.name for one in application.subs}
     found: dict[str, State] = dict.fromkeys(topics.values(), (None, None))
     for topic, info in admin.describe_topics(sorted(topics)).items():
@@ -53,7 +53,7 @@ def states_of(application: Application, admin: KafkaAdmin, kafka: KafkaAccess) -
 def unfinished_replan(
     topology: Topology, application_id: str, admin: KafkaAdmin, kafka: KafkaAccess
 ) -> dict[str, RescalePlan]:
-    """Sub-topology of the plan before -> its notes of a move to another plan that was begun and is not finished."""
+    """Sub-topology of the old plan -> its notes of an unfinished move to another plan."""
     names = {rescale_topic(application_id, name): name for name in names_of_any_plan(topology)}
     found = {}
     for topic in sorted(admin.describe_topics(sorted(names))):
@@ -65,12 +65,12 @@ def unfinished_replan(
 
 @dataclass(frozen=True)
 class Replan:
-    """What a sub-topology of one plan becomes in another.
+    """The move of an application from one plan to another.
 
     Attributes:
-        before: The application as it has run.
-        after: The application as it is to run.
-        begun: Whether a move was begun before.
+        before: The application with the old plan.
+        after: The application with the new plan.
+        begun: Whether the move was begun by an earlier command.
     """
 
     before: Application
@@ -79,7 +79,7 @@ class Replan:
 
     @property
     def added(self) -> dict[str, str]:
-        """The topics that the plan after has and the one before has not, and why."""
+        """Topic that only the new plan has -> the reason."""
         app, known = self.after.config.application_id, self.before.plan.repartition_topics
         why = added_topics(self.after.plan.topology)
         return {name: text for topic, text in why.items() if (name := f"{app}-{topic}") not in known}
@@ -89,11 +89,11 @@ class Replan:
         return self.before.plan.topology.repartitioned, self.after.plan.topology.repartitioned
 
     def parts(self, of: PreparedSub) -> Iterator[PreparedSub]:
-        """The sub-topologies of the plan after that have nodes of one of the plan before."""
+        """The sub-topologies of the new plan that have nodes of a sub-topology of the old plan."""
         return (one for one in self.after.subs if not of.sub.nodes.keys().isdisjoint(one.sub.nodes))
 
     def obstacles(self, partitions: Mapping[str, int]) -> dict[str, str]:
-        """Sub-topology of the plan after -> why it cannot run live, even so.
+        """Sub-topology of the new plan -> why it still cannot run live.
 
         Args:
             partitions: Topic -> its number of partitions.
@@ -103,7 +103,7 @@ class Replan:
 
     @property
     def without_idle_time(self) -> list[str]:
-        """The sub-topologies of the plan after in which idle time had an effect before, and has none behind an added topic."""
+        """The sub-topologies of the new plan in which idle time used to have an effect, and has none after an added topic."""
         if self.after.config.idle_timeout_ms is None:
             return []
         had = [one for one in self.before.subs if not one.sub.reads_internal]
@@ -113,12 +113,12 @@ class Replan:
         """The rescale of all sub-topologies.
 
         Args:
-            states: See `states_of`, of the plan before.
-            context: What it works with.
+            states: The result of `states_of` for the old plan.
+            context: The context of the rescale.
         """
         subs = [self._of(prepared, *states[prepared.sub.name], context) for prepared in self.before.subs]
         if any(sub.phase not in (None, Phase.COPYING) for sub in subs):
-            # All had begun before any came so far: where there are no notes any more, nothing is left to do.
+            # All sub-topologies had begun before any came so far. One without notes has nothing left to do.
             subs = [sub for sub in subs if sub.notes is not None]
         return Rescaler(subs)
 
@@ -134,14 +134,14 @@ class Replan:
         return SubRescale(app, prepared.sub, old, parts[0].tasks, context, before, None, parts, self.sources)
 
     def _written_by(self, one: PreparedSub) -> dict[str, int]:
-        """The added topics that it writes to, with as many partitions as the sub-topology has tasks that reads each."""
+        """Added topic that a sub-topology writes to -> the number of its partitions, which is its reader's number of tasks."""
         topics = {str(sink.topic) for sink in one.sub.sinks} & self.added.keys()
         return {
             topic: next(two.tasks for two in self.after.subs if topic in two.sub.topics) for topic in sorted(topics)
         }
 
     def accept(self, checkpoint_dir: str) -> None:
-        """Writes the description by which the next start goes."""
+        """Writes the description of the new plan, which the next start follows."""
         write_manifest(self.after.plan, checkpoint_dir, self.after.placements)
 
 
@@ -160,11 +160,11 @@ def replan(
         config: The settings.
         admin: The cluster.
         kafka: Reads markers and keys.
-        begun: See `unfinished_replan`. What was begun is finished as it was planned.
+        begun: The result of `unfinished_replan`. A move that was begun is finished as it was planned.
         known: Records that are not where their keys belong: topic, partition and offset.
 
     Raises:
-        RescaleError: The plans have nothing in common, or the notes are of another program.
+        RescaleError: The plans have nothing in common, or the notes belong to another program.
         StreamsError: The program cannot be planned.
     """
     as_before = config.model_copy(update={"tasks": None})
@@ -202,13 +202,13 @@ def _check_keeps_topics(before: Application, after: Application) -> None:
 
 
 def _placed(made: Replan, states: Mapping[str, State], places: Placements) -> Iterator[PreparedSub]:
-    """The sub-topologies of the plan after, each with its placement: what its rows have, unless keys have come that contradict."""
+    """The sub-topologies of the new plan, with the placement of their rows, or another one if keys in topics contradict it."""
     of = {one.sub.name: states[old.sub.name][1] for old in made.before.subs for one in made.parts(old)}
     return (places.fitting(one, of[one.sub.name]) for one in made.after.subs)
 
 
 def _as_noted(after: Application, noted: Mapping[str, tuple[int, Placement]]) -> Application:
-    """The application with the numbers of tasks and the placements that the notes have."""
+    """The application with the numbers of tasks and the placements in the notes."""
     if others := noted.keys() - {one.sub.name for one in after.subs}:
         app = after.config.application_id
         raise RescaleError(

@@ -1,4 +1,4 @@
-"""The rescale of an application, sub-topology by sub-topology. Each step can be repeated, and continues what was interrupted."""
+"""The rescale of an application, sub-topology by sub-topology. Each step can be repeated, and continues after an interruption."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ from streams.errors import RescaleError
 from streams.topology.plan import SubTopology
 
 FirstOf = Callable[[SubIdentity, Markers], "FirstBatch | None"]
-"""Where the new checkpoint begins; refuses state that is not at rest."""
+"""Returns where the new checkpoint begins; refuses state that is not at rest."""
 
 
 @dataclass(frozen=True)
 class RescaleContext:
-    """What a rescale works with.
+    """The objects that a rescale works with.
 
     Attributes:
-        first_of: See `FirstOf`.
+        first_of: Returns where the new checkpoint begins (`FirstOf`).
         replication: Replication factor of topics; -1: the broker's default.
     """
 
@@ -90,15 +90,15 @@ class SubRescale:
     """The rescale of one sub-topology, step by step.
 
     Args:
-        old: The number of its tasks now, if no rescale was begun; else that of the notes counts.
-        before: What gives keys to its tasks now; None: no task has had a key yet, so there is nothing to move.
-        asked: What shall; None: the same.
-        parts: The sub-topologies of another plan that take over from it; none: it stays one.
-        sources: The plan with which it ran, and the one with which the parts run; None: the plan stays.
+        old: The present number of its tasks; if a rescale was begun, the number in the notes counts.
+        before: The present placement; None: no task has had a key yet, so there is nothing to move.
+        asked: The new placement; None: the same.
+        parts: The sub-topologies of another plan that take over from it; empty: it is not divided.
+        sources: The plan with which it ran, and the plan with which the parts run; None: the plan stays.
 
     Attributes:
-        parts: The sub-topologies that take over; itself, if the plan stays.
-        notes: What was noted so far; None: the rescale of this sub-topology has not begun.
+        parts: The sub-topologies that take over; only itself, if the plan stays.
+        notes: The notes so far; None: the rescale of this sub-topology has not begun.
     """
 
     def __init__(
@@ -161,13 +161,13 @@ class SubRescale:
         return bool(others) or not same or self.old != first.tasks or self.before is not first.placement
 
     def settle(self) -> None:
-        """Ends what another run may have left open: its transactions are decided before anything is read or deleted."""
+        """Ends transactions that another run may have left open: they are decided before anything is read or deleted."""
         if self._exists(self._notes_topic.topic):
             self._notes_topic.fence()
             self.notes = self._notes_topic.read()
 
     def check(self) -> None:
-        """Everything that can be refused without reading the changelogs; writes nothing.
+        """Checks everything that can be checked without reading the changelogs; writes nothing.
 
         Raises:
             StreamsError: The rescale is refused.
@@ -203,7 +203,7 @@ class SubRescale:
         self._new_markers(self._plan("", first), opened(markers))
 
     def begin(self) -> None:
-        """1: fences the tasks and notes the plan."""
+        """Step 1: fences the tasks and notes the plan."""
         if self.phase not in (None, Phase.COPYING) or not self._moves:
             return
         markers = opened(self._markers.fenced()) if self._exists(self._commits) else {}
@@ -214,14 +214,14 @@ class SubRescale:
         self.notes = Notes(plan, {}, {})
 
     def stage(self) -> None:
-        """2: copies the changelogs to staging topics, then notes the new markers."""
+        """Step 2: copies the changelogs to staging topics, then notes the new markers."""
         if self.phase is not Phase.COPYING:
             return
         assert self.notes is not None
         markers = opened(self._markers.fenced()) if self._exists(self._commits) else {}
         made = self._new_markers(self.notes.plan, markers)
         keys = row_keys(self.sub, self._context.choices.by_key)
-        # What an interrupted run has copied is not known to be complete.
+        # The copies of an interrupted run may be incomplete.
         self._context.admin.delete_topics([staging_topic(self._app, spec.name) for spec in self._specs])
         for part, spec in self._moved():
             topic = staging_topic(self._app, spec.name)
@@ -241,7 +241,7 @@ class SubRescale:
         self._note(replace(self.notes.plan, versions=versions), Phase.CLOSING, made)
 
     def close(self) -> None:
-        """3: closes the old markers, so that no old task can commit any more, even if one should run."""
+        """Step 3: closes the old markers. After that, no old task can commit, even if one still runs."""
         if self.phase is not Phase.CLOSING:
             return
         assert self.notes is not None
@@ -252,13 +252,13 @@ class SubRescale:
                 if marker is not None and not marker.query_id.endswith(RESCALED):
                     self._put(task, marker, replace(marker, query_id=marker.query_id + RESCALED))
         except CheckpointMismatchError:
-            # What was copied is no longer the state, so the next run copies it again.
+            # The copies are no longer the present state, so the next run copies again.
             self._note(self.notes.plan, Phase.COPYING)
             raise
         self._note(self.notes.plan, Phase.REPLACING)
 
     def replace(self) -> None:
-        """4 and 5: the new changelogs, repartition topics and commits topics, the new checkpoints."""
+        """Steps 4 and 5: makes the new changelogs, repartition topics and commits topics, and the new checkpoints."""
         if self.phase is not Phase.REPLACING:
             return
         assert self.notes is not None
@@ -285,7 +285,7 @@ class SubRescale:
         self._note(plan, Phase.DONE)
 
     def clean_up(self) -> None:
-        """Deletes the staging topics, and the notes last: from then on the application can be started."""
+        """Deletes the staging topics, and the notes last: after that the application can be started."""
         self._context.admin.delete_topics([staging_topic(self._app, spec.name) for spec in self._specs])
         self._context.admin.delete_topics([self._notes_topic.topic])
         self.notes = None
@@ -310,7 +310,7 @@ class SubRescale:
 
     @property
     def _divides(self) -> bool:
-        """Whether the plan changes: then parts have names of their own."""
+        """Whether the plan changes, so that the parts have names of their own."""
         return self.sources is not None
 
     def _plan(self, query_id: str, first: FirstBatch | None) -> RescalePlan:
@@ -335,10 +335,10 @@ class SubRescale:
         return ((part, spec) for part in self.parts for spec in _specs_of(part))
 
     def _check_parts(self) -> None:
-        """Checks that each store belongs to one part, where rows belong to the same keys as before.
+        """Checks that each store belongs to one part, and that its rows belong to the same keys as before.
 
         Raises:
-            RescaleError: That is not so, or a topic between the parts exists already.
+            RescaleError: A check fails, or a topic between the parts exists already.
         """
         keys = row_keys(self.sub, self._context.choices.by_key)
         found = {
@@ -383,14 +383,14 @@ class SubRescale:
         self._context.admin.create_topics([TopicSpec(topic, partitions, config, self._context.replication)])
 
     def _make(self, topic: str, partitions: int) -> None:
-        """Creates a repartition topic between the parts, once: there is none of this name."""
+        """Creates a repartition topic between the parts, unless it exists."""
         if not self._is_filled(topic):
             self._context.admin.delete_topics([topic])
             self._create(topic, partitions, repartition_config(self._context.replication))
             self._note_filled(topic)
 
     def _fill(self, topic: str, spec: StoreSpec, tasks: int) -> dict[int, int]:
-        """Replaces a changelog by its staging topic; returns where the partitions end."""
+        """Replaces a changelog by its staging topic; returns the ends of its partitions."""
         context, staging = self._context, staging_topic(self._app, spec.name)
         copy = LogCopy(context.kafka, self._transactional_id, topic, tasks)
         if not self._is_filled(topic):
@@ -426,7 +426,8 @@ class SubRescale:
     ) -> None:
         """Replaces the commits topic of a part, with all new markers in one transaction.
 
-        The new markers have no ranges, and the group may not know yet how far live steps have read: so it gets the positions, too.
+        The new markers have no ranges, and the group may not know how far live steps have read. So the group gets the positions,
+        too.
         """
         topic = commits_topic(self._app, part.name)
         if self._is_filled(topic):
@@ -481,10 +482,10 @@ def opened(markers: Markers) -> dict[int, CommitMarker | None]:
 
 @dataclass(frozen=True)
 class Rescaler:
-    """Takes all sub-topologies to another number of tasks, so that no start finds some of them with another number.
+    """Rescales all sub-topologies, so that no start finds only some of them with the new number of tasks.
 
     Attributes:
-        accept: Makes the next start go by the new plan; called before the notes are deleted, perhaps again.
+        accept: Makes the next start use the new plan; called before the notes are deleted, perhaps repeatedly.
     """
 
     subs: Sequence[SubRescale]
@@ -496,7 +497,7 @@ class Rescaler:
 
     @property
     def tasks(self) -> dict[str, int]:
-        """Sub-topology -> how many tasks it has afterwards; 0: it is no more."""
+        """Sub-topology -> the number of its tasks afterwards; 0: it no longer exists."""
         before = dict.fromkeys((sub.sub.name for sub in self.subs), 0)
         return before | {part.name: part.tasks for sub in self.subs for part in sub.parts}
 
@@ -510,7 +511,7 @@ class Rescaler:
             sub.check()
 
     def run(self) -> None:
-        """Does it. Nothing is replaced before the copies of all sub-topologies are complete.
+        """Runs the rescale. Nothing is replaced before the copies of all sub-topologies are complete.
 
         Raises:
             StreamsError: The rescale is refused, or a request to Kafka has failed; the next run continues.
@@ -534,7 +535,7 @@ class Rescaler:
             sub.clean_up()
 
     def abort(self) -> None:
-        """Takes back a rescale that has replaced nothing yet.
+        """Undoes a rescale that has replaced nothing yet.
 
         Raises:
             RescaleError: Something was replaced already.

@@ -1,7 +1,7 @@
 """Copies the rows of a store to the tasks of their keys.
 
-Records come to tasks by the bytes of their keys, and so do the rows that they make. `RowKey` says where these bytes are in a
-row's changelog key, `stage_partition` copies a changelog to a staging topic by them, and `LogCopy` writes the copies.
+The bytes of a record's key decide its task, and the task of the rows that come from it. `RowKey` describes where these bytes are in
+a row's changelog key, `stage_partition` copies a changelog to a staging topic by them, and `LogCopy` writes the copies.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from streams.topology.plan import SubTopology
 from streams.topology.specs.streams import RetryingProcessorSpec
 
 CHUNK_BYTES = 32 * 1024 * 1024
-"""Keys and values in one transaction, about: large enough that its constant cost does not matter."""
+"""The approximate bytes of keys and values in one transaction: so large that the constant cost of one does not matter."""
 
 
 @dataclass
@@ -162,7 +162,7 @@ USERS_PROCESSORS = frozenset(
 _LONG = 8
 _LENGTH = 4
 _OPEN_WINDOW = 2 * _LONG
-"""End and start, in front of a key in the index of open windows (`operators/aggregate/open_windows.py`)."""
+"""The bytes of end and start, in front of a key in the index of open windows (`operators/aggregate/open_windows.py`)."""
 _WAITING = _LONG + 1
 """Time and side, or 0 and time, in front of a waiting record's key (`serdes/internal.py`)."""
 _NUMBERS: Mapping[type[Serde], int] = {WaitingKeySerde: NUMBER_BYTES, BufferedKeySerde: LENGTH.size}
@@ -175,11 +175,11 @@ class RowKey:
     """Where the record key is in a changelog key.
 
     Attributes:
-        front: Number of bytes in front of it.
-        back: Number of bytes behind it.
-        counted: Whether the first part behind `front` has its length (4 bytes) in front: then the record key is in that part.
-        has_notations: Whether producers may write the record key in several ways. Versions before keys were canonical brought
-            records to tasks by what the producer had written, so that rows may be in another task than that of their key.
+        front: The number of bytes before it.
+        back: The number of bytes after it.
+        counted: Whether the part after `front` begins with its length (4 bytes); the record key is then in that part.
+        has_notations: Whether producers may write the record key in several ways. Before keys were canonical, versions assigned
+            records to tasks by the bytes that the producer had written, so rows may be in another task than their key's.
         suppressed: Whether rows of releases before 1.0, which have no header, have a time in front of the key (`with_keys`).
     """
 
@@ -205,10 +205,10 @@ class RowKey:
 def with_keys(
     key: RowKey, columns: RecordColumns, task: int, tasks: int, placement: Placement
 ) -> tuple[RecordColumns, pa.BinaryArray]:
-    """Records of a task with the keys that bring them there.
+    """The records that belong to a task, with the keys that assign them to it.
 
     A tombstone of `suppress` does not show the format of what it deletes. It is copied for each format in which it belongs to the
-    task, because one that deletes nothing does no harm.
+    task, because a tombstone that deletes nothing does no harm.
     """
     if not key.suppressed:
         return columns, key.of(columns.keys)
@@ -233,7 +233,7 @@ def row_keys(sub: SubTopology, by_key: frozenset[str] = frozenset()) -> dict[str
     """The rule for each store of a sub-topology that has a changelog.
 
     Raises:
-        RescaleError: It is not known to which records the rows of a store belong.
+        RescaleError: It is unknown which records the rows of a store belong to.
     """
     return {name: _row_key(sub, node, name in by_key) for name, node in sub.stores.items() if node.spec.logged}
 
@@ -264,12 +264,12 @@ def _row_key(sub: SubTopology, store: StoreNode, by_key: bool) -> RowKey:
 
 
 def _holds_lines(owner: ProcessorNode, store: StoreNode) -> bool:
-    """Whether the store has the lines of a processor that retries in order: the engine writes it, by the keys of records."""
+    """Whether the store keeps the lines of a processor that retries in order, which the engine writes under the keys of records."""
     return isinstance(owner.spec, RetryingProcessorSpec) and owner.spec.waiting == store.name
 
 
 def _form(sub: SubTopology, owners: list[ProcessorNode], store: StoreNode) -> tuple[int, bool, Serde]:
-    """Bytes in front of the key, whether its length is there too, and the serde that wrote it."""
+    """The bytes in front of the key, whether they include its length, and the serde that wrote the key."""
     serde = store.key_serde
     for owner in owners:
         place = owner.stores.index(store.name)
@@ -289,7 +289,7 @@ def _form(sub: SubTopology, owners: list[ProcessorNode], store: StoreNode) -> tu
 
 
 def _key_beside(sub: SubTopology, owner: ProcessorNode, store: StoreNode) -> Serde | None:
-    """The key serde of another store of the operator, which holds rows under the same keys."""
+    """The key serde of another store of the same operator that has rows under the same keys."""
     others = (sub.stores[name].key_serde for name in owner.stores if name != store.name and name in sub.stores)
     return next((serde for serde in others if not isinstance(serde, _IN_ORDER_OF_TIME)), None)
 
@@ -301,7 +301,7 @@ def _suffix(spec: StoreSpec) -> int:
 
 
 def _layers(serde: Serde) -> Iterator[tuple[Serde, int]]:
-    """A serde and those inside of it, each with the number of bytes that the outer ones add at the end."""
+    """A serde and the serdes inside it, each with the number of bytes that the outer ones add at the end."""
     outside = 0
     yield serde, outside
     while isinstance(serde, TimeWindowedSerde | CustomWindowedSerde | SessionWindowedSerde):
@@ -311,7 +311,7 @@ def _layers(serde: Serde) -> Iterator[tuple[Serde, int]]:
 
 
 def _routed_by(sub: SubTopology, owners: list[ProcessorNode]) -> set[str]:
-    """The serdes of the keys by which records come to the tasks and then to these nodes."""
+    """The serdes of the keys that assign records to tasks, for the records that reach these nodes."""
     above: set[str] = set()
     waiting = [owner.name for owner in owners]
     while waiting:
@@ -325,7 +325,7 @@ def _routed_by(sub: SubTopology, owners: list[ProcessorNode]) -> set[str]:
 def records_with_progress(
     kafka: KafkaAccess, topic: str, partition: int, end: int, store: str, listener: RestoreListener | None
 ) -> Iterator[RecordColumns]:
-    """The committed records of a partition up to an offset; the listener hears of each run once it was used."""
+    """The committed records of a partition up to an offset. The listener is notified of each run of records once it was used."""
     begin = kafka.begin_offset((topic, partition))
     left = end - begin
     if listener is not None:
@@ -342,10 +342,10 @@ def records_with_progress(
 
 @dataclass
 class Strays:
-    """The rows of a store that are in another task than that of their key, by the hash of their changelog key.
+    """The rows of a store that are in another task than their key's, by the hash of their changelog key.
 
-    A key that two producers wrote in two ways has rows in two tasks, each made of a part of its records. There is no rule by which
-    one row could be made of them.
+    A key that two producers wrote in two ways has rows in two tasks, each made from a part of its records. There is no rule that
+    could make one row of them.
     """
 
     store: str
@@ -393,10 +393,10 @@ def check_strays(
 
 
 def _end_of(kafka: KafkaAccess, topic: str, task: int, spec: StoreSpec, marker: CommitMarker | None) -> int:
-    """Up to where a changelog has the state of the last commit, and nothing after it.
+    """The offset up to which a changelog has the state of the last commit and nothing later.
 
     Raises:
-        RestoreError: It has lost records that the last commit promises.
+        RestoreError: The changelog has lost records that belong to the last commit.
     """
     place = (topic, task)
     end = kafka.end_offsets([place])[place]
@@ -418,13 +418,13 @@ def stage_partition(
     strays: Strays,
     listener: RestoreListener | None,
 ) -> None:
-    """Copies the rows of a store of one task, and notes the rows that are in the task of what their producer wrote.
+    """Copies the rows of one task's store, and notes the rows that are in the task of the bytes that their producer wrote.
 
-    `task_of` is the task, and how many there are now; `placements` are what gives keys to tasks now, and then.
+    `task_of` is the task and the present number of tasks; `placements` are the present and the new placement.
 
     Raises:
         RescaleError: A row is not in the task of its key.
-        RestoreError: The changelog has lost records that the last commit promises.
+        RestoreError: The changelog has lost records that belong to the last commit.
     """
     (task, tasks), (old, new) = task_of, placements
     end = _end_of(copy.kafka, topic, task, spec, marker)
@@ -445,7 +445,7 @@ def stage_partition(
 
 
 def _alive(columns: RecordColumns, spec: StoreSpec, before_ms: int) -> RecordColumns:
-    """The records of segments that have not expired: in another task, with an earlier stream time, they would come back."""
+    """The records of segments that have not expired. Expired ones would come back in another task with an earlier stream time."""
     if not spec.kind.segmented or before_ms <= 0:
         return columns
     width = spec.segment_width_ms

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 _EXIT = {"ok": 0, "note": 0, "warning": NOT_SAFE, "error": 1}
-"""By the value of a `Severity`."""
+"""The exit code for each value of a `Severity`."""
 
 
 @command
@@ -69,7 +69,7 @@ def doctor(target: Target, *, application: ApplicationOptions, as_json: AsJson =
 
 
 def _shown(results: Iterable[CheckResult], as_json: bool) -> list[CheckResult]:
-    """The results, each printed as soon as it is there."""
+    """The results. Each is printed as soon as it is known."""
     shown = []
     for result in results:
         shown.append(result)

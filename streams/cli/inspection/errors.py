@@ -14,7 +14,7 @@ from streams.errors import ConfigError
 from streams.wording import did_you_mean
 
 _SHIPPED = Path(__file__).parents[1] / "errors.md"
-"""Where a wheel has the page of errors (setup.py)."""
+"""The page of errors as setup.py puts it into a wheel."""
 _IN_REPOSITORY = Path(__file__).parents[3] / "docs" / "errors.md"
 
 

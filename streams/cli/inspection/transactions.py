@@ -64,7 +64,7 @@ class JavaRequests:
 
 @dataclass(frozen=True)
 class TransactionChoice(OptionGroup):
-    """Options that choose transactions, and what happens to these."""
+    """Options that choose transactions and decide what happens to them."""
 
     topic: Annotated[
         list[str] | None, option("Topics to look at; may be repeated.", metavar="TOPIC", autocompletion=complete_topics)

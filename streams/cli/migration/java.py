@@ -85,7 +85,7 @@ def export_app(
 
 @contextmanager
 def _planned(application: ApplicationOptions, target: str) -> Iterator[tuple[Preflight, LiveKafka]]:
-    """The application as a start would plan it, and its logs."""
+    """Plans the application as a start would, and yields the plan and its logs."""
     topology, config = application.of(target)
     with KafkaAdmin(config.client) as admin, open_checkpoint(config) as files:
         kafka = live(config)
@@ -112,7 +112,7 @@ def _confirmed(question: str, yes: bool) -> bool:
 
 
 def _stopped(preflight: Preflight) -> AbstractContextManager[None]:
-    """While the application does not run here."""
+    """A block during which the application does not run here."""
     config, subs = preflight.application.config, preflight.application.subs
     commits = [commits_topic(config.application_id, prepared.sub.name) for prepared in subs]
     return while_stopped(config, preflight.admin, commits)

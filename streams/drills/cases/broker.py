@@ -22,7 +22,7 @@ from streams.drills.world import APPLICATION_ID, World
 AWAY_S = (5.0, 20.0)
 RARELY_MS = 2_000
 OPEN_S = 300.0
-"""The timeout of a transaction that nobody ends."""
+"""The timeout of a transaction that is never ended."""
 IDLE_S = 12.0
 EXPIRES = {
     "transactional.id.expiration.ms": "5000",
@@ -102,7 +102,7 @@ def expired_ids(world: World) -> None:
 
 
 def producer_ids(asked: Rule) -> list[int]:
-    """The producer ids in the answers to InitProducerId (version 2 or more), without refusals, after which clients ask again."""
+    """The producer ids in the answers to InitProducerId (version 2 or later), without refusals, after which clients retry."""
     # Correlation id, tagged fields of the header, throttle time; next the error code and the id.
     answers = [struct.unpack_from(">hq", reply, 4 + 1 + 4) for reply in list(asked.replies)]
     return [int(number) for error, number in answers if error == 0]
@@ -137,7 +137,7 @@ def leader(world: World, topic: str, partition: int = 0) -> int:
 
 
 def controller(world: World) -> int:
-    """The active controller: the broker that was the last one to say so, because clients may be sent to any broker."""
+    """The active controller, by the newest line about it in the brokers' logs; a client may be sent to any broker."""
     said = {
         line.split(" INFO ")[0]: int(log.parent.name.removeprefix("node-"))
         for log in (world.folder / "broker").glob("node-*/server.log")
@@ -289,7 +289,7 @@ NETWORK_AWAY_S = 8.0
 
 
 def on_commit(world: World, action: ProxyAction, but_not: bytes = b"") -> Rule:
-    """What happens to the next commit of task 0."""
+    """Adds a rule for the next commit of task 0."""
     return world.proxy.on(END_TXN, action, writer(world).encode(), but_not=but_not)
 
 

@@ -106,7 +106,7 @@ def _stop(on: World) -> int:
 
 
 def switch_execution(on: World) -> str:
-    """A stop or SIGKILL, and a new start in the other execution; some starts are killed, perhaps while they switch."""
+    """A stop or SIGKILL, and a new start in the other execution. Some starts are killed, perhaps during the switch."""
     if on.drawn.random() < 0.5:
         said = f"stopped by SIGTERM (exit code {_stop(on)})"
     else:
@@ -126,7 +126,7 @@ def switch_execution(on: World) -> str:
 
 
 def switch_while_it_runs(on: World) -> str:
-    """Another execution is asked for while it runs, and sometimes at once the old one again; it may be killed while it switches."""
+    """A switch to the other execution while the application runs, sometimes with one back at once, or with a kill meanwhile."""
     said = ""
     for _ in range(on.drawn.choice((1, 1, 2))):
         on.application.execution = _other(on)
@@ -261,7 +261,7 @@ def random_faults(world: World) -> None:
 
 
 def soak(world: World, seconds: float, blows: Sequence[Blow] = tuple(WEIGHTS)) -> None:
-    """Lets blows fall on a running application.
+    """Applies random blows to a running application.
 
     Raises:
         DrillFailed: The application ended by itself, or wrote no results for too long.

@@ -25,11 +25,11 @@ from streams.drills.topics import read_aborted
 from streams.drills.world import APPLICATION_ID, STUCK_S, World
 
 RESTORING = ("restore_halfway", "restore_read", "restore_done")
-"""Only reached while a store is brought to its marker: drill D19 has these."""
+"""Crash points that are reached only while a store is brought to its marker; they belong to drill D19."""
 REPORTING = ("before_report", "report_given")
-"""Only reached in micro-batches: live steps have no copy of their marker with Spark."""
+"""Crash points that are reached only in micro-batches: Spark has no copy of the markers of live steps."""
 SENT = ("marker_sent", "before_commit")
-"""The marker is in the log, in a transaction that nobody has committed."""
+"""Crash points at which the marker is in the log, in a transaction that is not committed."""
 ALL_S = 900.0
 FREEZE_S = 120.0
 MANY_ATTEMPTS = ("--set", "spark.master=local[2,40]")
@@ -166,14 +166,14 @@ def wrong_checkpoints(world: World) -> None:
 
 
 def put_back(world: World, copy: Path | None) -> None:
-    """Replaces the checkpoint by a copy; None: by nothing."""
+    """Replaces the checkpoint by a copy, or deletes it if the copy is None."""
     shutil.rmtree(world.application.checkpoint)
     if copy is not None:
         shutil.copytree(copy, world.application.checkpoint)
 
 
 def newest_log_file(world: World, log: str) -> Path:
-    """The last file of one of Spark's logs, of the sub-topology that has most, among those without an unfinished micro-batch."""
+    """The last file of one of Spark's logs, for the longest log of a sub-topology that has no unfinished micro-batch."""
     folders = [folder for folder in world.application.checkpoint.iterdir() if (folder / "commits").is_dir()]
     finished = [folder for folder in folders if last_batch(folder / "offsets") == last_batch(folder / "commits") >= 0]
     world.require(bool(finished), "each sub-topology has an unfinished micro-batch")
@@ -185,12 +185,12 @@ def newest_log_file(world: World, log: str) -> Path:
 
 
 def last_batch(log: Path) -> int:
-    """The last micro-batch in one of Spark's logs; -1: none."""
+    """The number of the last micro-batch in one of Spark's logs; -1: none."""
     return max((int(file.name) for file in log.glob("*") if file.name.isdigit()), default=-1)
 
 
 def killed_within_an_adoption(world: World) -> None:
-    """Kills `streams adopt` once its plan is on the disk, and before a checkpoint has taken its place."""
+    """Kills `streams adopt` after its plan is on disk and before a checkpoint has taken its place."""
 
     def plans() -> list[str]:
         return [plan.parent.name for plan in world.application.checkpoint.glob(f"*{ADOPTING}/{FIRST_BATCH}")]
@@ -207,7 +207,7 @@ def killed_within_an_adoption(world: World) -> None:
 
 
 def command(world: World, name: str, *options: str, environment: Mapping[str, str] | None = None) -> CommandProcess:
-    """Starts a command that changes the state of the application; `environment`: further variables."""
+    """Starts a command that changes the application's state; `environment` has additional variables."""
     common = ["-a", APPLICATION_ID, "-b", world.servers, "--base-dir", str(world.application.base), "--yes"]
     started = [sys.executable, "-m", "streams", name, world.application.target, *common, *options]
     return CommandProcess(started, world.folder, {**own_environment(), **(environment or {})})
@@ -219,7 +219,7 @@ def adopt(world: World, environment: Mapping[str, str] | None = None) -> None:
 
 
 def to_its_end(world: World, running: CommandProcess) -> None:
-    """Waits until a command has done what it was asked for."""
+    """Waits until a command has done its work."""
     try:
         world.require(running.ended(ADOPT_S) == 0, f"it failed: {running.log()[-600:]}")
     finally:
@@ -246,7 +246,7 @@ def killed_within_rescales(world: World) -> None:
 
 
 def killed_within_a_rescale(world: World, tasks: str) -> bool:
-    """Kills `streams rescale` a moment after its notes appear in Kafka; whether it was neither too early nor too late."""
+    """Kills `streams rescale` soon after its notes appear in Kafka; returns whether it was killed before it had finished."""
 
     def notes() -> list[str]:
         return world.internal_topics("-rescale")
@@ -298,7 +298,7 @@ def killed_within_writes_of(world: World, name: str) -> None:
 
 SECOND_DRIVER_S = 300.0
 LATE_S = 12.0
-"""Seconds in which a driver that has lost against another one notices that, in every sub-topology."""
+"""Seconds within which a driver that has lost against another one notices it, in every sub-topology."""
 REFUSED = (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)
 LAST_EPOCH = 32_766
 """The last epoch that a coordinator gives a producer id (`TransactionMetadata.isEpochExhausted`)."""
@@ -307,7 +307,7 @@ SUB = "orders"
 
 
 def writer(world: World) -> str:
-    """The transactional id that commits for task 0: its own, or in live execution that of its slot."""
+    """The transactional id that commits for task 0: the task's own, or in live execution the one of its slot."""
     return slot_transactional_id(APPLICATION_ID, 0) if world.live else f"{APPLICATION_ID}-{SUB}-0"
 
 
@@ -358,7 +358,7 @@ def two_drivers(world: World) -> None:
 
 
 def beside(world: World, where: str, *options: str) -> None:
-    """Runs a second driver until one of both has ended; the other continues, or is started again."""
+    """Runs a second driver until one of the two has ended. The other one continues, or is started again."""
     ended = world.race(SECOND_DRIVER_S, *options)
     world.require(bool(ended), f"two drivers on {where} ran for {SECOND_DRIVER_S:g} s, and neither ended")
     for name, words in ended.items():
@@ -366,7 +366,7 @@ def beside(world: World, where: str, *options: str) -> None:
 
 
 def survives(world: World, after: str) -> None:
-    """Waits for results; a driver that has lost against the other one may end late, and is started again."""
+    """Waits for results. If the remaining driver ends late, because it lost against the other one, it is started again."""
     grown, seconds = world.grows(), None
     began = started = time.monotonic()
     while seconds is None or time.monotonic() - started < LATE_S:
@@ -397,7 +397,7 @@ def zombie(world: World) -> None:
     (world.application.checkpoint / LOCK).unlink()
     world.restarts("another host took over from a stalled one")
     world.at_rest()
-    # Nobody else commits now, whichever sub-topology the stalled worker belongs to.
+    # No other process commits now, in any sub-topology that the stalled worker may belong to.
     commit = world.proxy.on(END_TXN, ProxyAction.WATCH, f"{APPLICATION_ID}-".encode())
     stalled.thaw()
     world.require(commit.hit.wait(60), "the stalled worker did not try to commit")

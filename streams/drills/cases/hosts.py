@@ -1,4 +1,4 @@
-"""Faults of hosts, with the application on a Spark cluster of two: dead executors, lost, slow and cut-off hosts, dead drivers."""
+"""Faults of hosts, with the application on a Spark cluster of two: dead executors and drivers, and lost, slow and cut-off hosts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from streams.engine.live.slot import REPORT_EVERY_S
 
 NAMESPACES = "root, for namespaces"
 EXCLUDING = ("--set", "spark.excludeOnFailure.taskAndStage.enabled=true")
-"""Attempts of a task that has failed on a host go to the other hosts."""
+"""After an attempt of a task has failed on a host, further attempts go to other hosts."""
 Task = tuple[str, int]
-"""Sub-topology and number."""
+"""The sub-topology and the number of a task."""
 EVERY: set[Task] = {(sub, task) for sub in (ORDERS, "by-region-repartition") for task in range(PARTITIONS)}
 """The tasks of the default program."""
 SLOW_ROUNDS = 12
@@ -30,7 +30,7 @@ DRIVERS = 2
 
 
 def started(world: World) -> tuple[LoopbackHost, LoopbackHost]:
-    """Starts the application, waits until all tasks have run, and returns the hosts: last the one with more tasks.
+    """Starts the application, waits until all tasks have run, and returns the hosts; the last one has more tasks.
 
     Spark may give all tasks to one host and then leaves them there, where their state is.
     """
@@ -57,7 +57,7 @@ def kind(world: World) -> str:
 
 
 def names(host: LoopbackHost) -> str:
-    """The tasks that a host has state of."""
+    """Names the tasks whose state a host has."""
     return ", ".join(f"{task.sub_topology}/{task.task}" for task in host.tasks(APPLICATION_ID)) or "none"
 
 
@@ -104,7 +104,7 @@ def host_lost(world: World) -> None:
 
 
 def lose(world: World, host: LoopbackHost, how: str) -> None:
-    """Loses a host, and waits until its tasks continue elsewhere, from what the text says."""
+    """Loses a host, and waits until its tasks continue elsewhere, with state from the source that the text `how` names."""
     had = names(host)
     host.lose()
     lost = time.monotonic()
@@ -114,7 +114,7 @@ def lose(world: World, host: LoopbackHost, how: str) -> None:
 
 
 def moved(world: World, host: LoopbackHost, how: str = "") -> str:
-    """Waits until a task has moved from a host; returns what the application says about that."""
+    """Waits until a task has moved from a host, and returns the application's log line about it."""
     lines: list[str] = []
 
     def said() -> bool:
@@ -199,7 +199,7 @@ def driver_killed(world: World) -> None:
 # A host that is lost, and another one that takes its tasks over: from the changelogs, and from the copies of a replica.
 
 KEYS_OF_STATE = 60_000
-"""Orders of further keys: enough state for the difference between copying and restoring to be seen."""
+"""Orders of further keys: enough state to make the difference between copying and restoring visible."""
 WARM_S = 120.0
 LARGE_STEPS = ("--max-records-per-trigger", "20000")
 
@@ -218,7 +218,7 @@ class ReplicaHost:
         self.process = CommandProcess([*command, "--interval", "500ms", "--json"], world.folder)
 
     def tasks(self) -> dict[Task, bool]:
-        """The tasks that it has, and whether each copy is warm; as it has said last."""
+        """The tasks that the host has copies of, with whether each copy is warm, by its last report."""
         found: dict[Task, bool] = {}
         for line in self.process.log().splitlines():
             with suppress(json.JSONDecodeError, TypeError, KeyError):
@@ -227,7 +227,7 @@ class ReplicaHost:
         return found
 
     def warm(self) -> set[Task]:
-        """The tasks that it has a warm copy of."""
+        """The tasks whose copy on the host is warm."""
         return {task for task, warm in self.tasks().items() if warm}
 
     def leave(self, world: World) -> None:
@@ -298,12 +298,12 @@ def move(world: World, *options: str) -> float:
 
 
 def shared_files(state: Path, copies: Path) -> int:
-    """The number of table files that local stores have in common with copies of them, by hard links."""
+    """The number of table files that local stores share with copies of them, by hard links."""
     return len(files_of(state, "*.sst") & files_of(copies))
 
 
 def files_of(folder: Path, name: str = "*") -> set[int]:
-    """The files below a folder, by inode; they come and go meanwhile."""
+    """The inodes of the files below a folder, which may come and go while it is read."""
     found = set()
     for file in folder.rglob(name):
         with suppress(FileNotFoundError):

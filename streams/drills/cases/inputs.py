@@ -18,7 +18,7 @@ from streams.engine.source.log import STEP
 GROWN = 2 * PARTITIONS
 _SECOND = "by-region-repartition"
 _OF_THE_SECOND = {(commits_topic(APPLICATION_ID, _SECOND), END), (f"{APPLICATION_ID}-{_SECOND}", READ)}
-"""What tasks of the second sub-topology write even if they have no records: their positions."""
+"""The logs to which tasks of the second sub-topology write their positions even if they have no records."""
 
 
 @drill(
@@ -42,7 +42,7 @@ def lost_offsets(world: World) -> None:
     world.topics.delete(ORDERS)
     world.topics.create(ORDERS, PARTITIONS, {"retention.ms": "-1"})
     for number, end in enumerate(ends):
-        # Grown beyond the old offsets, so that only the topic's id tells that it is another one.
+        # Grown beyond the old offsets, so that only the topic's id shows that it is another topic.
         world.topics.write(ORDERS, *[(b"k", b'{"id":"x"}', 1_000)] * (end + 20), partition=number)
     said = world.refused("TopicRecreatedError", apart_from=_OF_THE_SECOND)
     world.saw(f"refused: {said[:160]}")
@@ -77,7 +77,7 @@ COMMITS = commits_topic(APPLICATION_ID, ORDERS)
 HOURS_MS = 2 * 3_600_000
 YEARS_MS = 10 * 365 * 86_400_000
 LARGE = 600_000
-"""Characters of an id; the pair of two such records is larger than a client sends."""
+"""The number of characters of an id: a pair of two such records is larger than a client can send."""
 
 
 @drill(
@@ -133,19 +133,19 @@ def wrong_times(world: World) -> None:
 
 
 def is_wrong_by(world: World, by_ms: int) -> bool:
-    """Whether the clock of the newest step is wrong by about so much."""
+    """Whether the clock of the newest step is off by about `by_ms`."""
     newest = committed_ms(world) if world.live else planned_ms(world)
     return abs(newest - time.time() * 1000 - by_ms) < HOURS_MS / 2
 
 
 def committed_ms(world: World) -> int:
-    """The time of the newest marker in a log of commits: the record of a live step's marker has the step's time."""
+    """The time of the newest marker in a commits log. For a live step, the marker's record has the time of the step."""
     topic = world.internal_topics("-commits")[0]
     return read_committed(world.servers, topic)[-1].timestamp
 
 
 def planned_ms(world: World) -> int:
-    """When the newest micro-batch was planned, as Spark has logged it. The time of its tasks is Java's, which no drill moves."""
+    """When the newest micro-batch was planned, by Spark's log. Its tasks have the time of Java, whose clock no drill changes."""
     logs = [file for file in world.application.checkpoint.glob(f"{ORDERS}/offsets/*") if file.name.isdigit()]
     newest = max(logs, key=lambda file: int(file.name))
     try:

@@ -38,9 +38,9 @@ from streams.topology.naming import INGEST
 from streams.wording import counted
 
 CRASH = "STREAMS_LAKE_CRASH"
-"""The variable of `streams/driver/lake/query.py`."""
+"""The variable that `streams/driver/lake/query.py` reads."""
 KILLS = ("resumed:2", "offsets_logged:3", "table_committed:3", "purged:3", "table_committed:1")
-"""Point and how often it is reached first: with two sinks, the third time is in the midst of the run."""
+"""A crash point, and how often it is reached first. With two sinks, the third time is in the middle of the run."""
 STORE_KILLS = ("resumed:3", "rows_written:1", "rows_written:4", "table_committed:3", "purged:2")
 ADOPTED_AFTER = "table_committed:4"
 CALL_KILLS = ("offsets_logged:2", "function_returned:2", "function_returned:1")
@@ -123,7 +123,7 @@ def killed_around_commits_of_stores(world: World) -> None:
 
 
 def _wrong_in_stores(world: World, folder: Path, address: str) -> list[str]:
-    """What differs between the stores and the input, now."""
+    """The present differences between the stores and the input."""
     orders = [*read_committed(world.broker.bootstrap_servers, ORDERS)]
     latest = latest_order(folder, address).items()
     return [
@@ -135,14 +135,14 @@ def _wrong_in_stores(world: World, folder: Path, address: str) -> list[str]:
 
 
 def _start_to_be_killed(world: World, point: str, variables: dict[str, str]) -> None:
-    """Starts a driver that kills itself at a point, and waits for that."""
+    """Starts a driver that kills itself at a crash point, and waits until it has."""
     world.application.start(environment={**variables, CRASH: point})
     code = world.application.current.ended(START_S)
     world.require(code == -signal.SIGKILL, f"{point}: exit code {code}: {world.application.current.last_words()}")
 
 
 def differences(world: World, lake: Path) -> list[str]:
-    """What differs between the tables and the input, now."""
+    """The present differences between the tables and the input."""
     try:
         each, latest = delta_rows(lake / EACH), delta_rows(lake / LATEST)
     except (OSError, StreamsError) as error:  # a file that a commit has just replaced
@@ -229,19 +229,19 @@ def killed_within_an_ingest(world: World) -> None:
 
 
 def _ingested(world: World) -> list[int]:
-    """The numbers of the rows that came through."""
+    """The numbers of the rows that arrived in Kafka."""
     return sorted(orjson.loads(one.value or b"{}")["n"] for one in read_committed(world.broker.bootstrap_servers, OUT))
 
 
 def _markers(world: World) -> dict[int, int]:
-    """The committed ends of the partitions with the tasks' markers."""
+    """The committed ends of the partitions that have the tasks' markers."""
     topic = commits_topic(APPLICATION_ID, f"{ROWS}{INGEST}")
     with world.admin() as admin:
         return {task: end for (_, task), end in admin.end_offsets([(topic, n) for n in range(PARTITIONS)]).items()}
 
 
 def _become_right(world: World, wrong: Callable[[], list[str]]) -> None:
-    """Waits until nothing is wrong any more, as long as the tables change: a lake sink writes after the steps."""
+    """Waits until there is no difference any more, as long as the tables still change: a lake sink writes after the steps."""
     before, since = [""], 0.0
     while found := wrong():
         if found != before:

@@ -1,9 +1,9 @@
 """Faults of the machine: disks with local state that are full or fail, and workers that are short of memory.
 
 The limit on the memory of Spark's Python workers is lowered until it ends one of them, as in a container that is too small. The
-kernel does that where this process may make a control group (cgroup v2 or v1): the workers are born in the group, and once its
-limit is below what they use, the kernel's OOM killer strikes; the group's own counter is the proof. Elsewhere a watcher sends
-SIGKILL to the largest worker.
+kernel does that if this process may make a control group (cgroup v2 or v1): the workers start in the group, and once its limit is
+below what they use, the kernel's OOM killer strikes; the group's own counter is the proof. Elsewhere a watcher sends SIGKILL to the
+largest worker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from streams.drills.world import World
 _MOUNTS, _OWN_GROUPS = Path("/proc/mounts"), Path("/proc/self/cgroup")
 _EMPTY_S = 10.0
 _LESS = 0.9
-"""What is left of the memory in use when the limit is lowered: more than page caches give back."""
+"""The new limit, as a share of the memory in use: so much less that freeing page caches does not suffice."""
 
 
 class _Version(NamedTuple):
@@ -55,15 +55,15 @@ _VERSIONS = {
 
 
 class ControlGroup:
-    """A control group of the kernel's with a limit.
+    """A control group of the kernel, with a limit on memory.
 
     Args:
         path: The group's folder, which exists.
         version: Its files.
-        folder: Where the workers' Python is written.
+        folder: Where the script `python` is written.
 
     Attributes:
-        python: The Python that Spark is to start its workers with: a script that becomes Python in the group.
+        python: The command with which Spark starts its workers: a script that joins the group and then becomes Python.
     """
 
     def __init__(self, path: Path, version: _Version, folder: Path) -> None:
@@ -143,7 +143,7 @@ class Watcher:
 
 @contextmanager
 def limit_of_workers(folder: Path, workers: Callable[[], list[psutil.Process]]) -> Iterator[ControlGroup | Watcher]:
-    """The best limit that can be had here; it ends with the block."""
+    """The best limit that this machine allows, until the block ends."""
     for group, version in _places(_MOUNTS.read_text() if _MOUNTS.exists() else ""):
         made = _made(group, version, folder)
         if made is not None:
@@ -156,7 +156,7 @@ def limit_of_workers(folder: Path, workers: Callable[[], list[psutil.Process]]) 
 
 
 def _made(group: Path, version: _Version, folder: Path) -> ControlGroup | None:
-    """A new group below another one; None if that cannot be had."""
+    """A new group below another one, or None if it cannot be made."""
     path = group / f"streams-drill-{os.getpid()}"
     try:
         path.mkdir()
@@ -174,7 +174,7 @@ def _made(group: Path, version: _Version, folder: Path) -> ControlGroup | None:
 
 
 def _places(mounts: str) -> Iterator[tuple[Path, _Version]]:
-    """The groups below which one might be made: that of this process, the ones above, and the root."""
+    """The groups below which a new one might be made: this process's own, those above it, and the root."""
     for line in mounts.splitlines():
         _, place, kind, options = line.split()[:4]
         if kind not in _VERSIONS or (kind == "cgroup" and "memory" not in options.split(",")):
@@ -201,9 +201,9 @@ ENDS_S = 180.0
 SIZE = "96m"
 IMAGE_BYTES = 96 << 20
 SPILL_BYTES = 4096
-"""So little that every step spills."""
+"""So small that every step spills."""
 SHUTDOWN, WITHOUT_FLUSH = 0x8004587D, 2
-"""The call FS_IOC_SHUTDOWN of Linux' file systems: everything fails from then on, and what was not on the disk yet is lost."""
+"""The call FS_IOC_SHUTDOWN of Linux file systems. After it, every access fails, and data that was not on disk yet is lost."""
 
 
 @drill(
@@ -260,20 +260,20 @@ def mount_image(image: Path, place: Path) -> None:
 
 
 def unmount(place: Path) -> None:
-    """Unmounts a disk; one that is still in use goes once it is not."""
+    """Unmounts a disk. If it is still in use, it is unmounted once it is not."""
     if subprocess.run(["umount", str(place)], check=False, capture_output=True).returncode != 0:
         subprocess.run(["umount", "--lazy", str(place)], check=False, capture_output=True)
 
 
 def abort_writes(disk: Path) -> None:
-    """Lets a disk take no writes any more, as file systems do by themselves after an error."""
+    """Makes a disk refuse writes, as file systems do by themselves after an error."""
     aborted = mount("-o", "remount,abort", str(disk))
     if aborted.returncode != 0:
         raise NotPossibleHere(f"this system cannot abort the writes of a file system: {aborted.stderr.strip()}")
 
 
 def fail_altogether(disk: Path) -> None:
-    """Lets everything on a disk fail."""
+    """Makes every access to a disk fail."""
     folder = os.open(disk, os.O_RDONLY)
     try:
         fcntl.ioctl(folder, SHUTDOWN, struct.pack("I", WITHOUT_FLUSH))
@@ -284,7 +284,7 @@ def fail_altogether(disk: Path) -> None:
 
 
 def write_error(disk: Path) -> int | None:
-    """The error of making a file on the disk; None: there is none."""
+    """The error of creating a file on the disk, or None if that succeeds."""
     try:
         (disk / "new").open("wb").close()
     except OSError as error:
@@ -346,7 +346,7 @@ def fill(file: Path) -> None:
 
 
 def ends(world: World, what: str) -> None:
-    """Waits until failed attempts have ended the application, which must say what is wrong with its state."""
+    """Waits until failed attempts have ended the application, with an error that names what is wrong with its state."""
     driver = world.application.current
     driver.watch()
     code = driver.ended(ENDS_S)

@@ -29,10 +29,10 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 class WrongClock:
     """A Python whose clock is wrong by some days, for programs that are started as `python -m MODULE`.
 
-    It is Python's clock; that of libraries in C is right. They compare times only with their own.
+    Only Python's clock is wrong. The clock of C libraries is right, and they compare times only with their own.
 
     Args:
-        days: How many.
+        days: The days that the clock is off.
         folder: Where the program is written.
     """
 
@@ -44,7 +44,7 @@ class WrongClock:
         self.python.chmod(0o755)
 
     def proof(self) -> str:
-        """By how much a program's clock is wrong."""
+        """Shows by how much a program's clock is wrong."""
         folder = self.python.parent
         (folder / "clock.py").write_text("import time; print(time.time())\n")
         asked = [str(self.python), "-m", "clock"]
@@ -56,7 +56,7 @@ class WrongClock:
 
 
 def told(world: World, *words: str, clock: WrongClock | None = None) -> CommandProcess:
-    """Starts a command of `streams`."""
+    """Starts a `streams` command, perhaps with a wrong clock."""
     python = sys.executable if clock is None else str(clock.python)
     return CommandProcess([python, "-m", "streams", *words, "-b", world.servers], world.folder)
 
@@ -76,7 +76,7 @@ def paused(world: World, clock: WrongClock | None = None) -> None:
 
 
 def _has_begun(world: World) -> bool:
-    """Whether an application that was started while it is paused waits for records."""
+    """Whether an application that was started while it is paused has begun to wait for records."""
     log = world.application.current.log()
     return bool(world.application.workers()) and "is paused" in log if world.live else "no records yet" in log
 

@@ -25,7 +25,7 @@ from streams.topology.plan import build_plan
 
 TOTALS_LOG = changelog_topic(APPLICATION_ID, "totals")
 MISSED = 200
-"""Offsets of the changelog that an old copy of local state is to lack."""
+"""The number of changelog offsets that an old copy of local state shall lack."""
 LOOK_S = 2.0
 OLD_MS = 1_600_000_000_000
 SHORT_RETENTION = {"log.retention.ms": "60000"}
@@ -127,7 +127,7 @@ def stale_state(world: World) -> None:
 
 
 def left_since(world: World, offset: int) -> int:
-    """Records of the changelog of totals, from an offset on, that compaction has left in partition 0."""
+    """The number of records that compaction has left in partition 0 of the changelog of totals, from an offset on."""
     return sum(one.partition == 0 and one.offset >= offset for one in read_committed(world.servers, TOTALS_LOG))
 
 
@@ -223,7 +223,7 @@ def old_times(world: World) -> None:
 
 
 def _forgotten_rows(world: World, rows: RowsOfATable) -> list[str]:
-    """Deletes every other row while copies have it, until the log has no trace of these; their keys."""
+    """Deletes every other row while copies have it, waits until the log has no trace of these rows, and returns their keys."""
     deleted = sorted(rows.present())[::2]
     rows.write(dict.fromkeys(deleted))
     stale = rows.in_copies()
@@ -287,7 +287,7 @@ def away_from_a_global_table(world: World) -> None:
 
 
 class RowsOfATable:
-    """The rows of the global table of D45, and what they have been."""
+    """The rows of the global table of D45, now and in the past."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -308,7 +308,7 @@ class RowsOfATable:
         self._world.topics.write(ROWS, *[(key.encode(), value, now) for key, value in values.items()])
 
     def change(self) -> None:
-        """Deletes a third of the rows, and changes the others or puts them back."""
+        """Deletes a third of the rows, and changes or restores the others."""
         gone = self._world.drawn.sample(EVERY_KEY, KEYS // 3)
         self.write({key: None if key in gone else self._next() for key in EVERY_KEY})
 
@@ -316,7 +316,7 @@ class RowsOfATable:
         return {key for key, of in self.history.items() if of[-1] is not None}
 
     def forget(self) -> None:
-        """Leaves only the present in the history: nothing older may be seen any more."""
+        """Reduces the history to the present rows: after this, an older row must not be seen any more."""
         self.history = {key: of[-1:] for key, of in self.history.items()}
 
     def in_copies(self) -> set[str]:
@@ -331,7 +331,7 @@ class RowsOfATable:
         return found
 
     def roll_until_forgotten(self, keys: Iterable[str]) -> None:
-        """Writes the same rows until compaction has left neither a row nor a tombstone of these keys."""
+        """Writes the same rows again and again until compaction has removed all rows and tombstones of these keys."""
         kept = {key: self.history[key][-1] for key in self.present()}
         gone = {key.encode() for key in keys}
 

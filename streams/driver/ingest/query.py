@@ -55,7 +55,7 @@ CHANGE, VERSION, COMMITTED = "_change_type", "_commit_version", "_commit_timesta
 _UTC = {"timeZone": "UTC"}
 _JSON = {**_UTC, "ignoreNullFields": "false"}
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01'"
-"""Times without a zone are in UTC. Sums and differences of them do not depend on the session's zone, while casts do."""
+"""Times without a zone are in UTC. Unlike casts, sums and differences of such times do not depend on the session's zone."""
 _FEED = "delta.enableChangeDataFeed"
 
 
@@ -64,7 +64,7 @@ class PauseHold:
     """The pauses of an application's sources outside Kafka.
 
     Attributes:
-        read: Reads what is paused now; called by the threads of several queries.
+        read: Reads the present pauses; called by the threads of several queries.
     """
 
     read: Callable[[], Pauses]
@@ -88,11 +88,11 @@ class PauseHold:
 
 @dataclass(frozen=True)
 class IngestRun:
-    """What all sources outside Kafka share in a run.
+    """The part of a run that all sources outside Kafka share.
 
     Attributes:
         trigger: Arguments of `DataStreamWriter.trigger`.
-        gates: Where the gates that stop the queries are put, by `runId`.
+        gates: `runId` -> the gate that stops the query; filled by this object.
     """
 
     session: SparkSession
@@ -103,10 +103,10 @@ class IngestRun:
     hold: PauseHold
 
     def starts(self) -> list[Callable[[], StreamingQuery]]:
-        """Reads the static DataFrames, and returns what starts the queries of the others.
+        """Reads the static DataFrames, and returns functions that start the queries of the other sources.
 
-        What is paused is left to a later start where nothing could wait for the resume: a static DataFrame has no query that
-        waits, and a run over the existing input is to end.
+        A paused source is left to a later start if nothing can wait for the resume: a static DataFrame has no query that waits, and
+        a run over the existing input has to end.
 
         Raises:
             ConfigError: A DataFrame cannot be made, or lacks a column.
@@ -180,10 +180,10 @@ class IngestRun:
         return query
 
     def _write(self, ingest: Ingest, frame: DataFrame, query_id: str, batch: IngestBatch, first: bool = True) -> None:
-        """Writes a batch, and shows what its tasks report.
+        """Writes a batch, and shows the reports of its tasks.
 
         Raises:
-            CheckpointMismatchError: Tasks have last written another batch, or other rows.
+            CheckpointMismatchError: The last batch that tasks have written is another one, or had other rows.
         """
         config, topic, tasks = self.application.config, self._topic(ingest), ingest.partitions
         log = LiveKafka(config.client, config.transaction_timeout_ms, config.bulk_io, (topic,), query_id)
@@ -213,7 +213,7 @@ class IngestRun:
         self.progress.step(ingest.name, batch.batch_id, [_report(*row, batch) for row in reports])
 
     def _missing(self, ingest: Ingest, records: Mapping[int, int]) -> list[int]:
-        """The tasks that Spark has not run, because there was no row at all."""
+        """The tasks that Spark has not run because there were no rows at all."""
         missing = [task for task in range(ingest.partitions) if task not in records]
         if missing and any(number > 0 for number in records.values()):
             raise ConfigError(
@@ -223,7 +223,7 @@ class IngestRun:
         return missing
 
     def _tell_started(self, ingest: Ingest) -> None:
-        """Shows the source. Called only if a batch will come: the application is ready once it is written."""
+        """Shows the source as started. Called only if a batch will come, because the application is ready once that is written."""
         self.progress.started(ingest.name, ingest.partitions, (self._topic(ingest),))
 
     def _topic(self, ingest: Ingest) -> str:
@@ -231,7 +231,7 @@ class IngestRun:
 
 
 def _report(task: int, rows: int, seconds: float, counters: str, batch: IngestBatch) -> StepFigures:
-    """The report of a row of `REPORT`, whose number of rows is negative where the part was written before."""
+    """The figures in a row of `REPORT`. Its number of rows is negative if the part was written before."""
     found: dict[str, int] = orjson.loads(counters)
     left_out = sum(count for name, count in found.items() if name.startswith("dropped:"))
     return StepFigures(
@@ -247,7 +247,7 @@ def _report(task: int, rows: int, seconds: float, counters: str, batch: IngestBa
 
 
 def check_table(session: SparkSession, ingest: Ingest) -> None:
-    """Checks that the table of `from_delta` exists, and has the changes that are asked for."""
+    """Checks that the table of `from_delta` exists, and has the requested changes."""
     read = ingest.frame
     if not isinstance(read, DeltaRead):
         return
@@ -308,7 +308,7 @@ def check_columns(frame: DataFrame, ingest: Ingest) -> None:
 
 
 def _key(frame: DataFrame, ingest: Ingest) -> Column:
-    """One column as text, several columns as a JSON object; null where a part is null."""
+    """The key: one column as text, or several columns as a JSON object; null if a part is null."""
     if not ingest.key:
         return F.lit(None).cast("string")
     columns = [_column(name) for name in ingest.key]

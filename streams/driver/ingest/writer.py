@@ -32,17 +32,18 @@ from streams.topology.graph.nodes import Ingest
 log = logging.getLogger(__name__)
 
 REPORT = "task INT, rows BIGINT, seconds DOUBLE, counters STRING"
-"""What each task says: its number, the number of its rows (-1: it had written the batch before), the time it took, and its counters
+"""The report of a task: its number, the number of its rows (-1: it had written the batch before), the time it took, and its
+counters
 as JSON.
 """
 
 TALLY = "task INT, records BIGINT, hash BIGINT"
-"""What `tally` says: the task, the number of its rows, and the sum of their hashes."""
+"""The columns of `tally`: the task, the number of its rows, and the sum of their hashes."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """What the processes need; the client's properties may have secrets, so they are not shown."""
+    """The data that the writing processes need. The client's properties may have secrets, so they are not in its repr."""
 
     ingest: Ingest
     application_id: str
@@ -119,13 +120,13 @@ def tally(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class RowRecords:
-    """Makes records of a task's rows, by the source's serdes.
+    """Makes records from a task's rows, with the source's serdes.
 
     As at a sink, a time before 1970 becomes 1970, and a row that cannot be serialised, or that Kafka would refuse, meets the policy
     `production`: one such row would otherwise stop the source for ever.
 
     Attributes:
-        counters: What was left out or changed.
+        counters: The counts of rows that were left out or changed.
     """
 
     def __init__(self, ingest: Ingest, outputs: Outputs, topic: str, task: int, now_ms: int) -> None:

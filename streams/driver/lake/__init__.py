@@ -1,1 +1,1 @@
-"""Sinks of the lake: Delta tables and functions of `foreach_batch`."""
+"""Lake sinks on Spark: Delta tables and functions of `foreach_batch`."""

@@ -29,11 +29,11 @@ from streams.topology.graph import DeltaTable
 log = logging.getLogger(__name__)
 
 _LOOK_BACK = (5, 100, None)
-"""How many commits of a table's history are looked at, until an own one is found; other writers' are among them. None: all."""
+"""How many commits of a table's history are searched for one of the sink's own, since other writers' are among them. None: all."""
 _CONFLICTS = tuple(getattr(delta_exceptions, name) for name in delta_exceptions.__all__)
-"""What Delta raises where another commit was faster. In Python these classes do not derive from each other."""
+"""Delta's errors if another commit was faster. In Python these classes do not derive from each other."""
 _VIOLATION = re.compile(r"DeltaInvariantViolationException: \[\w+\] (.*?)(?=\n\s*at |\Z)", re.DOTALL)
-"""What Delta says of a row that breaks a rule of the table: CHECK, NOT NULL, VARCHAR(n)."""
+"""Delta's message about a row that breaks a rule of the table: CHECK, NOT NULL, VARCHAR(n)."""
 _LONGEST = re.compile(r"(?:var)?char\((\d+)\)")
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
@@ -69,7 +69,7 @@ class SparkDeltaTable:
         return self._id
 
     def rules(self) -> tuple[ColumnRule, ...]:
-        """What the table asks of the sink's columns besides their types, as far as it can be said of one cell."""
+        """The table's rules for the sink's columns, besides their types, as far as a single cell shows whether a rule is kept."""
         has = {field.name.lower(): field for field in self._delta(self._session).toDF().schema}
         found = []
         for name in self._layout.names:
@@ -79,10 +79,10 @@ class SparkDeltaTable:
         return tuple(rule for rule in found if rule != ColumnRule(rule.name))
 
     def close(self) -> None:
-        """Does nothing: a table of Spark holds nothing open."""
+        """Does nothing, because a Spark table has nothing to close."""
 
     def write(self, frame: DataFrame, commit: SinkCommit) -> None:
-        """Appends or merges the rows in one commit; see `streams.lake.writer.Table`."""
+        """Appends or merges the rows in one commit, as `streams.lake.writer.Table` describes."""
         if self.table_id() != self._id:  # an append would make a new table without the rows so far
             raise LakePositionError(
                 f"{self._of}: the table {self._target.name} was dropped or replaced while the application ran. Nothing "
@@ -116,13 +116,13 @@ class SparkDeltaTable:
         return None
 
     def arranged(self, frame: DataFrame, offsets: int) -> DataFrame:
-        """The rows in as many files as so many records may have; those of a partitioned table are divided by its columns."""
+        """The rows, divided into as many files as their number allows; in a partitioned table, by the partition columns."""
         if self._target.partition_by:
             return frame
         return frame.coalesce(max(1, -(-offsets // self._target.records_per_file)))
 
     def tidy(self, version: int) -> None:
-        """Compacts small files where it is time. A failure is only logged: the rows are complete without."""
+        """Compacts small files if it is time. A failure is only logged, because the rows are complete without it."""
         if self._target.optimize_every is None or version % self._target.optimize_every:
             return
         try:
@@ -184,7 +184,7 @@ class SparkDeltaTable:
         return Delta.forPath(session, self._name) if self._target.is_path else Delta.forName(session, self._name)
 
     def _check_columns(self, wanted: StructType) -> None:
-        """Compares the table's columns with the sink's, and adds missing ones if the sink may."""
+        """Compares the table's columns with the sink's, and adds missing ones if the sink allows that."""
         has = {field.name.lower(): field for field in self._delta(self._session).toDF().schema}
         for field in wanted:
             known = has.get(field.name.lower())

@@ -1,6 +1,6 @@
-"""The streaming query of a lake sink: the planner's ranges of its internal topic, one after the other, each in one write.
+"""The streaming query of a lake sink: it writes the planner's ranges of the internal topic one after the other, each at once.
 
-A Delta table is its own checkpoint: each start continues behind the table's newest commit, and Spark's checkpoint is a temporary
+A Delta table is its own checkpoint: each start continues after the table's newest commit, and Spark's checkpoint is a temporary
 folder of the driver. A sink of `foreach_batch` keeps Spark's checkpoint, whose numbers of batches its function relies on.
 """
 
@@ -76,7 +76,7 @@ VARIABLE = "STREAMS_LAKE_CRASH"
 
 
 def faults_from_environment() -> Callable[[str], None]:
-    """What is called with the name of each point: it does nothing unless the environment asks for a crash."""
+    """A function that is called with the name of each crash point; it does nothing unless the environment asks for a crash."""
     point, _, times = os.environ.get(VARIABLE, "").partition(":")
     reached: Counter[str] = Counter()
 
@@ -89,28 +89,28 @@ def faults_from_environment() -> Callable[[str], None]:
 
 
 class SinkStore(Table[DataFrame], Protocol):
-    """What a query writes to, with its position: a Delta table, by the executors, or a `Sink`, by the driver."""
+    """The store that a query writes to, with its position: a Delta table, written by executors, or a `Sink`, by the driver."""
 
     def exists(self) -> bool:
-        """Whether it may have commits of the sink."""
+        """Whether the store may have commits of the sink."""
 
     def table_id(self) -> str:
-        """What tells it from another one of its name; empty if it does not exist."""
+        """An id that differs from the ids of other stores of the same name; empty if the store does not exist."""
 
     def prepare(self) -> str:
-        """Makes what is missing; returns the id."""
+        """Creates missing parts of the store; returns the id."""
 
     def rules(self) -> tuple[ColumnRule, ...]:
-        """What it asks of the columns besides their types."""
+        """The rules of the store for the columns, besides their types."""
 
     def arranged(self, frame: DataFrame, offsets: int) -> DataFrame:
-        """The rows of so many records as it takes them."""
+        """The rows in the arrangement that the store needs; `offsets` is the approximate number of records."""
 
     def tidy(self, version: int) -> None:
-        """Is called after each commit with rows."""
+        """Called after each commit with rows, to tidy up."""
 
     def close(self) -> None:
-        """Gives up what is open."""
+        """Closes connections and files."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,9 @@ class _Ready:
 
     Attributes:
         log: Its internal topic.
-        table: The table, and its id; None: a function.
-        at: The commit to continue behind.
-        note: The note of the batch that the function was called with last; None: a table.
+        table: The table, and its id; None: the sink is a function.
+        at: The commit after which it continues.
+        note: The note of the last batch that the function was called with; None: the sink is a table.
     """
 
     log: TopicLog
@@ -132,12 +132,12 @@ class _Ready:
 
 @dataclass(frozen=True)
 class LakeRun:
-    """What all lake sinks of a run share.
+    """The part of a run that all lake sinks share.
 
     Attributes:
         trigger: Arguments of `DataStreamWriter.trigger`.
         gates: The gates that stop the queries, by `runId`.
-        faults: Reaches crash points.
+        faults: Called at each crash point.
     """
 
     session: SparkSession
@@ -149,7 +149,7 @@ class LakeRun:
     _ready: dict[str, _Ready] = field(default_factory=dict, init=False)
 
     def starts(self) -> tuple[list[Callable[[], StreamingQuery]], Application]:
-        """What starts the query of each sink, and the application that also checks rows by the rules of their tables.
+        """Functions that start the sinks' queries, and the application, which now also checks rows by the rules of their tables.
 
         All sinks are checked before anything of the application runs; their first starts do not check again.
 
@@ -201,7 +201,7 @@ class LakeRun:
             raise
 
     def _check_handed_over(self, of: SinkId, log: TopicLog) -> HandedOver:
-        """The note of the batch that a function was called with last; made now if there is none."""
+        """The note of the last batch that a function was called with; writes one if there is none."""
         note = self._ask(lambda admin: HandedOver.of_admin(admin, of, log))
         try:
             checkpoint = read_checkpoint(self._files, of.sink, () if note is None else [note.batch])

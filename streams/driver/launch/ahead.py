@@ -1,4 +1,4 @@
-"""Starts a Spark session: at once, or in the background, before pyspark is imported, which takes time, too.
+"""Starts a Spark session: at once, or in the background while pyspark, which also takes time, is still to be imported.
 
 Nothing here imports pyspark before a session is needed, except in the thread that waits for Java.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Ahead:
-    """A session that starts in the background, for the `start_session` that asks for the same one."""
+    """A session that starts in the background, for the `start_session` call that asks for the same session."""
 
     def __init__(self, asked: tuple[str, Mapping[str, str], str, bool], settings: Mapping[str, str]) -> None:
         self.asked = asked
@@ -38,12 +38,12 @@ class Ahead:
             self._session.set_exception(error)
 
     def take(self) -> SparkSession:
-        """The session, once it has started; raises why it has not."""
+        """Waits until the session has started, and returns it; raises the error if it has not started."""
         self._taken = True
         return self._session.result()
 
     def end_unless_taken(self) -> None:
-        """Ends the session and its Java, at once or as soon as it has started, unless somebody uses it."""
+        """Ends the session and its Java, at once or as soon as it has started, unless it was taken."""
         if not self._taken:
             self._session.add_done_callback(_end)
 
@@ -61,12 +61,12 @@ _ahead: list[Ahead] = []
 
 
 def starts_ahead() -> bool:
-    """Whether the session of this process is one that `session_ahead` has started."""
+    """Whether `session_ahead` starts, or has started, the session of this process."""
     return bool(_ahead)
 
 
 def _started_ahead(asked: tuple[str, Mapping[str, str], str, bool]) -> Ahead | None:
-    """What has started that very session, if anything has."""
+    """The object that starts a session with exactly these settings; None if there is none."""
     return next((ahead for ahead in _ahead if ahead.asked == asked), None)
 
 
@@ -83,7 +83,7 @@ def _runs_java() -> bool:
 def session_ahead(
     application_id: str, user: Mapping[str, str], checkpoint_dir: str, *, delta: bool = False
 ) -> Iterator[None]:
-    """Starts Spark, and what its Python workers are forked from, in the background for a `start_session` within the context.
+    """Starts Spark, and the daemon of its Python workers, in the background, for a `start_session` call within the context.
 
     Both take longer than Python does to import the program and to look up its topics.
 
@@ -112,11 +112,11 @@ def start_session(
     """The Spark session with the engine's settings: the running one, or a new one.
 
     Args:
-        application_id: Its name.
+        application_id: The name of the session.
         user: The user's settings.
-        checkpoint_dir: Where checkpoints are.
+        checkpoint_dir: The folder of checkpoints.
         delta: Whether it reads and writes Delta tables.
-        late: Whether what stands for a session will do (`session.late_session`).
+        late: Whether a stand-in for a session is enough (`session.late_session`).
 
     Raises:
         ConfigError: A setting cannot work, or the session was started without the engine's daemon.

@@ -1,10 +1,10 @@
-"""Starts Spark's Java process without Spark's scripts, where nothing needs them: that saves two processes of Java's in a row.
+"""Starts Spark's Java process without Spark's scripts, if nothing needs them: that saves starting one Java after another.
 
-`bin/spark-submit` runs a Java process that puts the command line of the other one together, and that one begins with a part of
-Spark which fetches jars and logs in to Hadoop. A local session of the installed pyspark needs none of it: its settings go into
-Spark's context, and `PythonGatewayServer` is what both ways come to. Whatever else is asked for is started by Spark's scripts.
+`bin/spark-submit` runs a Java process that assembles the command line of the other one, which begins with a part of Spark that
+fetches jars and logs in to Hadoop. A local session of the installed pyspark needs none of this: its settings go into Spark's
+context, and both ways end in `PythonGatewayServer`. All other sessions are started by Spark's scripts.
 
-Nothing here imports pyspark, so that Java starts while Python imports that.
+Nothing here imports pyspark, so that Java starts while Python imports pyspark.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ _VERSION = "4.2."
 _MAIN = "org.apache.spark.api.python.PythonGatewayServer"
 _PLACE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _IGNORE_SIGNALS = ("/bin/sh", "-c", 'trap "" INT TERM; exec "$@"', "sh")
-"""Leaves signals to the driver, which stops Spark in order. A service manager and a terminal send them to all processes of a group,
-and Java would end at once, below the tasks that run, and say so in pages. What is ignored when Java starts, it never looks at."""
+"""Makes Java ignore signals, which are for the driver: it stops Spark in order. Service managers and terminals send signals to
+all
+processes of a group, and Java would end at once, under running tasks, and print pages. Java never handles signals that are
+ignored
+when it starts."""
 _POLL_S = 0.005
 _NUMBER = struct.Struct("!i")
 
@@ -87,7 +90,7 @@ _PLAIN_SETTINGS = (
     "spark.task.",
     "spark.ui.",
 )
-"""Beginnings of the names of settings: of the command line, or only for the context of Spark."""
+"""Beginnings of the names of settings that only Spark's context or the command line uses, and not Spark's scripts."""
 _PLAIN_VARIABLES = (
     "SPARK_HOME",
     "SPARK_LAUNCHER_OPTS",
@@ -97,12 +100,12 @@ _PLAIN_VARIABLES = (
     "SPARK_PUBLIC_DNS",
     "SPARK_USER",
 )
-"""The variables of Spark's that its scripts do not look at; the home is compared."""
+"""Spark's variables that its scripts do not use; `SPARK_HOME` is compared separately."""
 _OTHER_VARIABLES = ("PYSPARK_SUBMIT_ARGS", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 def command_for(settings: Mapping[str, str]) -> list[str] | None:
-    """The command line of Java for a session with these settings; None: Spark's scripts are needed."""
+    """Java's command line for a session with these settings; None: Spark's scripts are needed."""
     home = Path(os.path.realpath(pyspark_folder()))
     options = settings.get("spark.driver.extraJavaOptions", "")
     if not (
@@ -132,18 +135,18 @@ def command_for(settings: Mapping[str, str]) -> list[str] | None:
 
 
 def _is_plain_environment(home: Path) -> bool:
-    """Whether Spark's scripts would add nothing of the user's."""
+    """Whether the environment sets nothing that Spark's launch scripts would act on."""
     names = [name for name in os.environ if name.startswith("SPARK_") or name in _OTHER_VARIABLES]
     own_home = os.path.realpath(os.environ.get("SPARK_HOME", home)) == str(home)
     return own_home and all(name in _PLAIN_VARIABLES for name in names) and not (home / "conf").exists()
 
 
 class JavaProcess:
-    """A Java process that waits for calls, or will in a moment.
+    """A Java process that waits for calls, or will soon.
 
     Attributes:
         process: The process. It ends with its standard input.
-        errors: Where its standard error can be read.
+        errors: The file descriptor from which its standard error can be read.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -170,11 +173,11 @@ class JavaProcess:
         return self._folder / "connection"
 
     def runs(self, command: Sequence[str]) -> bool:
-        """Whether it was started by that command, and has not ended."""
+        """Whether this command has started the process, and it has not ended."""
         return command == self._command and self.process.poll() is None
 
     def connection(self) -> tuple[int, str] | None:
-        """The port that it listens at, and the secret; None: it has ended."""
+        """Waits until the process listens, and returns its port and the secret; None: it has ended."""
         try:
             while not self._place.exists():
                 if self.process.poll() is not None:
@@ -189,7 +192,7 @@ class JavaProcess:
         return port, secret.decode()
 
     def end(self) -> None:
-        """Ends it before anything has run in it. Without the folder, it would wait for calls for ever."""
+        """Ends a process in which nothing has run yet. If only its folder were deleted, it would wait for calls for ever."""
         self.process.kill()
         self.process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -197,7 +200,7 @@ class JavaProcess:
 
 
 def _parts(data: bytes) -> tuple[int, int, bytes]:
-    """The port, the length of the secret, and the secret."""
+    """Splits the process's message into the port, the length of the secret, and the secret."""
     (port,), (size,) = _NUMBER.unpack_from(data), _NUMBER.unpack_from(data, _NUMBER.size)
     return port, size, data[2 * _NUMBER.size :]
 
@@ -207,7 +210,7 @@ _ahead: list[JavaProcess] = []
 
 @contextmanager
 def java_ahead(settings: Mapping[str, str]) -> Iterator[None]:
-    """Starts Java for the session that is started with these settings within the context, if Spark's scripts are not needed."""
+    """Starts Java early for a session with these settings that is started within the context, unless it needs Spark's scripts."""
     process = _started(command_for(settings))
     if process is not None:
         _ahead.append(process)
@@ -221,7 +224,7 @@ def java_ahead(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def java_process(settings: Mapping[str, str]) -> JavaProcess | None:
-    """The process that was started ahead for these settings, or another one; None: it takes Spark's scripts to start it."""
+    """A process for these settings: one that was started early, or a new one. None: only Spark's scripts can start it."""
     command = command_for(settings)
     if command is None:
         return None

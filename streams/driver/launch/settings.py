@@ -1,6 +1,6 @@
 """The settings of the engine's Spark sessions, and the environment of its processes.
 
-Nothing here imports pyspark, so that Spark's processes can be started before that.
+Nothing here imports pyspark, so that Spark's processes can be started before pyspark is imported.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ SPARK_SETTINGS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
 }
-"""Each with its reason. The user's settings take precedence."""
+"""The engine's settings, each with its reason in a comment. The user's settings take precedence."""
 
 
 def check_speculation(value: str | None) -> None:
@@ -101,7 +101,7 @@ LOCAL_MEMORY = "512m"
 """The heap's limit, about the smallest that Spark accepts: micro-batches pass through it in parts (Spark's own default: 1g)."""
 
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For the Java process in which Spark's scripts put the command line of the other one together: half of its CPU."""
+"""Options of the Java process in which Spark's scripts assemble the command line of the other one: they halve its CPU time."""
 
 MEMORY_ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "2",
@@ -118,7 +118,7 @@ def is_submitted() -> bool:
 
 
 def _submitted() -> dict[str, str]:
-    """The settings of the Java process that runs, if one does."""
+    """The settings of the running Java process; empty if none runs."""
     if is_submitted():
         from pyspark import SparkContext
 
@@ -135,7 +135,7 @@ def _submitted() -> dict[str, str]:
 def session_settings(
     application_id: str, user: Mapping[str, str], checkpoint_dir: str, *, delta: bool = False
 ) -> dict[str, str]:
-    """All settings of a session; see `start_session`."""
+    """All settings of a session; the arguments are those of `start_session`."""
     settings = {"spark.app.name": application_id, **spark_settings({**_submitted(), **user}, checkpoint_dir)}
     settings["spark.master"] = with_retries(settings.get("spark.master", DEFAULT_MASTER))
     memory = LOCAL_MEMORY
@@ -163,7 +163,7 @@ def session_settings(
 
 
 def prepare_environment() -> None:
-    """Sets what Java and the processes that it starts find in their environment.
+    """Sets the environment variables for Java and the processes that it starts.
 
     Raises:
         ConfigError: There is no Spark in `SPARK_HOME`.
@@ -182,7 +182,7 @@ def prepare_environment() -> None:
 
 
 def _with_startup(path: str) -> str:
-    """A PYTHONPATH with `streams/engine/spark/startup`, for Spark's Python processes; see `sitecustomize.py` there."""
+    """A PYTHONPATH with `streams/engine/spark/startup`, whose `sitecustomize.py` Spark's Python processes import."""
     entries = path.split(os.pathsep)
     startup = str(Path(__file__).parents[2] / "engine" / "spark" / "startup")
     return os.pathsep.join(filter(None, [*entries, *([] if startup in entries else [startup])]))
@@ -197,7 +197,7 @@ def with_retries(master: str) -> str:
 
 
 def pyspark_folder() -> Path:
-    """Where the package pyspark is."""
+    """The folder of the package pyspark."""
     spec = find_spec("pyspark")
     assert spec is not None, "streams.driver has looked"
     assert spec.origin is not None, "it is a package of files"
@@ -206,7 +206,7 @@ def pyspark_folder() -> Path:
 
 @cache
 def pyspark_version() -> str:
-    """The version of the package pyspark, as it says in its own file."""
+    """The version of the package pyspark, read from its own file."""
     text = (pyspark_folder() / "version.py").read_text(encoding="utf-8")
     return next(iter(re.findall(r"""^__version__.*=\s*["'](.*)["']""", text, re.MULTILINE)), "")
 

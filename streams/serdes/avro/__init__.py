@@ -1,1 +1,1 @@
-"""Avro's values: checked before they are written, and completed after they were read; bytes are fastavro's work."""
+"""Avro's values, which are checked before they are written and completed after they were read; fastavro handles the bytes."""

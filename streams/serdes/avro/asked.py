@@ -1,9 +1,9 @@
-"""Avro values by what is shown of them in JSON: what `streams.serdes.json_shown` makes of a value, read back by its schema.
+"""Reads Avro values back from their JSON form (`streams.serdes.json_shown`), by their schema.
 
-Dates, times, UUIDs and decimals are texts there, and bytes are base64. In a union, the branch is the one
-whose value is shown so; where several are, the value has no form of its own, which is an error.
+Dates, times, UUIDs and decimals are texts there, and bytes are base64. In a union, the branch is the one whose value has this form;
+if several branches have, it is an error.
 
-Which schema that is, only the registry's client knows, as late as it writes the value: until then it is an `AskedFor`.
+Only the registry's client knows the schema, and only when it writes the value. Until then the value is an `AskedFor`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from streams.serdes.json_forms import bytes_of, float_of
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AskedFor:
-    """A value that is known by what is shown of it: serdes of Avro write the value.
+    """A value that is known only by its JSON form. Avro serdes write the value itself.
 
     Attributes:
-        data: What is shown of it, JSON data.
-        shown: What shows values.
+        data: Its JSON data.
+        shown: Converts values to JSON data.
     """
 
     data: Any
@@ -39,13 +39,13 @@ class AskedFor:
         return repr(self.data)
 
     def value(self, schema: Schema) -> Any:
-        """The value itself, as far as its type is right: whoever writes it checks all of it.
+        """The value itself. Only its type is right for certain, because the rest is checked when it is written.
 
         Args:
-            schema: The parsed schema that it is written with.
+            schema: The parsed schema with which it is written.
 
         Raises:
-            MisfitError: There is none, or there are several.
+            MisfitError: There is no such value, or there are several.
         """
         # Bytes that are not a part of anything are written as they are, whatever their logical type.
         if base_of(schema) == "bytes":
@@ -86,7 +86,7 @@ class _Asked:
     def _of_logical(self, schema: Schema, logical: str, data: Any) -> Any:
         kind = logical.partition("-")[2]
         if kind not in _LOGICAL:
-            # One that was added to fastavro, whose values are not known here.
+            # A logical type that was added to fastavro, whose values are not known here.
             return data
         try:
             value = _LOGICAL[kind](data)

@@ -1,10 +1,10 @@
 """Avro's schema resolution: a value that was written with one schema becomes a value of another one.
 
-fastavro reads with the schema that a record was written with; the rest is done here, because fastavro gives a default as it is in
-the schema's text, takes logical types from the writer, and does not tell a record's branch when only the reader has a union.
-Rules: https://avro.apache.org/docs/1.12.0/specification/#schema-resolution
+fastavro reads with the schema that a record was written with; the rest is done here, because fastavro returns a default as it is in
+the schema's text, takes logical types from the writer, and does not return a record's branch if only the reader has a union. Rules:
+https://avro.apache.org/docs/1.12.0/specification/#schema-resolution
 
-Invariants: where both schemas agree, a value is handed on as it is, without a call. A default is a new object in each record.
+Invariants: where both schemas agree, a value is passed on as it is, without a call. A default is a new object in each record.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from streams.serdes.avro.writing import default_of
 from streams.serdes.base import shown
 
 Fix: TypeAlias = Callable[[Any], Any]
-"""A value of the reader's schema, from one of the writer's."""
+"""Converts a value of the writer's schema to one of the reader's."""
 
 _PROMOTED: Mapping[tuple[str, str], Fix | None] = {
     ("int", "long"): None,
@@ -49,14 +49,14 @@ _IMMUTABLE = (str, bytes, int, float, bool, type(None))
 
 
 def reader_of(writer: Schema, reader: Schema) -> Callable[[BytesIO], Any]:
-    """What reads the bytes of one schema as a value of another one, or of the same.
+    """A function that reads the bytes of one schema as a value of another schema, or of the same.
 
     Args:
         writer: The parsed schema that the bytes were written with.
         reader: The parsed schema to read.
 
     Raises:
-        MisfitError: No value of the one is a value of the other.
+        MisfitError: No value of the writer's schema is a value of the reader's.
     """
     resolver = _Resolver(writer, reader)
     fix = resolver.fix(writer, reader) if resolver.is_needed else None
@@ -74,8 +74,8 @@ class _Resolver:
     """The resolution of one pair of schemas.
 
     Attributes:
-        is_needed: Whether reading by the writer's schema gives anything but the value.
-        has_names: Whether values of named types come with their names out of unions.
+        is_needed: Whether a value that is read by the writer's schema has to be changed.
+        has_names: Whether values of named types in unions have to be read with their names.
     """
 
     def __init__(self, writer: Schema, reader: Schema) -> None:
@@ -85,7 +85,7 @@ class _Resolver:
         self._records: dict[tuple[str, str], Fix | None] = {}
 
     def fix(self, writer: Schema, reader: Schema) -> Fix | None:
-        """What makes a value of one type one of the other; None: nothing is to be done."""
+        """A function that converts a value of one type to the other; None: nothing has to be done."""
         writer, reader = self._writer.whole(writer), self._reader.whole(reader)
         if isinstance(writer, list):
             return self._of_union(writer, reader)
@@ -94,7 +94,7 @@ class _Resolver:
         return self._resolved(writer, reader)
 
     def _of_union(self, writer: list[Schema], reader: Schema) -> Fix | None:
-        """For a union: the fix of each branch, found by the name that comes with named types, else by the value's type."""
+        """The conversion for a union: that of the value's branch, found by the name of a named type, else by the value's type."""
         named: dict[str, Fix | None] = {}
         typed: dict[type, Fix | None] = {}
         for branch in self._writer.branches(writer):
@@ -119,7 +119,7 @@ class _Resolver:
         return fix
 
     def _as_branch(self, writer: Schema, reader: list[Schema]) -> Fix | None:
-        """The first branch that resolves, of the same name if there is one."""
+        """The conversion to the first branch of the reader's union that resolves; a branch of the same name is tried first."""
         branches = self._reader.branches(reader)
         same = [one for one in branches if name_of(one) == name_of(writer)]
         chosen = None
@@ -156,7 +156,7 @@ class _Resolver:
         return self._converted(writer, reader, _PROMOTED.get((old, new)))
 
     def _converted(self, writer: Schema, reader: Schema, promote: Fix | None) -> Fix | None:
-        """Between logical types, the reader's counts, as in Java."""
+        """The conversion between logical types: the reader's type counts, as in Java."""
         old, new = logical_of(writer), logical_of(reader)
         if old is None and new is None:
             return promote
@@ -210,7 +210,7 @@ class _Resolver:
 
 
 def _steps(steps: Sequence[tuple[str, Fix]]) -> Fix:
-    """The fields of a record, each made of the whole record that was written."""
+    """Makes each field of a record from the whole record that was written."""
 
     def fix(value: Any) -> Any:
         made = {}
@@ -255,7 +255,7 @@ def _enum(writer: Schema, reader: Schema) -> Fix | None:
 
 
 def _check_names(writer: Schema, reader: Schema) -> None:
-    """By the specification, the names without namespaces count, and the reader's aliases."""
+    """Checks that the names of named types agree: without namespaces, and with the reader's aliases, as specified."""
     aliases = {alias.rpartition(".")[2] for alias in reader.get("aliases", ())}
     if writer["name"].rpartition(".")[2] not in {reader["name"].rpartition(".")[2], *aliases}:
         raise _unreadable(writer, reader)

@@ -1,4 +1,4 @@
-"""What Avro schemas say of Python's values: their types, which branches of a union look alike, and which values are marked.
+"""The Python values of Avro schemas: their types, the branches of a union that look alike, and the values that are marked.
 
 fastavro has parsed the schemas: names are full names, and a named type is written out where it is used first.
 """
@@ -47,7 +47,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "fixed-decimal": (decimal.Decimal,),
     "string-uuid": (uuid.UUID,),
 }
-"""The Python types of values that are read. A logical type that is not named here is one that somebody added to fastavro."""
+"""The Python types of values that are read. Other logical types were added to fastavro by the user."""
 
 
 @cache
@@ -59,13 +59,13 @@ def logical_readers() -> Mapping[str, Any]:
 
 @cache
 def logical_writers() -> Mapping[str, Any]:
-    """Fastavro's functions that take values of logical types apart."""
+    """Fastavro's functions that turn values of logical types into values of their base types."""
     found: Mapping[str, Any] = importlib.import_module("fastavro.write").LOGICAL_WRITERS
     return found
 
 
 def base_of(schema: Schema) -> str:
-    """The type below a logical type: `long`, `record`; of a union `union`."""
+    """The type below a logical type, such as `long` or `record`; `union` for a union."""
     if isinstance(schema, list):
         return "union"
     return str(schema["type"] if isinstance(schema, dict) else schema)
@@ -120,7 +120,7 @@ class Names:
                 self._collect(part)
 
     def whole(self, schema: Schema) -> Schema:
-        """The type itself, where a schema is the name of a named one."""
+        """The type itself, if a schema is only the name of a named type."""
         return self._found.get(schema, schema) if isinstance(schema, str) else schema
 
     def branches(self, union: list[Schema]) -> list[Schema]:
@@ -132,14 +132,14 @@ class Names:
         return any(map(is_named, self.branches(union)))
 
     def types(self, schema: Schema) -> frozenset[type]:
-        """The Python types of a schema's values; `object` for logical types that somebody added."""
+        """The Python types of a schema's values; `object` for logical types that the user has added."""
         schema = self.whole(schema)
         if isinstance(schema, list):
             return frozenset().union(*(self.types(branch) for branch in schema))
         return frozenset(_TYPES.get(logical_of(schema) or base_of(schema), (object,)))
 
     def disjoint(self, one: Schema, other: Schema) -> bool:
-        """Whether no value is one of both types."""
+        """Whether no value belongs to both types."""
         one, other = self.whole(one), self.whole(other)
         if isinstance(one, list):
             return all(self.disjoint(branch, other) for branch in one)
@@ -155,7 +155,7 @@ class Names:
         return dict in self.types(one) and not self.alike(one, other)
 
     def alike(self, one: Schema, other: Schema) -> bool:
-        """Whether a complete dict may be of both types, records or maps."""
+        """Whether a complete dict may belong to both types, which are records or maps."""
         pair = (id(one), id(other))
         if pair not in self._alike:
             self._alike[pair] = True  # of types that contain themselves
@@ -175,7 +175,7 @@ class Names:
 
 
 class Marks:
-    """Which values of a union are marked with their branch, because nothing else tells it.
+    """Decides which values of a union are marked with their branch, because nothing else shows it.
 
     Args:
         union: The union.

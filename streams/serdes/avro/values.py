@@ -1,8 +1,8 @@
 """Values that know their branch of a union, and the error for a value that does not fit its schema.
 
 Invariants: a value that was read is marked with its branch exactly where its bare form would be refused or written as another
-branch; so reading and writing give the same bytes, and most unions have plain dicts and texts. A mark survives copies, pickling and
-`|`, but not `{**value}`, which is a new dict.
+branch; so reading and writing give the same bytes, and the values of most unions are plain dicts and texts. A mark survives copies,
+pickling and `|`, but not `{**value}`, which is a new dict.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class AvroRecord(dict[str, Any]):
         {"body": AvroRecord("shop.Deleted", {"id": "1"})}
 
     Reading gives such a dict, and `value | {...}` and `value.copy()` keep the branch. `{**value}` makes a bare dict, which is not
-    written, because nothing tells its branch.
+    written, because nothing shows its branch.
 
     Attributes:
         branch: The full name of the record, with its namespace; `map` for the map of a union of records and a map.
@@ -61,7 +61,7 @@ class AvroRecord(dict[str, Any]):
 
 
 class AvroSymbol(str):
-    """The text of an enum in a union that has the same text in another branch.
+    """The text of an enum, in a union in which another branch has the same text.
 
     Attributes:
         branch: The full name of the enum.
@@ -81,7 +81,7 @@ class AvroSymbol(str):
 
 
 class AvroFixed(bytes):
-    """The bytes of a fixed type in a union that has another branch for bytes of this length.
+    """The bytes of a fixed type, in a union in which another branch takes bytes of this length.
 
     Attributes:
         branch: The full name of the fixed type.
@@ -100,7 +100,7 @@ class AvroFixed(bytes):
 
 
 MARKED: Mapping[type, type] = {AvroRecord: dict, AvroSymbol: str, AvroFixed: bytes}
-"""Values with a branch, and their bare types."""
+"""The types of values with a branch -> their bare types."""
 
 
 class MisfitError(ValueError):

@@ -1,10 +1,11 @@
 """Checks of values against the schema that they are written with, as strict as Java's.
 
 fastavro takes 1.7 for a long, leaves out fields that the schema does not have, and writes a datetime without a zone as the local
-time of the worker. Here such values are refused, with the way to the field; what fits is handed on with the branch of each union.
+time of the worker. Here such values are refused, with the path to the field. Values that fit are passed on with the branch of each
+union.
 
-Two degrees. What leaves the application may be converted without loss: an int for a double, a tuple for an array, a field left
-out that has a default. What is kept must be what reading gives, in value and type (`exact`).
+There are two degrees. A value that leaves the application may be converted without loss: an int for a double, a tuple for an array,
+a field left out that has a default. A value that is kept (`exact`) must be equal, in value and type, to what reading returns.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from streams.serdes.base import a_value, shown
 from streams.wording import did_you_mean
 
 Write: TypeAlias = Callable[[Any], Any]
-"""A value as fastavro is to write it. Raises `MisfitError`."""
+"""Converts a value to the form that fastavro is to write. Raises `MisfitError`."""
 
 _BITS = {"int": 32, "long": 64}
 _TYPE_HINT = "-type"
-"""fastavro's field of a dict that names its record."""
+"""The key with which a dict names its record for fastavro."""
 _ROUNDED = decimal.Context(prec=10_000, traps=[decimal.InvalidOperation, decimal.Inexact])
 
 
@@ -49,7 +50,7 @@ def writer_of(schema: Schema, *, exact: bool) -> Write:
 
     Args:
         schema: The parsed schema.
-        exact: Whether a value must be what reading gives.
+        exact: Whether a value must be exactly what reading returns.
     """
     if base_of(schema) == "bytes":
         # The registry's clients write bytes that are not part of anything as they are, whatever their logical type.
@@ -58,7 +59,7 @@ def writer_of(schema: Schema, *, exact: bool) -> Write:
 
 
 def writer_within(names: Names, schema: Schema, *, exact: bool) -> Write:
-    """The check of values of a type that is a part of a schema, with its named types."""
+    """The check of values of a type that is a part of a schema; `names` are the schema's named types."""
     return _Writers(names).of(schema, exact)
 
 
@@ -95,7 +96,7 @@ class _Writers:
             return _decimal(schema, exact)
         if kind in _LOGICAL:
             return _LOGICAL[kind](_plain(schema, base, exact), exact)
-        # One that was added to fastavro, whose values are not known here.
+        # A logical type that was added to fastavro, whose values are not known here.
         raw = self._record(schema, False) if base in RECORDS else _plain(schema, base, False)
         prepare = logical_writers()[logical]
 
@@ -153,7 +154,7 @@ class _Writers:
 
 
 def _only_branch(name: str, item: Write, exact: bool) -> Write:
-    """The only branch of a nullable value, whose name may be given nevertheless."""
+    """Writes the only branch of a nullable value; the value may still name its branch."""
 
     def write(value: Any) -> Any:
         if type(value) is tuple and not exact and len(value) == 2 and value[0] == name:
@@ -164,16 +165,16 @@ def _only_branch(name: str, item: Write, exact: bool) -> Write:
 
 
 class _Union:
-    """A union, which finds the branch of each value.
+    """Finds the branch of each value of a union.
 
-    Each branch is first asked for exactly its values, and then, for what leaves, for what it can take without loss. Of two records
-    that both take a dict none is chosen.
+    Each branch first takes only exactly its own values; for values that leave, it then also takes all that it can convert without
+    loss. If two records both take a dict, neither is chosen.
 
     Args:
         branches: The types.
         names: The named types.
         keep: The exact check of each branch.
-        take: The check of what leaves; empty: values are kept.
+        take: The check of values that leave; empty: values are kept.
     """
 
     def __init__(
@@ -250,13 +251,13 @@ class _Union:
 
 
 def _mark(value: Any, branch: str) -> str:
-    """How a value of a branch is written in Python."""
+    """The Python expression for a value of a branch, for messages."""
     kind = next((kind for kind, bare in MARKED.items() if isinstance(value, bare)), AvroRecord)
     return f"{kind.__name__}({branch!r}, value)"
 
 
 def _left_out(field: Mapping[str, Any], item: Write, names: Names, exact: bool) -> Callable[[], Any]:
-    """What is written for a field that a record does not have."""
+    """Makes the value that is written for a field that a record lacks."""
     optional = "null" in field["type"] if isinstance(field["type"], list) else field["type"] == "null"
 
     @cache
@@ -565,10 +566,10 @@ _LOGICAL: Mapping[str, Callable[[Write, bool], Write]] = {
 
 
 def default_of(schema: Schema, given: Any, names: Names) -> Any:
-    """The value of a field's default.
+    """Converts a field's default to a value.
 
     Raises:
-        MisfitError: The default is not one of the type.
+        MisfitError: The default is not a value of the type.
     """
     schema = names.whole(schema)
     if isinstance(schema, list):

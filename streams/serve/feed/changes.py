@@ -1,8 +1,8 @@
-"""`ChangeFeed`: the changes of a store, commit by commit, from its changelogs; a position continues behind what was seen.
+"""`ChangeFeed`: the changes of a store, commit by commit, from its changelogs; a reader continues from the position of an event.
 
-A position is the place in the changelog of each task. Invariants: what lies behind a copy's commit is never shown; whoever
-continues at the position of an event gets everything behind it, and nothing before, or an error: the changelog may have been made
-again (`streams reset`), or its deletions be compacted away, which are kept for `delete.retention.ms` only.
+A position is the place in the changelog of each task. Invariants: changes after a copy's commit are never shown; a reader that
+continues at the position of an event gets everything after it and nothing before it, or an error. There is an error if the
+changelog was made again (`streams reset`), or if deletions may be compacted away: they are kept for `delete.retention.ms` only.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class ChangelogPlace(NamedTuple):
     """A place in the changelog of a task.
 
     Attributes:
-        offset: Everything below it was given.
-        log: What the changelog is known by; another one has other records at the same offsets.
-        known_ms: At this time nothing behind the offset was lost yet, ms since the epoch.
+        offset: All changes below this offset were given to the reader.
+        log: Identifies the changelog; one that was made again has other records at the same offsets.
+        known_ms: The latest time, in ms since the epoch, at which nothing after the offset was lost.
     """
 
     offset: int
@@ -50,9 +50,9 @@ class StoreChange:
     """Rows that one commit of a task has changed, or a part of them.
 
     Attributes:
-        rows: The rows; a value of None was deleted.
+        rows: The rows; None as the value means that the row was deleted.
         point: The commit.
-        id: Where to continue behind these rows; empty: not here, because rows that existed before are still being given.
+        id: The position from which to continue after these rows; empty while rows that existed before are still being given.
     """
 
     rows: tuple[bytes, ...]
@@ -73,10 +73,10 @@ class ChangeFeed:
         clock_ms: The wall clock.
 
     Raises:
-        QueryError: The id is none of this store, or the store has no changelog of its own.
-        CursorExpiredError: Changes behind the id may be lost.
+        QueryError: The id does not belong to this store, or the store has no changelog of its own.
+        CursorExpiredError: Changes after the id may be lost.
         StoreNotReadyError: A copy is not here.
-        KafkaClientError: Kafka does not say how long deletions are kept.
+        KafkaClientError: Kafka does not answer how long deletions are kept.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class ChangeFeed:
 
     @property
     def id(self) -> str:
-        """Where this reader is."""
+        """The position of this reader."""
         return places_text(self._places)
 
     def _continue(self, places: dict[int, ChangelogPlace]) -> None:
-        """Continues where somebody has been, if nothing is lost behind it."""
+        """Continues from these places, if no change after them is lost."""
         for task, place in places.items():
             self._check(task, place, self._places[task])
         behind = [place.known_ms for task, place in places.items() if place.offset != self._places[task].offset]
@@ -120,8 +120,8 @@ class ChangeFeed:
         self._places = places
 
     def _check(self, task: int, place: ChangelogPlace, end: ChangelogPlace) -> None:
-        """Checks that the changelog of a task still has what is behind a place."""
-        # Of a task that had no commit yet, everything is new.
+        """Checks that the changelog of a task still has all records from a place on."""
+        # If a task had no commit yet, everything is new.
         if place.log not in ("", end.log) or place.offset < self._source.begin_offset((self._topic, task)):
             raise CursorExpiredError(
                 f"{self._topic}-{task}: the changes from offset {place.offset} on are deleted, or the topic was made again: begin "
@@ -129,10 +129,10 @@ class ChangeFeed:
             )
 
     def initial(self, scan: Scan) -> Iterator[StoreChange]:
-        """The rows of a scan as they are now; what changes from there on comes with `next`."""
+        """The present rows of a scan. `next` then returns the changes after them."""
         tasks = [task for task in self.store.tasks_of(scan) if task in self._tasks]
         with ExitStack() as reading:
-            # The places belong to the commits that the rows are of, whatever is committed meanwhile.
+            # The places belong to the commits that the rows are from, even if there are new commits by now.
             views = {task: reading.enter_context(self.store.copy(task).reading()) for task in tasks}
             self._places |= {task: self._end(task, view) for task, view in views.items()}
             versions = {task: view.version for task, view in views.items()}
@@ -159,10 +159,10 @@ class ChangeFeed:
         return any(not _same(end, self._places[task]) for task, end in ends.items())
 
     def next(self) -> Iterator[StoreChange]:
-        """The changes that have been committed since.
+        """The changes that were committed since the last call.
 
         Raises:
-            CursorExpiredError: Some of them are deleted.
+            CursorExpiredError: Some of them were deleted from the changelog.
             KafkaClientError: They cannot be read.
         """
         for task, end in self._ends().items():
@@ -175,7 +175,7 @@ class ChangeFeed:
             end, point = self._end(task, view), self.store.point(task, copy, view)
         self._check(task, start, end)
         if end.offset < start.offset:
-            # What was seen comes from another process, whose copy was ahead of this one.
+            # The last event came from another process, whose copy was ahead of this one.
             return
         rows: list[bytes] = []
         size = 0
@@ -225,12 +225,12 @@ def _same(one: ChangelogPlace, other: ChangelogPlace) -> bool:
 
 
 def places_text(places: Mapping[int, ChangelogPlace]) -> str:
-    """Places in changelogs as the id of an event."""
+    """Writes places in changelogs as the id of an event."""
     return ",".join(f"{task}={at.offset}@{at.log}.{at.known_ms}" for task, at in sorted(places.items()))
 
 
 def parse_places(text: str) -> dict[int, ChangelogPlace]:
-    """What `places_text` has written."""
+    """Reads the places from an id that `places_text` has written."""
     return {int(task): ChangelogPlace(int(at), log, int(ms)) for task, at, log, ms in _PLACE.findall(text)}
 
 
@@ -238,8 +238,8 @@ def known_places(text: str, store: ReadStore, tasks: Collection[int]) -> dict[in
     """The places of these tasks in an id.
 
     Raises:
-        QueryError: The id is none.
-        CursorExpiredError: It is of other tasks, because the application has been rescaled.
+        QueryError: The text is not an id.
+        CursorExpiredError: The id is of other tasks, because the application has been rescaled.
     """
     found = parse_places(text)
     if not found:

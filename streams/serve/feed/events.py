@@ -18,7 +18,7 @@ from streams.serve.requests import point_json, rows_text
 from streams.serve.scans import Scan
 
 HEARTBEAT_S = 15.0
-"""After so long without a commit an event says that the connection lives."""
+"""After so long without a commit, an event shows that the connection is alive."""
 _WITHOUT_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -42,7 +42,7 @@ class ServerSentEvent(NamedTuple):
 
     @classmethod
     def of_bytes(cls, block: bytes) -> ServerSentEvent:
-        """The event of what `to_bytes` has made."""
+        """Parses an event from the bytes that `to_bytes` has made."""
         fields = dict(line.split(b": ", 1) for line in block.strip().split(b"\n"))
         return cls(fields[b"event"].decode(), fields[b"data"], fields.get(b"id", b"").decode())
 
@@ -61,7 +61,7 @@ async def events(
         changes: The changes.
         initial: The rows to begin with; None: none.
         follow: Whether to wait for further commits.
-        leave: Closed at the end.
+        leave: Is closed when the events end.
     """
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
     wake = partial(loop.call_soon_threadsafe, woken.set)
@@ -98,11 +98,11 @@ async def events(
 
 
 async def encoded(found: AsyncIterator[ServerSentEvent]) -> AsyncIterator[bytes]:
-    """Events as they are sent."""
+    """The bytes of events."""
     async for event in found:
         yield event.to_bytes()
 
 
 def _as_json(change: StoreChange) -> bytes:
-    # Stored JSON may have line breaks between its parts, where they mean nothing: here they would end the event.
+    # Stored JSON may have line breaks between its parts, which mean nothing in JSON, but would end the event.
     return rows_text(change.rows, point_json(change.point)).translate(_WITHOUT_BREAKS)

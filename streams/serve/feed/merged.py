@@ -1,8 +1,8 @@
-"""`Merged`: the changes of tasks that several processes have, as one stream.
+"""`Merged`: the changes of tasks that run in several processes, as one stream.
 
-Each process gives the events of its tasks, whose ids are the places of these tasks; an event that is sent on has the places of all.
-Invariants: nothing with an id is sent before the places of all tasks are known; when a process goes away, or gives up a task, the
-stream continues behind what came from it, in the process that has the task then.
+Each process gives the events of its tasks, with the places of these tasks as ids. The merged stream gives each event the places of
+all tasks. Invariants: nothing with an id is sent before the places of all tasks are known; when a process goes away, or gives up a
+task, the stream continues in the process that then has the task, after the last event that came.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from streams.serve.feed.changes import ChangelogPlace, parse_places, places_text
 from streams.serve.feed.events import ServerSentEvent
 
 _PATIENCE_S = 60.0
-"""How long nobody may have a task before the stream ends: longer than the group needs to give it to another process."""
+"""How long a task may be in no process before the stream ends: longer than the group needs to move it to another one."""
 _AGAIN_S = 0.25
 _QUEUED = 4
-"""How many events wait for the client, each of at most `changes.MOST_BYTES`, unless one row has more."""
+"""The most events that wait for the client. Each has at most `changes.MOST_BYTES`, unless one row is larger."""
 
 Group = tuple[Any, Sequence[int]]
 """A process, and the tasks that it is asked for."""
 Source = Callable[[Any, Sequence[int], str | None], AsyncIterator[ServerSentEvent]]
-"""Opens the events of some tasks in a process, behind an id of theirs; None: from the beginning, as the client wants it."""
+"""Opens the events of some tasks in a process, after an id of that process; None: from the beginning that the client asked for."""
 
 
 class Merged:
-    """See the module.
+    """Merges the changes of tasks that run in several processes.
 
     Args:
-        groups: Says which process has which of some tasks; raises `StoreNotReadyError` if nobody has one.
-        source: Opens the events of a process; raises `StoreNotReadyError` if that goes away, or does not have the tasks.
-        follow: Whether the stream continues after what is there.
-        after: The places behind which it begins, of all tasks; None: it begins as the client wants.
+        groups: Returns which process has which tasks; raises `StoreNotReadyError` if no process has one of them.
+        source: Opens the events of a process; raises `StoreNotReadyError` if the process goes away, or does not have the tasks.
+        follow: Whether the stream waits for further changes after the existing ones.
+        after: The places of all tasks after which the stream begins; None: it begins as the client asked.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class Merged:
             task.add_done_callback(self._running.discard)
 
     async def _pump(self, node: Any, tasks: list[int], places: dict[int, ChangelogPlace], lost_s: float | None) -> None:
-        """Passes on the events of some tasks; where they break off, those of whoever has the tasks then.
+        """Passes on the events of some tasks. If the events break off, it continues in the process that has the tasks then.
 
-        Since `lost_s`, nobody has given an event of them; None: this process is the first one that is asked.
+        No process has given an event of these tasks since `lost_s`; None: no process has failed yet.
         """
         begun = all(task in places for task in tasks)
         after = places_text({task: places[task] for task in tasks}) if begun else None
@@ -103,7 +103,7 @@ class Merged:
                         break
                     lost_s = None
                     if event.kind not in ("rows", "position", "error"):
-                        # Until then it stays where it comes from, since a process may give its first rows for long.
+                        # Until then the events wait in their process, since its first rows may take long.
                         await self._known.wait()
                     await self._queue.put(event)
                     begun = begun or event.kind == "rows"
@@ -123,14 +123,14 @@ class Merged:
             self._begin(await self._others(tasks, lost_s), places, lost_s)
             await self._queue.put(None)
         except Exception as error:
-            # Whatever it is ends the stream, which says so.
+            # Any other error ends the stream, and is its last event.
             await self._queue.put(ServerSentEvent.of_error(error))
 
     async def _others(self, tasks: Sequence[int], lost_s: float) -> Sequence[Group]:
-        """Who has the tasks now.
+        """Looks up which processes have the tasks now.
 
         Raises:
-            StoreNotReadyError: Nobody has given an event of them for a minute.
+            StoreNotReadyError: No process has given an event of these tasks for a minute.
         """
         why = "nobody has given the changes of these tasks for a minute"
         while asyncio.get_running_loop().time() < lost_s + _PATIENCE_S:

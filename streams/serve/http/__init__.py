@@ -1,1 +1,1 @@
-"""HTTP by itself: servers and their connections, and who may ask."""
+"""HTTP itself: servers, their connections, and the rights of callers."""

@@ -1,4 +1,4 @@
-"""How this process asks others over HTTP."""
+"""How this process sends requests to other processes over HTTP."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import httpx2
 
 
 class ResetTransport(httpx2.AsyncHTTPTransport):
-    """A transport for which a connection that is reset as soon as it is made was refused, since nothing was sent on it.
+    """A transport that treats a connection that is reset as soon as it is made as refused, since nothing was sent on it.
 
     anyio (4.16) asks each new socket for its peer's address, and uvloop has none any more once the connection is reset: the caller
-    would get an `AttributeError` instead of an error of the connection. A process that is killed resets what waits to be accepted.
+    would get an `AttributeError` instead of an error of the connection. A process that is killed resets the connections that wait
+    to be accepted.
     """
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

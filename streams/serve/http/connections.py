@@ -1,7 +1,7 @@
-"""`Connection`: a connection of uvicorn that nobody can fill, hold open or leave unread for as long as they like.
+"""`Connection`: a connection of uvicorn with limits on what a client can send, hold open or leave unread.
 
-Now and then `Connections` looks for connections that are overdue: their request does not come, or their answer is not
-read. The limits are far beyond what a client needs, and far below what a server has.
+`Connections` looks regularly for connections that are overdue: their request does not come, or their answer is not read. The limits
+are far beyond what a client needs, and far below what a server can afford.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from streams.serve.http.security import CERTIFICATE, network_of
 
 AtOnce = Callable[[Any], Response | None]
-"""Gives the answer to a request by its ASGI connection; None: it needs a task."""
+"""Returns the answer to a request, given its ASGI connection; None: the request needs an asyncio task."""
 _PROGRESS_BYTES = 16 * 1024
-"""How much of an answer has to be read within `unread_s`."""
+"""A client has to read so many bytes of an answer within `unread_s`."""
 _LATE_S = 1.0
-"""A look that is later than that is left out."""
+"""A look that comes later than that is skipped."""
 _BODY = frozenset({b"content-length", b"transfer-encoding"})
-"""Headers of requests that have a body."""
+"""The headers that show that a request has a body."""
 _JOINED_BYTES = 64 * 1024
-"""Longer bodies are sent by themselves, since to copy them costs more than a packet."""
+"""Longer bodies are sent by themselves, since copying them costs more than a packet."""
 
 
 def _most_connections() -> int:
-    """A part of the descriptors that this process may have: stores and Kafka need the others."""
+    """A quarter of the file descriptors that this process may open, at most 1,000: stores and Kafka need the others."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1000 if soft == resource.RLIM_INFINITY else min(1000, max(16, soft // 4))
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What connections may cost.
+    """The limits of connections.
 
     Attributes:
         head_bytes: The most bytes of a request's line and headers.
-        head_s: How long they may take, from the first byte on.
+        head_s: How long these may take to arrive, from the first byte on.
         body_s: How long a whole request may take.
-        idle_s: How long a connection may say nothing, also between two requests.
+        idle_s: How long a connection may be silent before or between requests.
         unread_s: How long an answer may wait for a client that reads nothing.
         pipelined: How many requests may come before the first of them is answered.
-        connections: The most connections. Beyond them, one that has no request gives way, else the new one is refused.
-        of_an_address: The most of one address.
-        look_s: How often overdue ones are looked for.
+        connections: The most connections. A further one replaces a connection without a request; if there is none, it is refused.
+        of_an_address: The most connections from one address.
+        look_s: The seconds between two looks for overdue connections.
     """
 
     head_bytes: int = 32 * 1024
@@ -67,14 +67,14 @@ class ConnectionLimits:
 
 
 class HeldConnection(Protocol):
-    """What has a connection: while both sides agree on TLS, and then for requests."""
+    """The holder of a connection: first the TLS handshake, and then the protocol of its requests."""
 
     loop: asyncio.AbstractEventLoop
     network: str
 
     @property
     def waiting_since_s(self) -> float | None:
-        """Since when the client is waited for; None: it is being answered."""
+        """The time since which the client is waited for; None: its request is being answered."""
 
     def look(self, now_s: float) -> None:
         """Closes it if it is overdue."""
@@ -87,7 +87,7 @@ class Connections:
     """The connections of one server.
 
     Args:
-        limits: What they may cost.
+        limits: The limits of its connections.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -100,7 +100,7 @@ class Connections:
         return len(self._all)
 
     def enter(self, one: HeldConnection) -> bool:
-        """Takes a new connection in, if need be in the place of one that has no request; False: there is no room."""
+        """Adds a new connection, if necessary in the place of one that has no request; False: there is no room."""
         if self._of[one.network] >= self.limits.of_an_address:
             fits = self._give_way({other for other in self._all if other.network == one.network})
         else:
@@ -125,7 +125,7 @@ class Connections:
         waiting = [(self._of[other.network], -since_s, other) for other in some if (since_s := other.waiting_since_s)]
         if not waiting:
             return False
-        # Of the address with the most, the one that has waited longest.
+        # The connection that has waited longest, from the address with the most connections.
         _, _, last = max(waiting, key=lambda one: one[:2])
         self.leave(last)
         last.abort()
@@ -136,7 +136,7 @@ class Connections:
 
     def _look(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
         now_s = loop.time()
-        # Else this process had no time, and what has come meanwhile is still to be read: nobody is overdue for that.
+        # Otherwise this process was busy, and has not read what came in the meantime, so no client is overdue.
         if now_s - due_s < _LATE_S:
             for one in list(self._all):
                 one.look(now_s)
@@ -146,10 +146,10 @@ class Connections:
 
 
 class JoinedWrites(asyncio.Transport):
-    """A transport that sends the head of an answer together with its body: a packet costs more than what is in it.
+    """A transport that sends the head of an answer together with its body, because a packet costs more than its content.
 
     Args:
-        transport: What sends.
+        transport: The transport that sends the data.
         loop: Its loop.
     """
 
@@ -158,12 +158,12 @@ class JoinedWrites(asyncio.Transport):
         self._transport, self._loop = transport, loop
         self._head: Any = b""
         self._later: asyncio.Handle | None = None
-        # What costs a call for each answer.
+        # Bound directly, which saves a call for each answer.
         self.is_closing = transport.is_closing  # type: ignore[method-assign]
         self.resume_reading = transport.resume_reading  # type: ignore[method-assign]
 
     def write(self, data: Any) -> None:
-        """Sends data; what comes first waits for what follows at once."""
+        """Sends data. The first part waits for a second part that is written at once."""
         if self._later is None:
             self._head, self._later = data, self._loop.call_soon(self._flush)
         elif len(data) <= _JOINED_BYTES:
@@ -175,7 +175,7 @@ class JoinedWrites(asyncio.Transport):
             self._transport.write(data)
 
     def writelines(self, parts: Iterable[Any]) -> None:
-        """Sends a whole answer at once: nothing follows for which it would have to wait."""
+        """Sends a whole answer at once, since no further part follows."""
         self._flush()
         self._transport.write(b"".join(parts))
 
@@ -206,7 +206,7 @@ class JoinedWrites(asyncio.Transport):
         return len(self._head) + self._transport.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What is known of the connection."""
+        """Information about the connection, as asyncio names it."""
         return self._transport.get_extra_info(name, default)
 
     def pause_reading(self) -> None:
@@ -214,7 +214,7 @@ class JoinedWrites(asyncio.Transport):
         self._transport.pause_reading()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Changes who hears of the connection."""
+        """Changes the protocol that receives the connection's events."""
         self._transport.set_protocol(protocol)
 
 
@@ -223,18 +223,18 @@ class TooMuchError(Exception):
 
 
 class Connection(HttpToolsProtocol):
-    """See the module; a server has a class of its own, with its `room`, and what it answers `at_once`."""
+    """A connection with the limits that the module describes. Each server has a subclass with its own `room` and `at_once`."""
 
     room: Connections
     at_once: AtOnce
     network = "?"
     _certificate: str | None = None
     _begun = _head_open = _begins_here = False
-    """Whether a part of a request has come; whether its head is not complete; whether it has begun in the bytes just read."""
+    """Whether a part of a request has come; whether its head is incomplete; whether it began in the bytes just read."""
     _head_bytes = _parsed_bytes = 0
-    """Of the head, as far as it has come after the bytes with its beginning; and as far as the parser has seen it."""
+    """Bytes of the head that came after the read in which it began; and bytes of it that the parser has seen."""
     _since_s = 0.0
-    """Since when the next request, or the rest of one, is waited for."""
+    """The time since which the next request, or the rest of one, is waited for."""
     _unread = 0
     _unread_since_s = 0.0
 
@@ -254,18 +254,18 @@ class Connection(HttpToolsProtocol):
 
     @property
     def waiting_since_s(self) -> float | None:
-        """Since when a request, or the rest of one, is waited for; None: one is being answered."""
+        """The time since which a request, or the rest of one, is waited for; None: a request is being answered."""
         idle = self.cycle is None or self.cycle.response_complete
         return self._since_s if (idle or self._begun) and not self.pipeline else None
 
     def data_received(self, data: bytes) -> None:
-        """Hands what came to the parser."""
+        """Gives the received bytes to the parser."""
         self._begins_here = False
-        # As uvicorn does, without a line in the log for whatever strangers send.
+        # As uvicorn does, but without a log line for anything that strangers send.
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            # There is nothing to change to: the request is answered as it is.
+            # No other protocol is offered, so the request is answered as it is.
             return
         except httptools.HttpParserError:
             if self._parsed_bytes > self.room.limits.head_bytes:
@@ -311,7 +311,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """An answer was written: as uvicorn does, without a timer for each request, since `look` closes what is idle."""
+        """Ends an answer as uvicorn does, but without a timer for each request: `look` closes idle connections."""
         self.server_state.total_requests += 1
         self._since_s = self.loop.time()
         if self.transport.is_closing():
@@ -321,8 +321,8 @@ class Connection(HttpToolsProtocol):
             super()._start_asgi_task(*self.pipeline.pop())
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """The head of a request is complete, and all requests before it are answered."""
-        # What comes behind a head may still be wrong.
+        """Answers a request whose head is complete, after all earlier requests: at once if possible, else in an asyncio task."""
+        # The body after a head may still be wrong.
         whole = _BODY.isdisjoint([name for name, _ in self.headers])
         can_write = not (self.flow.write_paused or self.transport.is_closing())
         response = self.at_once(cycle.scope) if whole and can_write else None
@@ -375,7 +375,7 @@ class Connection(HttpToolsProtocol):
         self._refuse(431, f"the address and the headers of the request have more than {most} bytes")
 
     def _refuse(self, status: int, why: str) -> None:
-        """Closes the connection, and says why unless that would be taken for the answer to an earlier request."""
+        """Closes the connection. Sends the reason first, unless the client would take it for the answer to an earlier request."""
         if self.transport.is_closing():
             return
         cycle = self.cycle
@@ -385,17 +385,17 @@ class Connection(HttpToolsProtocol):
             front = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
             self.transport.write(STATUS_LINE[status] + front + body)
         if cycle is not None and not cycle.response_complete:
-            # Whoever waits for the rest of it hears that there is none.
+            # Ends the wait for the rest of the request.
             cycle.disconnected = True
             cycle.message_event.set()
         self.transport.close()
 
 
 def _head(response: Response, defaults: Sequence[tuple[bytes, bytes]], keep_alive: bool) -> bytes | None:
-    """The status and the headers of an answer as HTTP/1.1 has them; None: uvicorn is to look at them."""
+    """The status line and headers of an answer in HTTP/1.1; None: uvicorn has to write them."""
     headers = [*defaults, *response.raw_headers]
     lines = b"".join([b"%b: %b\r\n" % header for header in headers])
-    # A header with a line of its own would be another header, and what closes the connection is for uvicorn.
+    # A line break in a header would begin another header; uvicorn handles answers that close the connection.
     if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers) or b"connection" in lines:
         return None
     return b"%b%b%b" % (
@@ -409,15 +409,15 @@ def connection_class(limits: ConnectionLimits | None = None, at_once: AtOnce = l
     """The class of one server's connections.
 
     Args:
-        limits: What they may cost.
-        at_once: Gives the answers that need no task.
+        limits: The limits of its connections.
+        at_once: Returns the answers that need no asyncio task.
     """
     of_server = {"room": Connections(limits or ConnectionLimits()), "at_once": staticmethod(at_once)}
     return type(Connection.__name__, (Connection,), of_server)
 
 
 def certified_name(certificate: Mapping[str, Any] | None) -> str | None:
-    """Whom a client's certificate names, as `ssl` tells of it; None: it has shown none."""
+    """The name in a client's certificate, given as `ssl` returns it; None: the client has shown no certificate."""
     if not certificate:
         return None
     names = [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]

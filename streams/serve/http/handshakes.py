@@ -1,6 +1,6 @@
-"""`TlsServer`: accepts connections, and agrees with clients on TLS. A handshake counts as a connection, and gives way to others.
+"""`TlsServer`: accepts connections and does their TLS handshakes. A handshake counts as a connection, and gives way to others.
 
-uvicorn hears of a connection only after its handshake, so that somebody who begins many could take all descriptors.
+uvicorn knows of a connection only after its handshake. So a client that begins many handshakes could take all file descriptors.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ log = logging.getLogger(__name__)
 HANDSHAKE_S = 10.0
 """How long a handshake may take."""
 _AGAIN_S = 1.0
-"""After so long it is tried again to accept connections, if there are no descriptors left."""
+"""If there are no file descriptors left, the server tries to accept connections again after so long."""
 Made = Callable[[], asyncio.Protocol]
-"""Makes what gets a connection."""
+"""Makes the protocol that gets a connection."""
 
 
 class Handshake:
-    """A client with whom TLS is not agreed on yet.
+    """A client whose TLS handshake is not complete.
 
     Args:
         connection: The connection.
         loop: The loop of the server.
 
     Attributes:
-        network: Where it comes from.
-        waiting_since_s: Since when it is waited for.
+        network: The network that the client's address belongs to.
+        waiting_since_s: The time since which the client is waited for.
     """
 
     def __init__(self, connection: socket.socket, address: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -46,7 +46,7 @@ class Handshake:
         self._is_loops = False
 
     def begin(self, made: Made, tls: ssl.SSLContext, room: Connections) -> None:
-        """Agrees on TLS, and hands the connection on."""
+        """Does the handshake, and hands the connection on."""
         self._task = self.loop.create_task(self._agree(made, tls, room))
 
     async def _agree(self, made: Made, tls: ssl.SSLContext, room: Connections) -> None:
@@ -54,7 +54,7 @@ class Handshake:
             found = made()
 
             def connection_made(transport: asyncio.BaseTransport) -> None:
-                # From now on it counts as what it has become.
+                # From now on it counts as a connection of uvicorn.
                 room.leave(self)
                 del found.connection_made
                 found.connection_made(transport)
@@ -69,13 +69,13 @@ class Handshake:
                 agreed, self._connection, ssl=tls, ssl_handshake_timeout=HANDSHAKE_S
             )
         except (OSError, asyncio.TimeoutError):
-            # Whatever strangers send: errors of TLS are of this kind, too.
+            # Errors in anything that strangers send, including TLS errors.
             log.debug("no TLS with %s", self.network, exc_info=True)
         finally:
             room.leave(self)
 
     def look(self, now_s: float) -> None:
-        """The loop ends what takes too long by itself."""
+        """Does nothing: the event loop itself ends a handshake that takes too long."""
 
     def abort(self) -> None:
         """Closes the connection at once."""
@@ -89,9 +89,9 @@ class TlsServer:
     """Accepts connections at a socket until it is closed, like the server of an asyncio loop.
 
     Args:
-        made: Makes what gets a connection.
+        made: Makes the protocol that gets a connection.
         sock: The socket.
-        tls: How to agree.
+        tls: The settings of TLS.
         room: The connections of the server.
     """
 
@@ -120,4 +120,4 @@ class TlsServer:
         self._accepting.cancel()
 
     async def wait_closed(self) -> None:
-        """There is nothing to wait for: the connections are those of uvicorn."""
+        """Does nothing, since the connections belong to uvicorn."""

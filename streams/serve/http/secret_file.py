@@ -1,4 +1,4 @@
-"""`SecretFile`: what a file with secrets says, read again when the file changes."""
+"""`SecretFile`: the content of a file with secrets, which is read again when the file changes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ T = TypeVar("T")
 
 
 class SecretFile(Generic[T]):
-    """See the module.
+    """The content of a file with secrets, which is read again when the file changes.
 
     Args:
         path: The file.
         option: The option that names it, for messages.
-        read: Makes the content; raises `ConfigError` if there is none that can be used.
-        clock_s: A clock that nobody sets.
+        read: Parses the file; raises `ConfigError` if its content cannot be used.
+        clock_s: A monotonic clock.
 
     Attributes:
-        content: What the file says, as of the last look.
+        content: The content as of the last look.
 
     Raises:
         ConfigError: The file cannot be read, or has no usable content.

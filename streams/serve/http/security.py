@@ -25,14 +25,14 @@ from streams.serve.http.signed import LEEWAY_S, Claimed, NotValidError, SignedTo
 audit = logging.getLogger("streams.serve.audit")
 
 CALLER = "streams.caller"
-"""Under what name a connection has its caller, once that is known."""
+"""The key of the ASGI scope under which the caller is kept, once it is known."""
 CERTIFICATE = "streams.certificate"
-"""Under what name a connection has the name in its client's certificate."""
+"""The key of the ASGI scope under which the name in the client's certificate is kept."""
 _WRONG_AT_ONCE, _WRONG_PER_S = 20, 1.0
-"""How many wrong tokens come from one address until it has to wait, and how many a second after that."""
+"""The number of wrong tokens that an address may send before it has to wait, and how many more it may send each second."""
 _MOST_RATE = 1_000_000.0
 _NAME, _PATH = 200, 2000
-"""The most characters of an audit line's name and path."""
+"""The most characters of the name and of the path in an audit line."""
 
 
 class Scope(str, Enum):
@@ -49,7 +49,7 @@ class Scope(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends a request.
+    """The sender of a request.
 
     Attributes:
         name: For audit lines and limits, never a secret.
@@ -61,7 +61,7 @@ class Caller:
 
 
 class RefusedError(Exception):
-    """A request is refused: its HTTP status, and what to say. Never leaves the server as an exception."""
+    """A request is refused, with an HTTP status and a message. Never leaves the server as an exception."""
 
     def __init__(self, status: int, why: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(why)
@@ -76,9 +76,9 @@ class Security:
         token_file: Lines with a token and its scope, `SECRET read`, read again when they change; None: there are no such tokens.
         jwt_key_file: The key that JWTs are signed with (`SignedTokens`); None: no JWTs.
         jwt_audience: The audience that a JWT must name; None: none.
-        tls_ca: The authority whose certificates clients need to connect at all; None: they need none.
-        jwt_issuer: Who must have issued a JWT; None: anybody who has the key.
-        jwt_leeway_s: How far the clock of whoever signs may be off.
+        tls_ca: The authority that must have signed a client's certificate; None: clients need no certificate.
+        jwt_issuer: The issuer that a JWT must name; None: any issuer that has the key.
+        jwt_leeway_s: How far the issuer's clock may be off.
     """
 
     token_file: Path | None = None
@@ -101,10 +101,10 @@ def is_loopback(host: str) -> bool:
 
 
 def check_protected(host: str, security: Security) -> None:
-    """Refuses a server that anybody on the network could ask.
+    """Refuses to start a server that would answer anybody on the network.
 
     Raises:
-        ConfigError: It listens beyond this host, and recognises nobody.
+        ConfigError: The server listens beyond this host, and does not recognise callers.
     """
     if not is_loopback(host) and not security.present:
         raise ConfigError(
@@ -117,8 +117,9 @@ class Guard:
     """Recognises callers and limits them.
 
     Args:
-        security: How callers are recognised; if not at all, everybody may do everything, which is only for loopback addresses.
-        rate: The most requests of a caller each second, on average; None: no limit.
+        security: How callers are recognised. If they are not, everybody may do everything, which is allowed on loopback addresses
+            only.
+        rate: The most requests of a caller per second, on average; None: no limit.
         clock_s: Measures the time between requests.
 
     Raises:
@@ -144,17 +145,17 @@ class Guard:
     def admitted(
         self, scope: Scope, host: str, authorization: str | None, address: str, certificate: str | None = None
     ) -> Caller:
-        """Who sends a request.
+        """Recognises the sender of a request, and checks that it may send it.
 
         Args:
-            scope: What the request needs.
+            scope: The scope that the request needs.
             host: The server's name, as the request has it.
             authorization: The header, if there is one.
             address: Where the request comes from.
             certificate: The name in the client's certificate, if it has shown one.
 
         Raises:
-            RefusedError: Nobody who may do that.
+            RefusedError: The sender is not known, or may not do this.
         """
         if self._open or _token_of(authorization) is None:
             check_host(host, address)
@@ -165,7 +166,7 @@ class Guard:
         return found
 
     def check_name(self, host: str, address: str) -> None:
-        """Refuses other names of this server where nobody is recognised: whatever a page of another site sends.
+        """Refuses requests under another name of this server, if callers are not recognised: pages of other sites could send them.
 
         Raises:
             RefusedError: The request comes from this host, and asks for another one.
@@ -174,10 +175,10 @@ class Guard:
             check_host(host, address)
 
     def caller(self, authorization: str | None, address: str, certificate: str | None = None) -> Caller:
-        """Who sends a request, whatever the request needs.
+        """Recognises the sender of a request, without checking what the request needs.
 
         Raises:
-            RefusedError: Nobody who is known, or one who has sent too many.
+            RefusedError: The sender is not known, or has sent too many requests.
         """
         found = self._recognised(authorization, address, certificate)
         if self._rate is not None:
@@ -195,7 +196,7 @@ class Guard:
         raise RefusedError(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
 
     def _with_token(self, token: str, network: str) -> Caller:
-        """Who has a token. One that is known is not counted, so whoever guesses keeps nobody out behind the same address."""
+        """The owner of a token. Only unknown tokens count, so a client that guesses locks nobody out at the same address."""
         if self._tokens is not None:
             self._tokens.look()
             if (found := self._tokens.content.get(_digest(token))) is not None:
@@ -234,14 +235,14 @@ def _wait(wait_s: float, why: str) -> None:
 
 
 def _token_of(authorization: str | None) -> str | None:
-    """The bearer token of the header; None: it has none."""
+    """The bearer token in the header; None if it has none."""
     kind, _, token = (authorization or "").partition(" ")
     return token.strip() or None if kind.lower() == "bearer" else None
 
 
 @lru_cache(1024)
 def network_of(address: str) -> str:
-    """What somebody has who has an address: of IPv6 a whole network."""
+    """The network that limits count an address under: the address itself, or the /64 network of an IPv6 address."""
     try:
         found = ip_address(address)
     except ValueError:
@@ -250,7 +251,7 @@ def network_of(address: str) -> str:
 
 
 def address_of(connection: Mapping[str, Any]) -> str:
-    """Where an ASGI connection comes from."""
+    """The address that an ASGI connection comes from."""
     return connection["client"][0] if connection.get("client") else "?"
 
 
@@ -269,12 +270,12 @@ def _is_this_host(header: str) -> bool:
 
 
 def note(caller: str, method: str, path: str, status: int, seconds: float) -> None:
-    """Writes the audit line of a request: warnings for refused ones.
+    """Writes the audit line of a request, as a warning if the request was refused.
 
     Args:
-        caller: Who has sent it.
+        caller: The sender.
         method: Its method.
-        path: Its path, decoded or not: one key has one spelling.
+        path: Its path, decoded or not; the line has the same spelling for both.
         status: The answer's status.
         seconds: How long it took.
     """
@@ -285,7 +286,7 @@ def note(caller: str, method: str, path: str, status: int, seconds: float) -> No
 
 
 def _in_a_line(text: str, most: int) -> str:
-    """Text from outside as one word, so that nobody writes lines, blanks or a terminal's commands into a log."""
+    """Makes one word of text from outside, so that it cannot write lines, blanks or terminal commands into a log."""
     found = quote(text, safe="/:*@!$&'()+,;=~|", errors="backslashreplace")
     return found if len(found) <= most else f"{found[:most]}..."
 
@@ -331,10 +332,10 @@ def _tokens(path: Path) -> dict[bytes, Caller]:
 
 
 def _signed_tokens(security: Security) -> SignedTokens | None:
-    """What recognises JWTs; None: nobody has any.
+    """The object that recognises JWTs; None if JWTs are not used.
 
     Raises:
-        ConfigError: There is no usable key, or something is asked of JWTs that nobody may have.
+        ConfigError: There is no usable key, or there are requirements for JWTs although they are not used.
     """
     if security.jwt_key_file is None:
         if security.jwt_audience is not None or security.jwt_issuer is not None:
@@ -344,10 +345,10 @@ def _signed_tokens(security: Security) -> SignedTokens | None:
 
 
 def _claimed(claimed: Claimed) -> Caller:
-    """Who a JWT speaks of.
+    """The caller that a JWT names.
 
     Raises:
-        NotValidError: It allows nothing here.
+        NotValidError: It has no scope that allows anything here.
     """
     known = [scope for scope in Scope if scope.value in claimed.scopes]
     if not known:
@@ -365,7 +366,7 @@ class _Rate:
     Args:
         rate: How many a second.
         most: How many at once.
-        clock_s: A clock that nobody sets.
+        clock_s: A monotonic clock.
         callers: How many callers are remembered.
     """
 
@@ -377,7 +378,7 @@ class _Rate:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, caller: str, takes: int = 1) -> float:
-        """Takes requests out of the caller's bucket, if there is one in it; else how long to wait until there is."""
+        """Takes requests out of the caller's bucket and returns 0; if the bucket is empty, returns the seconds until it has one."""
         now_s = self._clock_s()
         left, at_s = self._buckets.pop(caller, (self._most, now_s))
         left = min(self._most, left + (now_s - at_s) * self._rate)
@@ -389,12 +390,12 @@ class _Rate:
 
 
 class Turns:
-    """Lets so many requests do something at a time, and so many wait for that; the others are refused.
+    """Limits how many requests do something at a time, and how many wait for it; the others are refused.
 
     Args:
-        most: How many do it.
+        most: How many do it at a time.
         waiting: How many wait.
-        what: What it is, for people.
+        what: A description of it, for messages.
     """
 
     def __init__(self, most: int, waiting: int, what: str) -> None:

@@ -1,6 +1,6 @@
-"""uvicorn and Starlette for this project's servers: sockets that they listen at, paths, a server in a thread, and in processes.
+"""uvicorn and Starlette for this project's servers: listening sockets, paths, a server in a thread, and servers in processes.
 
-Starlette, uvicorn and the client are the extra `serve`: `check_installed` says so before anything else is started.
+Starlette, uvicorn and the client are the extra `serve`: `check_installed` looks for them before anything else is started.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def check_installed(what: str, *modules: str) -> None:
     """Checks early whether the HTTP stack is installed.
 
     Args:
-        what: What needs it, for people.
-        modules: The modules; default: those of a server.
+        what: What needs it, for messages.
+        modules: The modules that have to be installed; default: those of a server.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: A module is not installed.
     """
     missing = [name for name in modules or ("starlette", "uvicorn", "httptools") if not find_spec(name)]
     if missing:
@@ -50,7 +50,7 @@ def check_installed(what: str, *modules: str) -> None:
 
 
 def register_any_text() -> None:
-    """Lets routes of Starlette have `{name:any_text}`: the rest of a path, also with slashes and newlines, which keys may have."""
+    """Adds `{name:any_text}` to Starlette's routes: the rest of a path, also with slashes and newlines, which keys may have."""
     from starlette.convertors import PathConvertor, register_url_convertor
 
     class AnyText(PathConvertor):
@@ -60,16 +60,16 @@ def register_any_text() -> None:
 
 
 def listening(address: Address, what: str, option: str, shared: bool = False) -> socket.socket:
-    """A socket that listens there.
+    """A socket that listens at an address.
 
     Args:
-        address: Where; port 0 takes a free one.
-        what: What is served, for people.
-        option: The option with the address, for people.
+        address: The address; port 0 chooses a free port.
+        what: What is served, for messages.
+        option: The option with the address, for messages.
         shared: Whether other processes of this user may listen there, too: each connection goes to one of them.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: The address cannot be used.
     """
     found = bound(address, what, option, shared)
     found.listen()
@@ -77,7 +77,7 @@ def listening(address: Address, what: str, option: str, shared: bool = False) ->
 
 
 def bound(address: Address, what: str, option: str, shared: bool = False) -> socket.socket:
-    """As `listening`, but nobody can connect yet: the port is only taken."""
+    """Takes the port as `listening` does, but without listening: nobody can connect yet."""
     try:
         family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
         # With the protocol, since asyncio sets TCP_NODELAY only then: without it, each answer waited for 40 ms.
@@ -119,7 +119,7 @@ def http_server(application: ASGIApp, options: Mapping[str, Any] | None = None) 
     )
 
     class HandshakesCount(Server):
-        """Clients who connect and then say nothing would have a descriptor for a minute each."""
+        """Counts TLS handshakes as connections: a client that connects and stays silent would keep a descriptor for a minute."""
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             loop: Any = asyncio.get_running_loop()
@@ -137,12 +137,12 @@ def http_server(application: ASGIApp, options: Mapping[str, Any] | None = None) 
 
 
 class HttpThread:
-    """Answers in a thread of its own within a `with` block.
+    """A server that answers in its own thread within a `with` block.
 
     Args:
         application: What answers.
-        listener: Where; closed at the end.
-        options: As `http_server`.
+        listener: The listening socket, which is closed at the end.
+        options: Further settings of uvicorn, as for `http_server`.
     """
 
     def __init__(self, application: ASGIApp, listener: socket.socket, options: Mapping[str, Any] | None = None) -> None:
@@ -189,7 +189,7 @@ class Process:
         return folder if self.number == 0 else folder.with_name(f"{folder.name}-{self.number}")
 
     def group(self, group: str) -> str:
-        """Its consumer group: each process has all tasks, which it shares with the same process of other hosts."""
+        """Its consumer group. Each process has all tasks; it shares them with the process of the same number on other hosts."""
         return group if self.number == 0 else f"{group}-{self.number}"
 
 
@@ -200,10 +200,10 @@ def this_process() -> Process | None:
 
 
 def run_processes(number: int, address: Address, asked: threading.Event, command: Sequence[str] | None = None) -> int:
-    """Runs this command several times until one process ends, or this one is asked to end: then all of them do.
+    """Runs several processes of this command. All are ended once one of them ends, or when this process is asked to end.
 
     Args:
-        number: How many.
+        number: The number of processes.
         address: Where they listen.
         asked: Set when they are to end.
         command: What to run; default: this command.
@@ -243,7 +243,7 @@ def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def watch_parent(end: Callable[[], object]) -> None:
-    """Calls `end` once the process that has started this one is gone, however that has ended."""
+    """Calls `end` once the parent process is gone, for whatever reason."""
     parent = os.getppid()
 
     def watch() -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEEWAY_S = 30.0
-"""How far the clocks of whoever signs may be off, if nobody says otherwise."""
+"""How far an issuer's clock may be off, by default."""
 MOST_LEEWAY_S = 300.0
 _SHORTEST_SECRET = 32
 _RSA_BITS = 2048
@@ -46,7 +46,7 @@ class SigningKey:
     Attributes:
         key: The key, as PyJWT takes it.
         algorithms: The algorithms that fit it.
-        id: What the header `kid` of a token calls it; empty: nothing.
+        id: Its name in the header `kid` of tokens; empty: it has no name.
     """
 
     key: Any = field(repr=False)
@@ -56,12 +56,12 @@ class SigningKey:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What a valid token says.
+    """The claims of a valid token.
 
     Attributes:
         subject: Whose token it is.
         scopes: What its owner may do.
-        until_s: When it ends, as seconds since 1970.
+        until_s: When it expires, in seconds since 1970.
     """
 
     subject: str
@@ -70,18 +70,18 @@ class Claimed:
 
 
 class NotValidError(Exception):
-    """A token has a signature that is right, and is not valid here: why. Its owner may know."""
+    """A token's signature is right, but the token is not valid here. The message has the reason, which its owner may know."""
 
 
 class SignedTokens:
-    """See the module.
+    """Recognises JWTs by the keys in a file, which is read again when it changes.
 
     Args:
         path: The file with the key or the keys.
         audience: The audience that tokens must name; None: none.
-        issuer: Who must have issued them; None: anybody who has the key.
-        leeway_s: How far the clock of whoever signs may be off.
-        clock_s: A clock that nobody sets.
+        issuer: The issuer that tokens must name; None: any issuer that has the key.
+        leeway_s: How far the issuer's clock may be off.
+        clock_s: A monotonic clock.
 
     Raises:
         ConfigError: The file cannot be read, can be read by others, or has no usable key.
@@ -105,16 +105,16 @@ class SignedTokens:
         """Tokens that were valid, by their digests: a signature costs as much as a read."""
 
     def known(self, token: str) -> Claimed | None:
-        """What a token says that was valid before, and still is; None: it has to be checked."""
+        """The claims of a token that was checked before and has not expired; None: the token has to be checked."""
         self._look()
         found = self._known.get(_digest(token))
         return found if found is not None and time.time() < found.until_s + self._leeway_s else None
 
     def checked(self, token: str) -> Claimed | None:
-        """What a token says; None: it is not signed with one of the keys.
+        """Checks a token and returns its claims; None: it is not signed with one of the keys.
 
         Raises:
-            NotValidError: It is, and is not valid here.
+            NotValidError: It is signed with one of the keys, but is not valid here.
         """
         self._look()
         claims = self._verified(token)
@@ -147,7 +147,7 @@ class SignedTokens:
             # The signature was right, so its owner may know what else is wrong.
             raise NotValidError(_said(error)) from error
         except Exception:
-            # Whatever somebody has put together there that no library expects: it is not a token of ours.
+            # A token in a form that no library expects. It is not one of this server's tokens.
             log.debug("a token cannot be read", exc_info=True)
         return None
 
@@ -166,7 +166,7 @@ class SignedTokens:
         return claims
 
     def _look(self) -> None:
-        """Forgets which tokens were valid if there are other keys."""
+        """Reads the keys again if the file has changed, and then forgets all tokens that were valid."""
         if self._keys.look():
             self._known.clear()
 
@@ -195,7 +195,7 @@ def check_private(path: Path, option: str) -> None:
     """Refuses a file with secrets that others can read.
 
     Raises:
-        ConfigError: They can; or it cannot be looked at.
+        ConfigError: Others can read it, or its permissions cannot be read.
     """
     try:
         mode = path.stat().st_mode
@@ -231,7 +231,7 @@ def _of_pem(path: Path, text: str, kind: str) -> SigningKey:
 
 
 def _of_set(path: Path, text: str) -> list[SigningKey]:
-    """The keys of a JWKS (RFC 7517); those for other uses, or of kinds that are not known here, are left out."""
+    """The keys of a JWKS (RFC 7517). Keys for other uses, and of kinds that are not supported, are left out."""
     _check_cryptography(path)
     import jwt
 
@@ -298,7 +298,7 @@ def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
     """The scopes of a token: a text with blanks between them (RFC 8693), or a list of texts.
 
     Raises:
-        NotValidError: They are something else.
+        NotValidError: The claim is neither of these.
     """
     # `scp` is what Microsoft Entra and Okta call them.
     given = next((claims[name] for name in ("scope", "scp", "scopes") if name in claims), "")

@@ -1,7 +1,7 @@
-"""SQL in a process of its own, which has a limit of memory, and is killed when a query does not end in time.
+"""Runs SQL in a separate process, which has a limit of memory, and is killed when a query does not end in time.
 
-DuckDB looks for an interrupt only between its steps, so one call of a function may run for minutes, and some memory is counted by
-nobody. Such a process gets a query and the rows of its tables (Arrow), and gives the result (JSON): it has no files, no
+DuckDB looks for an interrupt only between its steps, so one call of a function may run for minutes, and DuckDB does not count all
+of its memory. Such a process gets a query and the rows of its tables (Arrow), and returns the result (JSON): it has no files, no
 connections, and nothing of this process but those rows. It is kept for the next query, because it takes a second to start.
 """
 
@@ -34,13 +34,13 @@ QUERIES = 2
 _PARSED_BYTES = 64 * 1024
 _PARSED_S = 2.0
 _STARTED_S = 60.0
-"""How long a process may take to start, on a machine that has no time."""
+"""How long a process may take to start, also on a busy machine."""
 _GRACE_S = 2.0
-"""How much longer than its limit a query may take until its process is killed: DuckDB is asked to end first."""
+"""A query's process is killed so long after the limit, because DuckDB is asked to stop first."""
 _BESIDES_BYTES = 512 * 1024 * 1024
-"""The memory of a process beyond what DuckDB may take: the rows, the result and what nobody counts."""
+"""The memory of a process beyond DuckDB's: the rows, the result, and what DuckDB does not count."""
 _AT_A_TIME = 100
-"""Rows of a result that are fetched at a time, so that their bytes are counted before there are many."""
+"""Rows of a result are fetched so many at a time, so that their bytes are counted early."""
 _SIZE = struct.Struct(">Q")
 _FIXED: Mapping[str, Any] = {
     "threads": 1,
@@ -56,8 +56,8 @@ def parsed(text: str) -> dict[str, Any]:
     """The syntax tree of one `SELECT`.
 
     Raises:
-        QueryError: It is none.
-        StoreNotReadyError: Others are being parsed.
+        QueryError: The text is not one `SELECT`.
+        StoreNotReadyError: Too many others are being parsed.
     """
     if len(text.encode(errors="replace")) > _PARSED_BYTES:
         raise QueryError(f"the query has more than {_PARSED_BYTES // 1024} KiB")
@@ -71,12 +71,12 @@ def computed(text: str, tables: Mapping[str, pa.Table], limits: Any) -> Any:
 
     Args:
         text: The SQL.
-        tables: Name -> rows; texts that are JSON are `arrow.json`, which DuckDB knows.
-        limits: What it may cost (`SqlLimits`).
+        tables: Name -> rows; columns of JSON text have the type `arrow.json`, which DuckDB knows.
+        limits: The limits of the query (`SqlLimits`).
 
     Raises:
         QueryError: The query is wrong, or costs more than allowed.
-        StoreNotReadyError: Others are running.
+        StoreNotReadyError: Too many others are running.
     """
     asked = {
         "do": "run",
@@ -91,7 +91,7 @@ def computed(text: str, tables: Mapping[str, pa.Table], limits: Any) -> Any:
 
 
 class _Alarms:
-    """Calls something when time is up, from one thread that stays: to start one for each query would cost as much as the query."""
+    """Calls functions when their time is up, from one lasting thread: starting one per query would cost as much as the query."""
 
     _LOOK_S = 0.05
 
@@ -102,7 +102,7 @@ class _Alarms:
 
     @contextmanager
     def at(self, seconds: float, call: Callable[[], object]) -> Iterator[None]:
-        """Calls it after so long, once, unless the block has ended: then it is not called any more."""
+        """Calls a function once after so many seconds, unless the block has ended by then."""
         name = object()
         with self._lock:
             self._set[name] = time.monotonic() + seconds, call
@@ -132,7 +132,7 @@ class _Alarms:
 
 
 _IDLE_S = 10.0
-"""After so long without a query the thread ends, until there is one."""
+"""After so long without a query the thread ends; the next query starts it again."""
 _at = _Alarms().at
 
 
@@ -140,11 +140,11 @@ class _Process:
     """A process that answers queries.
 
     Args:
-        memory: What DuckDB may take there.
+        memory: The memory that DuckDB may use in it.
     """
 
     def __init__(self, memory: str) -> None:
-        # Of the environment only what finds this program: the rest may have secrets.
+        # Only the variables that are needed to find this program: others may have secrets.
         known = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT") if name in os.environ}
         path = os.pathsep.join(one for one in sys.path if one) or os.curdir
         self._process = subprocess.Popen(
@@ -161,14 +161,14 @@ class _Process:
 
     @property
     def lives(self) -> bool:
-        """Whether it can be asked."""
+        """Whether the process is alive and can be asked."""
         return not self._killed and self._process.poll() is None
 
     def ask(self, asked: Mapping[str, Any], frames: Sequence[bytes], seconds: float) -> Any:
-        """What it answers.
+        """Sends a query, and returns the answer.
 
         Raises:
-            QueryError: The query is wrong, has taken too long, or too much memory.
+            QueryError: The query is wrong, took too long, or needed too much memory.
         """
         answer = self._exchanged(asked, frames, seconds + _GRACE_S)
         if answer is None:
@@ -180,7 +180,7 @@ class _Process:
         return answer["answer"]
 
     def end(self) -> None:
-        """Ends it."""
+        """Kills the process, and waits for its end."""
         self._kill()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
@@ -189,7 +189,7 @@ class _Process:
         self._process.wait()
 
     def _exchanged(self, asked: Mapping[str, Any] | None, frames: Sequence[bytes], seconds: float) -> Any:
-        """Its next answer; None: it has ended, or was killed after so long."""
+        """Sends a message if there is one, and returns the next answer; None: the process has ended, or was killed in the end."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with _at(seconds, self._kill):
@@ -199,7 +199,7 @@ class _Process:
                 data = _read(self._process.stdout)
                 return None if data is None else loads(data)
             except (OSError, ValueError):
-                # It went away within a message.
+                # The process ended within a message.
                 return None
 
     def _kill(self) -> None:
@@ -211,8 +211,8 @@ class _Processes:
     """Processes that are kept for the next query.
 
     Args:
-        most: How many there are at most.
-        memory: What DuckDB may take in each.
+        most: The most processes.
+        memory: The memory that DuckDB may use in each.
     """
 
     def __init__(self, most: int, memory: str) -> None:
@@ -223,10 +223,10 @@ class _Processes:
 
     @contextmanager
     def one(self, wait_s: float) -> Iterator[_Process]:
-        """One of them, within the block.
+        """Lends a process for the block.
 
         Raises:
-            StoreNotReadyError: None becomes free in time, or none starts.
+            StoreNotReadyError: No process becomes free in time, or a new one does not start.
         """
         try:
             found = self._idle.get(timeout=wait_s + _GRACE_S)
@@ -270,7 +270,7 @@ def _write(stream: BinaryIO | Any, *frames: bytes) -> None:
 
 
 def _read(stream: BinaryIO | Any) -> bytes | None:
-    """The next frame; None: there is none any more."""
+    """Reads the next frame; None: the stream has ended."""
     head = stream.read(_SIZE.size)
     if len(head) < _SIZE.size:
         return None
@@ -283,7 +283,7 @@ def _read(stream: BinaryIO | Any) -> bytes | None:
 
 
 def main() -> None:
-    """Answers queries until there are none any more."""
+    """Answers queries until the input ends."""
     import duckdb
 
     memory = sys.argv[1]
@@ -291,7 +291,7 @@ def main() -> None:
     database = duckdb.connect(":memory:", config={**_FIXED, "memory_limit": memory})
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")
-    # What the first query would wait for otherwise.
+    # Otherwise the first query would have to wait for this.
     _answered(database, {"do": "run", "sql": "SELECT 1", "seconds": _STARTED_S, "rows": 1, "bytes": 100}, ())
     _limit_memory(memory)
     _write(said, b"{}")
@@ -305,7 +305,7 @@ def _answered(database: DuckDBPyConnection, asked: Mapping[str, Any], tables: Se
     from streams.serdes.json_shown import shown_json
 
     try:
-        # A cursor has tables of its own, which go away with it.
+        # A cursor has its own tables, which are deleted with it.
         with database.cursor() as cursor:
             if asked["do"] == "parse":
                 return orjson.dumps({"answer": _tree(cursor, asked["sql"])})
@@ -363,7 +363,7 @@ def _cells(description: Sequence[Any], rows: Sequence[Sequence[Any]]) -> list[li
 
 
 class _explained:
-    """DuckDB's errors as ours."""
+    """Turns DuckDB's errors within the block into errors of this project."""
 
     def __init__(self, interrupted: str = "") -> None:
         self._interrupted = interrupted
@@ -381,7 +381,7 @@ class _explained:
 
 
 def _limit_memory(memory: str) -> None:
-    """No more than there is now, what DuckDB may take, and something for the rows and the result."""
+    """Limits the memory to what this process uses now, what DuckDB may use, and an allowance for the rows and the result."""
     number = "".join(one for one in memory if one.isdigit() or one == ".")
     unit = {"K": 10**3, "M": 10**6, "G": 10**9}.get(memory.strip().upper().lstrip("0123456789. ")[:1], 1)
     with suppress(OSError, ValueError, FileNotFoundError):

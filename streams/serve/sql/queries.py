@@ -1,9 +1,9 @@
-"""SQL over served stores: DuckDB reads them as tables, which are loaded for each query, each as of one commit of each task.
+"""SQL over served stores. DuckDB reads them as tables, which are loaded for each query, as of one commit of each task.
 
 A table has the columns `key`, `value`, `timestamp`, `window_start` and `window_end`, as far as the store has them; numbers,
-booleans and text as such, everything else as JSON. What a `WHERE` says of the key and the times decides which rows are loaded:
-perhaps more than needed, since DuckDB looks again, but never fewer. Only one `SELECT` runs, which reaches no files, no network
-and no objects of Python.
+booleans and text as such, everything else as JSON. The conditions of a `WHERE` on the key and the times decide which rows are
+loaded: perhaps more than needed, since DuckDB checks them again, but never fewer. Only one `SELECT` runs, which reaches no files,
+no network and no objects of Python.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from streams.serve.tables import table_of, type_of
 
 @dataclass(frozen=True, slots=True)
 class SqlResult:
-    """The result of a query, and as of what."""
+    """The result of a query, and the commits that it was computed from."""
 
     columns: list[str]
     rows: list[list[Any]]
@@ -37,19 +37,19 @@ class SqlResult:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Rows of some tasks of a store, as `StoreReader.shown` makes them, and as of what."""
+    """Rows of some tasks of a store, as `StoreReader.shown` makes them, and the commits that they are from."""
 
     rows: list[StoreRow]
     points: tuple[Point, ...]
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """For another process."""
+        """The rows as JSON, for another process."""
         return {"rows": [list(row) for row in self.rows], "tasks": list(map(point_json, self.points))}
 
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Loaded:
-        """What another process has written."""
+        """Reads rows that another process has written with `as_json`."""
         return cls([StoreRow(*row) for row in data["rows"]], tuple(map(parse_point, data["tasks"])))
 
 
@@ -57,7 +57,7 @@ def check_rows(store: ReadStore, rows: int, limits: SqlLimits) -> None:
     """Refuses a query that reads too much.
 
     Raises:
-        QueryError: It does.
+        QueryError: The query reads too many rows.
     """
     if rows > limits.loaded_rows:
         raise QueryError(f"the query reads more than {limits.loaded_rows} rows: {_narrower(store)}")
@@ -75,7 +75,7 @@ class Query:
         stores: The stores, by name.
 
     Raises:
-        QueryError: It is not one `SELECT`, or names a store that cannot be read so.
+        QueryError: It is not one `SELECT`, or names a store that SQL cannot read.
     """
 
     def __init__(self, text: str, stores: Mapping[str, ReadStore]) -> None:
@@ -90,7 +90,7 @@ class Query:
             raise QueryError(f"{versioned[0]!r} has versions: its rows can be read by key and time only")
 
     def scan(self, store: ReadStore, limit: int) -> Scan:
-        """The rows of a store that the query can see; perhaps more."""
+        """A scan of all rows of a store that the query can see, and perhaps of more."""
         used = [node for node in self._nodes if _is_table(node, store.name) and not node.get("column_name_alias")]
         selects = [node for node in self._nodes if _is_table(node.get("from_table"), store.name)]
         if len(used) != 1 or len(selects) != 1:
@@ -115,10 +115,10 @@ class Query:
         return store.tasks_of(self.scan(store, 1))
 
     def rows(self, store: ReadStore, tasks: Iterable[int], limits: SqlLimits) -> Loaded:
-        """The rows of some tasks that the query can see; perhaps more.
+        """Loads the rows of some tasks that the query can see, and perhaps more.
 
         Raises:
-            QueryError: They are more than allowed.
+            QueryError: There are more rows than allowed.
             StoreNotReadyError: A copy cannot be read here.
         """
         asked = replace(store.asked(self.scan(store, limits.loaded_rows), None), most_bytes=limits.loaded_bytes)
@@ -129,11 +129,11 @@ class Query:
         return Loaded([store.reader.shown(row, task) for _, (row, task) in part.rows], part.points)
 
     def run(self, loaded: Mapping[str, Sequence[Loaded]], limits: SqlLimits) -> SqlResult:
-        """The result.
+        """Runs the query, and returns the result.
 
         Args:
             loaded: Store -> its rows.
-            limits: What the query may cost.
+            limits: The limits of the query.
 
         Raises:
             QueryError: The query is wrong, or costs more than allowed.
@@ -176,7 +176,7 @@ _TURNED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
 def _conditions(node: Any, names: Set[str]) -> Iterator[tuple[str, str, Any]]:
-    """Comparisons of a table's column with a constant, which a row has to fulfil together: column, comparison, constant."""
+    """The comparisons of a table's column with a constant that every row has to fulfil, as column, comparison and constant."""
     kind = node.get("type") if isinstance(node, dict) else None
     if kind == "CONJUNCTION_AND":
         for child in node["children"]:
@@ -195,7 +195,7 @@ def _conditions(node: Any, names: Set[str]) -> Iterator[tuple[str, str, Any]]:
 
 
 def _column_of(node: Mapping[str, Any], names: Set[str]) -> str | None:
-    """The column of a table that an expression is, without a name in front or with one of the table's."""
+    """The name of the column if an expression is a column of the table, with or without the table's name in front; else None."""
     if node.get("class") != "COLUMN_REF":
         return None
     *front, column = (str(name).lower() for name in node["column_names"])
@@ -203,7 +203,7 @@ def _column_of(node: Mapping[str, Any], names: Set[str]) -> str | None:
 
 
 def _constant(node: Mapping[str, Any]) -> Any:
-    """A constant number or text; None: something else. Versions of DuckDB write constants differently."""
+    """The value of a constant number or text; None for anything else. Versions of DuckDB write constants in different ways."""
     if node.get("class") != "CONSTANT":
         return None
     literal = node.get("literal")
@@ -216,7 +216,7 @@ def _constant(node: Mapping[str, Any]) -> Any:
 
 
 def _key(store: ReadStore, value: Any) -> bytes | None:
-    """The bytes of a key that equals a constant; None: any key may, because DuckDB would convert one of them first."""
+    """The bytes of the only key that can equal a constant; None: any key may, because DuckDB would convert one of the two first."""
     kind = type_of(store.reader.key_serde)
     wanted = {pa.string(): str, pa.int64(): int}.get(kind)
     if wanted is None or type(value) is not wanted:

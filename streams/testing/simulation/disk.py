@@ -32,10 +32,10 @@ class SimulatedTable(MemoryTable):
         location: The name of the disk.
 
     Attributes:
-        hook: See above.
+        hook: The function that is called for every write and flush.
         atomic: False: a crash during a write leaves part of it, so that a test can show why writes must be atomic.
         owner: The process that has the table open.
-        last_owner: The one that had it open last, whose end takes with it what was not flushed.
+        last_owner: The process that had it open last. If it ends, writes that were not flushed are lost.
     """
 
     atomic = True
@@ -91,14 +91,14 @@ class SimulatedTable(MemoryTable):
         self.hook.after(flushed)
 
     def checkpoint(self, folder: Path) -> None:
-        """See `CheckpointedTable`; two files, each with half of the rows."""
+        """Makes a checkpoint (`CheckpointedTable`) of two files, each with half of the rows."""
         folder.mkdir()
         rows = list(self._rows.items())
         for name, part in zip(_PARTS, (rows[: len(rows) // 2], rows[len(rows) // 2 :]), strict=True):
             (folder / name).write_bytes(b"".join(_LENGTHS.pack(len(key), len(row)) + key + row for key, row in part))
 
     def load(self, folder: Path) -> None:
-        """Takes the rows of a checkpoint in the place of its own. After a crash in between it is empty."""
+        """Replaces the rows by those of a checkpoint. After a crash in between, the table is empty."""
         self._rows.clear()
         self.hook.before(RequestEvent("exchange", self.location))
         for name in _PARTS:
@@ -149,7 +149,7 @@ class SimulatedStores(TaskStateManager):
         memory: The state that the worker process has from step to step.
         now_ms: The current time.
         spill_bytes: Bound of a step's write buffer.
-        state_dir: A folder for what is next to the table, if there are snapshots; default: there are none.
+        state_dir: A folder for the files next to the table, if there are snapshots; default: there are none.
         options: Snapshots and replicas, see `TaskStateManager`.
     """
 

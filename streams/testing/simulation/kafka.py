@@ -9,8 +9,8 @@ The same object implements the interfaces of a step (`state.commit.step.KafkaAcc
 (`state.kafka.admin.KafkaAdmin`, as far as they need it).
 
 The transaction coordinator has the old EndTxn that librdkafka speaks. It identifies a transaction by producer id and epoch only,
-and both stay the same from one transaction of a producer to the next. So a delayed request to commit one transaction commits
-whatever the same producer has written of the next one by then. The simulation has this flaw, because it must not affect the engine.
+and both stay the same from one transaction of a producer to the next. So a delayed request to commit one transaction commits all
+that the same producer has written of the next one by then. The simulation has this flaw, because it must not affect the engine.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ class Fate(Enum):
 
     NOW = "now"
     LATE = "late"
-    """`commit`: the caller gets a timeout, the request arrives when `SimulatedKafka.deliver` is called. `control`: written then.
-    `ends`: the answer is of a leader that is none any more, so of a while ago."""
+    """`commit`: the caller gets a timeout, and the request arrives when `SimulatedKafka.deliver` is called. `control`: it is
+    written then.
+    `ends`: the answer comes from a former leader, so it is out of date."""
     TWICE = "twice"
     """`commit`: answered so late that the client has sent it twice; the second request arrives like a late one."""
 
@@ -89,7 +90,7 @@ class NothingHappens:
         return Fate.NOW
 
     def after(self, event: RequestEvent) -> None:
-        """See `Hook`."""
+        """Does nothing."""
 
 
 class Crash(BaseException):
@@ -272,7 +273,7 @@ class SimulatedProducer:
         self._committed = True
 
     def again(self) -> bool:
-        """Gets ready for another transaction; False: it has committed none, or a request was sent twice and may be on its way."""
+        """Prepares another transaction; False: it has committed none, or a request was sent twice and may still be on its way."""
         return self._committed and not self._repeated
 
     def close(self) -> None:
@@ -302,9 +303,9 @@ class SimulatedKafka:
     Attributes:
         now_ms: The broker's clock, the timestamp of control records.
         groups: Consumer group -> partition -> committed offset.
-        notes: Likewise, the metadata of the offset, if it has any.
+        notes: Consumer group -> partition -> the metadata of the committed offset, if it has any.
         late: Commits that were sent and have not arrived: (transactional id, epoch).
-        settings: Topic -> its settings, of topics that were created with some.
+        settings: Topic -> its settings, for topics that were created with settings.
     """
 
     def __init__(
@@ -342,7 +343,7 @@ class SimulatedKafka:
         self._topics[name] = Topic(f"{name}#{self._created}", logs, cleanup_policy)
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Ids and partition counts of those topics that exist."""
+        """The ids and partition counts of those given topics that exist."""
         found = {name: self._topics[name] for name in names if name in self._topics}
         return {name: TopicInfo(topic.topic_id, len(topic.logs)) for name, topic in found.items()}
 
@@ -516,7 +517,7 @@ class SimulatedKafka:
         return found
 
     def max_timestamps(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Largest timestamp of each log, of control records too; -1 of an empty one."""
+        """The largest timestamp of each log, including control records; -1 for an empty log."""
         return {place: max((entry.timestamp for entry in self.log(*place).entries), default=-1) for place in partitions}
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -587,7 +588,7 @@ class SimulatedKafka:
             self.decide(transactional)
 
     def decide(self, transactional: Transactional) -> None:
-        """Writes the missing control records of a decided transaction, which readers do not see before."""
+        """Writes the missing control records of a decided transaction; until then, readers do not see its records."""
         for log, span in transactional.decided:
             log.close_span(span, self.now_ms)
         transactional.decided = []
@@ -605,7 +606,7 @@ class SimulatedKafka:
             self.decide(transactional)
 
     def deliver_commits(self) -> None:
-        """Delivers all delayed commits, each to whatever transaction of its producer is open now."""
+        """Delivers all delayed commits. Each commits the transaction of its producer that is open now."""
         late, self.late = self.late, []
         for transactional, epoch in late:
             try:

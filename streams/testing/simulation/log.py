@@ -121,7 +121,7 @@ class PartitionLog:
         return [entry for entry in self.between(max(start, self.begin), last) if entry.readable]
 
     def read(self, start: int, end: int) -> RecordColumns | None:
-        """The same records as columns, None if there are none; ends by position, like `state.kafka.range_reader`."""
+        """The records of [start, end) that a reader receives, as columns, or None; ends by position, like the real reader."""
         if start >= end:
             return None
         if not self.begin <= start <= self.end:
