@@ -397,7 +397,6 @@ _WINDOWS: dict[str, dict[str, str]] = {
         **_all("of_size of_time_difference", _OF_DIFFERENCE.format("JoinWindows")),
         "of": "here it is JoinWindows.of_time_difference_and_grace(difference, grace); Kafka Streams' of has 24 h of grace",
         "grace": "here it is JoinWindows.of_time_difference_and_grace(difference, grace)",
-        "until": "how long records are stored follows from the windows: difference and grace",
     },
     "UnlimitedWindows": {"of": "here it is UnlimitedWindows()"},
     "EmitStrategy": {"on_update": "here it is EmitStrategy.on_window_update()"},
