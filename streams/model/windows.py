@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from streams.errors import TopologyError
 from streams.migration_hints import AnswersUnknownNames
-from streams.model.expressions import Col, Expression
+from streams.model.expressions import Expression, col, reads_record
 from streams.model.record import MAX_TIME, to_timestamp_ms
 
 Duration = timedelta | int
@@ -278,12 +278,12 @@ class JoinWindows(AnswersUnknownNames):
             at_most: How long a left record is joined at most, whatever the field says: for so long its rows are stored.
             grace: How long late records are waited for.
         """
-        if not isinstance(bound, Expression | str):
+        if not isinstance(bound, Expression | str) or (isinstance(bound, Expression) and reads_record(bound)):
             raise TopologyError(
                 f'JoinWindows.until takes a field of the left value, such as col("expires"), not {bound!r}.'
             )
         windows = cls.of_time_difference_and_grace(at_most, grace).before(0)
-        return replace(windows, bound=Col(bound) if isinstance(bound, str) else bound)
+        return replace(windows, bound=col(bound) if isinstance(bound, str) else bound)
 
     def before(self, difference: Duration) -> JoinWindows:
         """The same, but the right record may be earlier by at most `difference`."""

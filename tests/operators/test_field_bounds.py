@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streams import JoinWindows, JsonSerde, StreamsBuilder, Topology, TopologyError, col
+from streams import JoinWindows, JsonSerde, StreamsBuilder, Topology, TopologyError, col, record_timestamp
 from streams.errors import RecordFailedError
 from streams.testing import TopologyTestDriver
 
@@ -130,6 +130,10 @@ def test_the_bound_is_part_of_the_name_and_other_joins_refuse_it() -> None:
     assert names[0] != names[1]
     with pytest.raises(TopologyError, match=r"takes a field of the left value, such as col\(\"expires\"\), not 5"):
         JoinWindows.until(5, at_most=1)  # type: ignore[arg-type]
+    with pytest.raises(TopologyError, match=r"takes a field of the left value, .* not record_timestamp\(\)"):
+        JoinWindows.until(record_timestamp() + 5, at_most=1)
+    with pytest.raises(TopologyError, match="joined by single dots"):
+        JoinWindows.until("a..b", at_most=1)
     builder = StreamsBuilder()
     others = {"b": builder.stream("b"), "c": builder.stream("c")}
     with pytest.raises(TopologyError, match=r"join_all takes no JoinWindows.until"):
