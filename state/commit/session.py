@@ -312,11 +312,10 @@ class TaskSession:
 
     @property
     def places(self) -> Collection[TopicPartition]:
-        """See `shared.Member`."""
         return self._logs.places
 
     def check_again(self, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """See `shared.Member`. Where the logs end behind the session's own last step, nothing has come behind its marker."""
+        """Where the logs end behind the session's own last step, nothing has come behind its marker."""
         points, expected = self._logs.points(self.last), self.ends
         points.reach("after_init")
         self.ends = self._logs.decided(ends)

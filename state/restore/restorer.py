@@ -74,13 +74,11 @@ class UnlessOver:
         self._listener = listener
 
     def on_start(self, store: str, task: int, offsets: int) -> None:
-        """See `RestoreListener`."""
         self._check()
         if self._listener is not None:
             self._listener.on_start(store, task, offsets)
 
     def on_batch(self, store: str, task: int, records: int, bytes_: int, remaining: int) -> None:
-        """See `RestoreListener`."""
         if self._listener is not None:
             self._listener.on_batch(store, task, records, bytes_, remaining)
         self._check()

@@ -69,7 +69,6 @@ class WorkerMemory:
         volatile: Stores with `persistent=False`, by task folder.
         trimmed: Where changelogs were trimmed, so that a trim is not repeated at every step.
         ledgers: What is known of each task's snapshots, by task folder.
-        compared: See `state.commit.step.CommitStep`.
         measured: When the size of a task's stores was measured (monotonic clock, seconds), by task folder.
     """
 

@@ -115,7 +115,7 @@ class ReplicaPosition:
 
 
 class Replica(Follower[FollowedTask]):
-    """See the module.
+    """Keeps warm copies of an application's tasks.
 
     Args:
         tasks: All tasks of the application that have stores to keep.

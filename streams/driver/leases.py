@@ -157,7 +157,6 @@ class UnreadPartitions:
         self._admin.close()
 
     def missing(self, slots: int, numbers: Sequence[int], long: bool) -> None:
-        """See `LeaseWatch`."""
         tasks = [one for number in numbers for one in replace(self._job, slots=slots).tasks_of(number)]
         unread = sorted({(topic, task) for sub, task in tasks for topic in sub.job.sub.topics})
         self._tell(unread if long else [], f"{len(numbers)} of {slots}")

@@ -291,7 +291,7 @@ class LiveGate(StopGate):
         super().close()
 
     def progress(self, query: Query) -> Any:
-        """See `StopGate`; Spark knows nothing of what slots do."""
+        """Spark knows nothing of what slots do."""
         return self._driver.heard or None
 
 

@@ -40,7 +40,7 @@ class CopyFigures(NamedTuple):
 
 
 class ServingMetrics:
-    """See the module.
+    """The metrics that a process with copies serves, and how long its requests take.
 
     Args:
         copies: Gives the copies that are here.

@@ -76,7 +76,7 @@ class NodeLog(Protocol):
 
 
 class Nodes:
-    """See the module.
+    """The processes that serve an application.
 
     Args:
         id_: The name of this process.

@@ -53,7 +53,7 @@ class PassedOnError(Exception):
 
 
 class Router:
-    """See the module.
+    """Finds out who answers which part of a request, and asks the other processes.
 
     Args:
         nodes: The other processes.

@@ -64,7 +64,7 @@ Wanting = tuple[Copy, Callable[[View], bool]]
 
 
 class Served:
-    """See the module.
+    """All stores of an application that can be read here.
 
     Args:
         topology: The application.

@@ -399,7 +399,7 @@ def check_serve(config: StreamsConfig) -> None:
 
 
 class EmbeddedServer:
-    """See the module.
+    """The server of stores in the process of an application.
 
     Args:
         topology: The application.

@@ -71,7 +71,6 @@ class FilesSink(ABC):
         """Writes a file."""
 
     def open(self, table: SinkTable) -> str | None:
-        """See `Sink`."""
         if table.keys:
             raise LakeSchemaError(
                 f"{table.owner}: the {self.target} only take new rows: files are not updated by key. Nothing was written. Use "
@@ -86,7 +85,6 @@ class FilesSink(ABC):
         return self._last.position if self._last else None
 
     def write(self, rows: pa.Table, deleted: pa.Table) -> None:
-        """See `Sink`."""
         self._batch = None
         if rows.num_rows:
             self._batch = self._own / f"{self._number}-{uuid.uuid4().hex}"
@@ -94,7 +92,6 @@ class FilesSink(ABC):
             _to_disk(self._batch)
 
     def commit(self, position: str, after: str | None) -> None:
-        """See `Sink`."""
         number, newest = self._number, self._newest()
         if newest != self._last or after != (newest.position if newest else None):
             raise self._table.conflict()
@@ -118,7 +115,7 @@ class FilesSink(ABC):
         self._tidy(number)
 
     def close(self) -> None:
-        """See `Sink`. What a writer that was killed has left is deleted behind the next commit."""
+        """What a writer that was killed has left is deleted behind the next commit."""
         if self._batch is not None:
             self._batch.unlink(missing_ok=True)
             self._batch = None

@@ -46,7 +46,6 @@ class IcebergSink:
         self.target = f"iceberg table {table} of {catalog}"
 
     def open(self, table: SinkTable) -> str | None:
-        """See `Sink`."""
         try:
             from pyiceberg.catalog import load_catalog
         except ImportError as error:
@@ -63,11 +62,10 @@ class IcebergSink:
         return self._position(found)
 
     def write(self, rows: pa.Table, deleted: pa.Table) -> None:
-        """See `Sink`. The files are written with the commit, since a snapshot's properties are."""
+        """The files are written with the commit, since a snapshot's properties are."""
         self._rows, self._deleted = rows, deleted
 
     def commit(self, position: str, after: str | None) -> None:
-        """See `Sink`."""
         from pyiceberg.exceptions import CommitFailedException
 
         with self._explained():
@@ -85,7 +83,7 @@ class IcebergSink:
         )
 
     def close(self) -> None:
-        """See `Sink`: nothing is open."""
+        """Nothing is open."""
 
     def _commit(self, position: str, after: str | None) -> None:
         """Commits on the newest snapshot, if that one has the position, or raises what PyIceberg does."""

@@ -68,7 +68,6 @@ class SqlSink(ABC):
         return value if nested is None else as_json(value, nested).decode()
 
     def open(self, table: SinkTable) -> str | None:
-        """See `Sink`."""
         self._table = table
         with self._explained():
             self._connection = self._connect()
@@ -86,7 +85,6 @@ class SqlSink(ABC):
         return position
 
     def write(self, rows: pa.Table, deleted: pa.Table) -> None:
-        """See `Sink`."""
         with self._explained():
             self._run("BEGIN")
             if not self._has_table:
@@ -102,7 +100,6 @@ class SqlSink(ABC):
                 self._upsert(rows)
 
     def commit(self, position: str, after: str | None) -> None:
-        """See `Sink`."""
         owner, mark = self._table.owner, self._placeholder
         with self._explained():
             if after is None:
@@ -118,7 +115,6 @@ class SqlSink(ABC):
         self._has_table = self._has_positions = True
 
     def close(self) -> None:
-        """See `Sink`."""
         if self._connection is not None:
             self._connection.close()  # what is not committed is rolled back
             self._connection = None

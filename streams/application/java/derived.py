@@ -44,7 +44,6 @@ class PlacesOfSuppress(DerivedRows):
     """Key -> place of each update that `suppress` holds back."""
 
     def add(self, columns: RecordColumns) -> None:
-        """See `DerivedRows`."""
         for (key, value), time in zip(columns.cells(), columns.timestamps.tolist(), strict=True):
             assert key is not None, "the rows were checked"
             if value is None:
@@ -66,7 +65,6 @@ class OpenRows(DerivedRows):
     closed: int = field(kw_only=True)
 
     def add(self, columns: RecordColumns) -> None:
-        """See `DerivedRows`."""
         suffix, starts, ends = self._bounds(columns)
         # The last millisecond of a window whose end is inclusive is its end.
         last_end = self.closed - (1 if self.windows.inclusive_end else 0)

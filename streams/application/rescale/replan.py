@@ -113,7 +113,7 @@ class Replan:
         """The rescale of all sub-topologies.
 
         Args:
-            states: See `states_of`, of the plan before.
+            states: What the commits topics say of the plan before (`states_of`).
             context: What it works with.
         """
         subs = [self._of(prepared, *states[prepared.sub.name], context) for prepared in self.before.subs]
@@ -160,7 +160,7 @@ def replan(
         config: The settings.
         admin: The cluster.
         kafka: Reads markers and keys.
-        begun: See `unfinished_replan`. What was begun is finished as it was planned.
+        begun: Notes of moves that were begun (`unfinished_replan`), which are finished as they were planned.
         known: Records that are not where their keys belong: topic, partition and offset.
 
     Raises:

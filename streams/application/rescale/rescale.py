@@ -70,7 +70,6 @@ class RescaleContext:
     """What a rescale works with.
 
     Attributes:
-        first_of: See `FirstOf`.
         replication: Replication factor of topics; -1: the broker's default.
     """
 

@@ -472,7 +472,6 @@ class NodeContext:
         self.node = node
         self._stores = stores
         self.changes_in_place = False
-        """See `Operator`."""
         self.forwarded = 0
         self._run = run
         self._punctuations = punctuations
@@ -802,7 +801,6 @@ class NodeRunner:
         self.attempt(record)
 
     def skip(self, batch: ColumnarBatch) -> None:
-        """See `Operator.skip`."""
         if isinstance(self.processor, Operator):
             self.processor.skip(batch)
 

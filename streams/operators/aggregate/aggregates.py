@@ -438,7 +438,6 @@ class WindowAggregate(FoldedAggregate, WindowedAggregation[Windows]):
 
     Args:
         store: Name of a timestamped window store.
-        windows: See `WindowedAggregation`, as the others.
     """
 
     store: TypedTimestampedWindowStore
@@ -631,7 +630,6 @@ class RecordsOfOperator(NamedTuple):
     batch: ColumnarBatch
     pairs: WindowPairs
     calls: tuple[Iterable[Any], ...]
-    """See `FoldedAggregate.calls`."""
 
 
 class Fold:

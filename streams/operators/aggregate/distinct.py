@@ -109,9 +109,7 @@ class _DistinctInWindows(CountsDistinct, WindowAggregate):
     Args:
         store: Name of a timestamped window store of the accumulators.
         seen: Name of a window store of bytes, which keeps a window as long; keys as in `StreamDistinctAggregate`.
-        windows: See `WindowedAggregation`.
         fields: The aggregates.
-        open_store, caching, send_old: See `WindowedAggregation`.
     """
 
     def __init__(

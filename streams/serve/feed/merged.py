@@ -30,7 +30,7 @@ Source = Callable[[Any, Sequence[int], str | None], AsyncIterator[ServerSentEven
 
 
 class Merged:
-    """See the module.
+    """The changes of tasks that several processes have, as one stream.
 
     Args:
         groups: Says which process has which of some tasks; raises `StoreNotReadyError` if nobody has one.

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class SecretFile(Generic[T]):
-    """See the module.
+    """The content of a file with secrets, read again when the file changes.
 
     Args:
         path: The file.

@@ -74,7 +74,7 @@ class NotValidError(Exception):
 
 
 class SignedTokens:
-    """See the module.
+    """Recognises JWTs by a key in a file.
 
     Args:
         path: The file with the key or the keys.
