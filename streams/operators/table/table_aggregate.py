@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from streams.errors import RecordError
-from streams.model.ownership import lending, only_reads, snapshot
+from streams.model.ownership import itself, lending, only_reads, snapshot
 from streams.model.record import Change, Record, ValueAndTimestamp
 from streams.model.same_key import same_key
 from streams.model.scores import (
@@ -114,7 +114,7 @@ class TableAggregate(TableOperator):
         super().__init__(store, caching, send_old)
         self.initializer = initializer
         # A batch is aggregated again, from the same values, when one of its records has failed.
-        self._own = _itself if only_reads(adder) and only_reads(subtractor) else snapshot
+        self._own = itself if only_reads(adder) and only_reads(subtractor) else snapshot
         self.adder = adder
         self.subtractor = subtractor
 
@@ -188,10 +188,6 @@ class TableAggregate(TableOperator):
                 explain_nothing("adder", self.adder, value, original, self._store.codec)
             return after
         return self.adder(key, new, value)
-
-
-def _itself(value: Any) -> Any:
-    return value
 
 
 # --- `top` of a grouped table: the best n rows of each group, exact even when rows change and leave.
