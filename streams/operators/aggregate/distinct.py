@@ -89,7 +89,6 @@ class StreamDistinctAggregate(CountsDistinct, StreamAggregate):
         store: Name of a timestamped key-value store of the accumulators.
         seen: Name of a key-value store of bytes; each key is the group, the number of the aggregate, and a value.
         fields: The aggregates.
-        caching, send_old: As in `StreamAggregate`.
     """
 
     def __init__(

@@ -153,10 +153,8 @@ class TableJoinMerge(TableOperator):
 
     Args:
         store: Name of a timestamped key-value store or a versioned one; None = not stored.
-        caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`; the old value is the one that was forwarded last. In compat
-            mode, without caching, the old value is computed as in Kafka Streams: this side's old value with the other side's
-            current one, which may never have been forwarded.
+        send_old: The old value is the one that was forwarded last. In compat mode, without caching, it is computed as in Kafka
+            Streams: this side's old value with the other side's current one, which may never have been forwarded.
         passed_on: Name of a store for `PassedOn`; None: the joined table is stored, or no row can vanish unseen.
         only_strict: The store is for old values in strict mode; in compat mode the table is not stored.
     """

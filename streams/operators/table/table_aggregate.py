@@ -96,8 +96,6 @@ class TableAggregate(TableOperator):
         initializer: `() -> aggregate`; None for a reduce, whose first value is taken as it is.
         adder: `(key, value, aggregate) -> aggregate`; None deletes.
         subtractor: The same, for a value that is removed.
-        caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`.
     """
 
     leaves_values = True
@@ -208,8 +206,6 @@ class TableTop(RecordOperator, TableOperator):
         by: `(value) -> score`.
         largest: Whether the largest score is the best.
         ties: Whether the list also has what is equal to its n-th value.
-        caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`.
     """
 
     leaves_values = True

@@ -109,8 +109,6 @@ class TableFilter(_ComputedTable):
         store: Name of a timestamped key-value store or a versioned one; None = not stored.
         knows_old: The table above fills `Change.old`.
         versioned: The table above is versioned.
-        caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`.
         passed_on: Name of a store for `PassedOn`, which strict mode asks instead of the old values: above is a join that computes
             them, and may not have forwarded them.
     """
@@ -162,8 +160,6 @@ class TableMapValues(_ComputedTable):
     Args:
         fn: `(key, value) -> value`; not called for None. A result of None deletes downstream.
         store: Name of a timestamped key-value store or a versioned one; None = not stored.
-        caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`.
     """
 
     def __init__(
@@ -200,9 +196,7 @@ class TableTransformValues(RecordOperator, TableOperator):
 
     Args:
         supplier: `() -> ValueTransformer`.
-        store: As in `TableMaterializer`.
-        caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`; only with a store.
+        send_old: Only with a store.
     """
 
     def __init__(
@@ -288,8 +282,6 @@ class ExpiringTable(RecordOperator, TableSource):
         store: Name of a timestamped key-value store.
         deadlines: Name of the store of deadlines (`serdes.waiting`).
         ttl_ms: How long a row stays.
-        caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`.
     """
 
     def __init__(
