@@ -14,7 +14,7 @@ from streams.model.windows import Duration
 from streams.operators.process.store_views import user_store
 from streams.operators.process.user_processor import checked_record
 from streams.operators.process.user_stores import InProcess
-from streams.operators.processor import PunctuationType, punctuation_type
+from streams.operators.processor import KafkaNames, PunctuationType, punctuation_type
 from streams.topology.graph import StoreNode
 
 
@@ -40,7 +40,7 @@ class _Clock(InProcess):
         return self._ctx.stream_time if self._ctx.stream_time >= 0 else self._ctx.now_ms
 
 
-class MockProcessorContext:
+class MockProcessorContext(KafkaNames):
     """A `ProcessorContext` that records what a processor does.
 
     Example:
@@ -92,22 +92,10 @@ class MockProcessorContext:
             raise KeyError(f"no store {name!r}: MockProcessorContext was given {sorted(self._stores)}")
         return self._stores[name]
 
-    def get_state_store(self, name: str) -> Any:
-        """See `ProcessorContext`."""
-        return self.store(name)
-
     @property
     def topic(self) -> str | None:
         """See `ProcessorContext`."""
         return None if self.record_metadata is None else self.record_metadata.topic
-
-    def current_stream_time_ms(self) -> int:
-        """See `ProcessorContext`."""
-        return self.stream_time
-
-    def current_system_time_ms(self) -> int:
-        """See `ProcessorContext`."""
-        return self.now_ms
 
     def forward(self, record: Record, child: str | None = None) -> None:
         """See `ProcessorContext`."""
