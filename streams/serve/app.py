@@ -8,7 +8,6 @@ a key that is most of the cost: without exception handlers of Starlette, or obje
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -79,8 +78,6 @@ from streams.serve.topics import Topics, Write, exactly
 
 if TYPE_CHECKING:
     from streams.serve.sql.queries import Loaded, Query
-
-log = logging.getLogger(__name__)
 
 
 class Api:
