@@ -524,9 +524,6 @@ class _Lists(Accumulators):
         return [self._lists[slot] for slot in slots.tolist()]
 
 
-FIRST: Final = 0
-LAST: Final = 1
-
 class _Sketches(Accumulators):
     """Sketches, each of which is read and written once, however many rows it takes.
 
@@ -599,6 +596,9 @@ def _distinct_texts(aggregate: ApproxCountDistinct, column: FieldColumn) -> list
         for row, (kind, whole, number, text) in enumerate(numbers)
     ]
 
+
+FIRST: Final = 0
+LAST: Final = 1
 
 LESS: Final = 0
 GREATER: Final = 1
