@@ -43,15 +43,15 @@ def decode_headers(cell: bytes | None) -> list[Header]:
     at = 0
     data = cell or b""
     while at < len(data):
-        name, at = _take(data, at)
-        value, at = _take(data, at)
+        name, at = _next_part(data, at)
+        value, at = _next_part(data, at)
         if name is None:
             raise ValueError(f"encoded headers have a null name before byte {at} of {len(data)}: not a header cell")
         headers.append((name.decode(errors=FOREIGN_BYTES), value))
     return headers
 
 
-def _take(data: bytes, at: int) -> tuple[bytes | None, int]:
+def _next_part(data: bytes, at: int) -> tuple[bytes | None, int]:
     """Read one length-prefixed field at `at`: the field, and the position of the next one."""
     start = at + _LENGTH.size
     if start > len(data):

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from types import TracebackType
 from typing import Protocol
 
 from state.commit import guards
@@ -80,9 +79,7 @@ class SharedProducer:
     def __enter__(self) -> SharedProducer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def fence(self) -> None:

@@ -207,11 +207,11 @@ class GroupMember:
         """
         message = self._consumer.poll(timeout_s)
         while message is not None:
-            self._take(message)
+            self._take_message(message)
             message = self._consumer.poll(0)
         return set(self._assigned)
 
-    def _take(self, message: Message) -> None:
+    def _take_message(self, message: Message) -> None:
         error = message.error()
         if error is not None and (error.code() in _REFUSED or error.fatal()):
             advice = (

@@ -26,7 +26,6 @@ from state.secrets import mask
 PARTITION_EOF: int = KafkaError._PARTITION_EOF
 QUEUE_FULL: int = KafkaError._QUEUE_FULL
 TIMED_OUT: int = KafkaError._TIMED_OUT
-STATE: int = KafkaError._STATE
 
 OFFSETS_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
 TOPIC_NOT_FOUND = frozenset(

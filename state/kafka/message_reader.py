@@ -77,7 +77,7 @@ class ClientReader(RangeReader[R]):
         self._messages, self._next = messages, 0
         return bool(messages)
 
-    def _take(self, end: int, max_records: int) -> R | None:
+    def _take_records(self, end: int, max_records: int) -> R | None:
         messages = self._messages
         first = self._next
         last = first

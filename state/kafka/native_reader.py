@@ -235,7 +235,7 @@ class BulkReader(RangeReader[RecordColumns]):
         self._first, self._last = 0, count
         return bool(count)
 
-    def _take(self, end: int, max_records: int) -> RecordColumns | None:
+    def _take_records(self, end: int, max_records: int) -> RecordColumns | None:
         slots = min(self._last - self._first, max_records)
         if slots == 0:
             return None
@@ -249,7 +249,7 @@ class BulkReader(RangeReader[RecordColumns]):
         records = int(result[ROWS])
         if records == 0:
             # The first record alone did not fit; after `_grow` it does.
-            return self._take(end, max_records) if result[FULL] >= 0 else None
+            return self._take_records(end, max_records) if result[FULL] >= 0 else None
         self._first += records
         used, nulls = (
             result[BYTES : BYTES + 3],

@@ -134,7 +134,7 @@ class RangeReader(abc.ABC, Generic[R]):
     def _arrived(self, max_records: int) -> Iterator[R]:
         left = max_records
         while left > 0:
-            records = self._take(_NO_END, left)
+            records = self._take_records(_NO_END, left)
             if records is not None:
                 self._position = records.last_offset + 1
                 left -= len(records)
@@ -153,7 +153,7 @@ class RangeReader(abc.ABC, Generic[R]):
         wait_ms = _FIRST_WAIT_MS
         while self._position < end:
             before = self._position
-            records = self._take(end, max_records)
+            records = self._take_records(end, max_records)
             if records is not None:
                 self._position = records.last_offset + 1
                 yield records
@@ -188,7 +188,7 @@ class RangeReader(abc.ABC, Generic[R]):
         self.closed = False
 
     def _serve_head(self, head: FetchedHead, end: int) -> None:
-        """Handle a head that `_take` left: a record at or beyond `end`, or an event."""
+        """Handle a head that `_take_records` left: a record at or beyond `end`, or an event."""
         if head.failure is None:
             self._position = end
             return
@@ -221,7 +221,7 @@ class RangeReader(abc.ABC, Generic[R]):
         """Fetch what is available into the empty queue, else wait for something; False if nothing came."""
 
     @abc.abstractmethod
-    def _take(self, end: int, max_records: int) -> R | None:
+    def _take_records(self, end: int, max_records: int) -> R | None:
         """Take the records below `end` from the head of the queue; None if the head is not such a record."""
 
     @abc.abstractmethod

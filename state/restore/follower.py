@@ -155,7 +155,7 @@ class FollowedTask(FollowedCopy):
                 return
             continues = self._continue(marker for _, marker in new)
             if continues:
-                self._take([marker for _, marker in new], heard=True)
+                self._take_markers([marker for _, marker in new], heard=True)
                 self.read_to = end_behind(new[-1][0])
                 end, asked_s = self.looked
                 self.known_until(asked_s if self.read_to >= end else 0.0)
@@ -194,7 +194,7 @@ class FollowedTask(FollowedCopy):
                 self._begin_again()
             markers = self.markers(end)
             if markers or not self.ready:
-                self._take(markers, heard=False)
+                self._take_markers(markers, heard=False)
             self.read_to = end
             self.known_until(asked_s)
         return bool(markers)
@@ -220,7 +220,7 @@ class FollowedTask(FollowedCopy):
         columns = self._source.read(*self.task.commits, min(start, end), end)
         return [CommitMarker.from_bytes(value) for one in columns for value in one.values.to_pylist()]
 
-    def _take(self, markers: Sequence[CommitMarker], heard: bool) -> None:
+    def _take_markers(self, markers: Sequence[CommitMarker], heard: bool) -> None:
         last = markers[-1] if markers else None
         if last is not None:
             check_not_closed(self.task.place, last)
@@ -392,7 +392,7 @@ class Follower(Generic[_Copy]):
         try:
             if set(assigned) != set(self.copies):
                 self._check()
-            self._take(assigned)
+            self._take_tasks(assigned)
             self._forward()
             self.trouble = ""
         except RestoreError as error:

@@ -59,7 +59,7 @@ class SnapshotTaker:
         if position is None or not self._due(position.version, now_ms):
             return None
         try:
-            return self._take(store, position, now_ms)
+            return self._take_snapshot(store, position, now_ms)
         except Exception as error:
             # Not even an error of an unknown kind may fail a step that is committed.
             _log.warning("%s: no snapshot was taken: %s", self._identity, error)
@@ -75,7 +75,7 @@ class SnapshotTaker:
             return True
         return steps is not None and version - last.version >= steps
 
-    def _take(self, store: TaskStore, position: StorePosition, now_ms: int) -> Future[Snapshot | None] | None:
+    def _take_snapshot(self, store: TaskStore, position: StorePosition, now_ms: int) -> Future[Snapshot | None] | None:
         lock = _locked(self._folder / _LOCK)
         if lock is None:
             return None

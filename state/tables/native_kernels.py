@@ -48,9 +48,8 @@ SLOTS = 2
 RANGE, PLACED, FAR, FAR_FIRST, FAR_LAST, SCAN_STATE = range(6)
 # How often the cursor is moved on by one row before it is positioned again.
 _STEPS = 3
-# First bytes of an entry in a write batch, and the bytes before the first entry: sequence number(8), number of entries(4).
+# First bytes of an entry in a write batch.
 _DELETION, _PUT = 0, 1
-BATCH_HEADER = 12
 
 
 @kernel

@@ -157,7 +157,7 @@ def owned_topics(application_id: str, kept: Mapping[str, Any] | None, admin: Kaf
     commits = admin.describe_topics(sorted(name for name in alike - pauses if name.endswith(COMMITS)))
     for topic, info in commits.items():
         for marker in _readable_markers(log, topic, info.partitions):
-            _take(found, application_id, topic, marker)
+            _add_topics(found, application_id, topic, marker)
     own = {name: proof for name, proof in found.own.items() if name in names and name not in found.foreign}
     foreign = {name: owner for name, owner in found.foreign.items() if name in names}
     unproven = tuple(sorted(alike - own.keys() - foreign.keys()))
@@ -181,7 +181,7 @@ def _readable_markers(log: MarkerLog, topic: str, partitions: int) -> list[Commi
         return []
 
 
-def _take(found: _Found, application_id: str, topic: str, marker: CommitMarker) -> None:
+def _add_topics(found: _Found, application_id: str, topic: str, marker: CommitMarker) -> None:
     owner = marker.application_id
     if not owner:
         return

@@ -24,7 +24,7 @@ from streams.engine.source.offsets import SourceOffsets
 from streams.engine.source.partition_times import asks_for_partition_time
 from streams.engine.source.topics import SourceSpec
 from streams.model.table_columns import ColumnRule
-from streams.topology.graph import Failed, Graph, ProcessorNode, SourceNode
+from streams.topology.graph import Failed, Graph, ProcessorNode
 from streams.topology.plan import (
     Plan,
     SubTopology,
@@ -325,7 +325,7 @@ def _planned(
     commits = commits_topics(topology, app, admin)
     known = [*names, *known_names(commits, app, written, admin)]
     for nodes in () if names else sub_topologies(topology):
-        sources = _sources(topology, nodes)
+        sources = list(topology.sources(nodes))
         if written is None or written["sub_topologies"].keys().isdisjoint(possible_names(sources)):
             check_one_name(sources, known)
     plan = build_plan(topology, app, known)
@@ -354,7 +354,7 @@ def _with_topics_of_patterns(
     for one in (topology, _behind_all_sources(topology)) if has_added else (topology,):
         known = known_names(commits_topics(one, app, admin), app, written, admin)
         own |= internal_topics(
-            one, app, [sub_topology_name(_sources(one, names), known) for names in sub_topologies(one)]
+            one, app, [sub_topology_name(list(one.sources(names)), known) for names in sub_topologies(one)]
         ).keys()
     return with_matching_topics(topology, (name for name in admin.topic_names() if name not in own))
 
@@ -498,10 +498,6 @@ _BEFORE = "the application has had it so far"
 def _behind_all_sources(topology: G) -> G:
     """The topology with every repartition topic that the plan could add."""
     return with_added_topics(topology, {source.subscription[0]: _BEFORE for source in topology.sources()})
-
-
-def _sources(topology: Topology, names: Iterable[str]) -> list[SourceNode]:
-    return [node for name in names if isinstance(node := topology.nodes[name], SourceNode)]
 
 
 def ensure_internal_topics(

@@ -140,10 +140,6 @@ def operating_rights(needed: NeededRights) -> tuple[Right, ...]:
     )
 
 
-def _sources(topology: Graph, names: Iterable[str]) -> list[SourceNode]:
-    return [node for name in names if isinstance(node := topology.nodes[name], SourceNode)]
-
-
 def _topic(name: str, operations: tuple[str, ...], why: str) -> Right:
     return Right(Resource.TOPIC, name, operations, why)
 

@@ -18,7 +18,7 @@ from state.stores.codec import TIMESTAMP_BYTES
 from state.stores.dump import DumpRow, dump
 from state.stores.task_store import TaskStore
 from streams.errors import ConfigError, SerdeError
-from streams.model.windows import SlidingWindows, Windows
+from streams.model.windows import WindowsByStart
 from streams.operators.aggregate.aggregates import StreamAggregate, WindowedAggregation
 from streams.serdes.base import Serde
 from streams.serdes.json_shown import (
@@ -316,7 +316,7 @@ def window_ends(sub: SubTopology, store: str) -> Callable[[int], int] | None:
         return None
     specs = [node.spec for node in sub.nodes.values() if isinstance(node, ProcessorNode) and store in node.stores]
     windows = [spec.windows for spec in specs if isinstance(spec, AggregationSpec)]
-    return next((one.end_of for one in windows if isinstance(one, Windows | SlidingWindows)), None)
+    return next((one.end_of for one in windows if isinstance(one, WindowsByStart)), None)
 
 
 def view_of(sub: SubTopology, store: str) -> Callable[[Any], Any] | None:

@@ -47,11 +47,11 @@ def tables() -> Topology:
 def archive() -> Topology:
     """The default program with a function of `foreach_batch` that keeps the rows of each call."""
     builder = program()
-    builder.stream(ORDERS).foreach_batch(_keep, ARCHIVE, schema=_SCHEMA)
+    builder.stream(ORDERS).foreach_batch(_keep_rows, ARCHIVE, schema=_SCHEMA)
     return builder.build()
 
 
-def _keep(frame: Any, batch_id: int) -> None:
+def _keep_rows(frame: Any, batch_id: int) -> None:
     folder = Path(os.environ[FOLDER]) / str(batch_id)
     folder.mkdir(parents=True, exist_ok=True)
     rows = sorted([row._partition, row._offset, row.id] for row in frame.collect())

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from state.kafka.admin import KafkaAdmin, wait_until_decided
@@ -134,9 +133,7 @@ class World:
         application.cluster = self._cluster
         return application
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def keep(self, what: AbstractContextManager[_Kept]) -> _Kept:

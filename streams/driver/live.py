@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
-from types import TracebackType
 from typing import Any
 
 import orjson
@@ -91,9 +90,7 @@ class LiveDriver:
         threading.Thread(target=self._accept, name="workers", daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closed = True
         # Wakes the thread that accepts connections, if it still waits for one.
         with suppress(OSError):

@@ -49,7 +49,7 @@ from streams.model.typing import (
     V,
     ValueMapper,
 )
-from streams.model.windows import EmitStrategy, GroupingWindows, SessionWindows, SlidingWindows, Windows
+from streams.model.windows import EmitStrategy, GroupingWindows, SessionWindows, Windows, WindowsByStart
 from streams.operators.aggregate.functions import RowAggregates
 from streams.serdes.base import Serde
 from streams.serdes.internal import ChangeSerde
@@ -300,7 +300,7 @@ class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
         super().__init__(Group(graph, port, grouped, how))
 
     @overload
-    def windowed_by(self, windows: Windows | SlidingWindows) -> TimeWindowedKStream[K, V]: ...
+    def windowed_by(self, windows: WindowsByStart) -> TimeWindowedKStream[K, V]: ...
 
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
@@ -528,7 +528,7 @@ class CogroupedKStream(Cogrouped[K, R]):
         return self._table(initializer, None, named, materialized)
 
     @overload
-    def windowed_by(self, windows: Windows | SlidingWindows) -> TimeWindowedCogroupedKStream[K, R]: ...
+    def windowed_by(self, windows: WindowsByStart) -> TimeWindowedCogroupedKStream[K, R]: ...
 
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedCogroupedKStream[K, R]: ...

@@ -44,6 +44,11 @@ _not_by_name: WeakSet[type] = WeakSet()
 """Types of values for which pickling has failed and is not tried again: their classes cannot be imported."""
 
 
+def itself(value: Any) -> Any:
+    """The value, where nobody changes it: in the place of `snapshot`."""
+    return value
+
+
 def snapshot(value: Any) -> Any:
     """A value that later changes to the given one do not reach: itself if it cannot change, otherwise a copy.
 

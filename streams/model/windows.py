@@ -54,7 +54,15 @@ class GroupingWindows(AnswersUnknownNames, ABC):
         return self.grace_ms
 
 
-class Windows(GroupingWindows):
+class WindowsByStart(GroupingWindows):
+    """Windows whose ends follow from their starts: all but sessions."""
+
+    @abstractmethod
+    def end_of(self, start: int) -> int:
+        """End of the window that begins at `start`."""
+
+
+class Windows(WindowsByStart):
     """Windows `[start, end)` that are identified by their start; subclass it to define your own windows.
 
     Make the subclass a frozen dataclass, since windows are part of serdes and pickled. The `repr` is part of names and of the
@@ -130,7 +138,7 @@ class TimeWindows(Windows):
 
 
 @dataclass(frozen=True, slots=True)
-class SlidingWindows(GroupingWindows):
+class SlidingWindows(WindowsByStart):
     """Windows `[start, start + difference]`, both inclusive, one for each distinct set of records of a key.
 
     Two records share a window if they are at most `difference` apart. There is a window that ends at each record, and one

@@ -121,6 +121,19 @@ class ProcessorContext(Protocol[KOut, VOut]):
         """Call `callback(time)` at each interval of stream time or of the wall clock; only `init` may schedule."""
 
 
+class KafkaNames:
+    """The methods of a context that have another name in Kafka Streams."""
+
+    def current_stream_time_ms(self: ProcessorContext) -> int:
+        return self.stream_time
+
+    def current_system_time_ms(self: ProcessorContext) -> int:
+        return self.now_ms
+
+    def get_state_store(self: ProcessorContext, name: str) -> Any:
+        return self.store(name)
+
+
 ContextT = TypeVar("ContextT", bound=ProcessorContext[Any, Any], default=Any)
 
 

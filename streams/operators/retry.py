@@ -72,7 +72,6 @@ class Walk:
 
     Attributes:
         serving: The ticket that was served on the way.
-        moves: See `Line`.
         visited: The retry topics that the record has come through, as bits.
     """
 

@@ -9,7 +9,6 @@ reads.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -80,8 +79,6 @@ from streams.serve.topics import Topics, Write, exactly
 
 if TYPE_CHECKING:
     from streams.serve.sql.queries import Loaded, Query
-
-log = logging.getLogger(__name__)
 
 
 class Api:

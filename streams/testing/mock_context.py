@@ -14,7 +14,7 @@ from streams.model.windows import Duration
 from streams.operators.process.store_views import user_store
 from streams.operators.process.user_processor import checked_record
 from streams.operators.process.user_stores import InProcess
-from streams.operators.processor import PunctuationType, punctuation_type
+from streams.operators.processor import KafkaNames, PunctuationType, punctuation_type
 from streams.topology.graph import StoreNode
 
 
@@ -40,7 +40,7 @@ class _Clock(InProcess):
         return self._ctx.stream_time if self._ctx.stream_time >= 0 else self._ctx.now_ms
 
 
-class MockProcessorContext:
+class MockProcessorContext(KafkaNames):
     """A `ProcessorContext` that records what a processor does.
 
     Example:

@@ -10,7 +10,6 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from types import TracebackType
 
 from state.changelog import commits_topic
 from state.commit.marker import CommitMarker
@@ -48,9 +47,7 @@ class KafkaWatch:
         threading.Thread(target=self._run, name="kafka-watch", daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closed.set()
 
     def _run(self) -> None:

@@ -321,7 +321,7 @@ class Client(RangeReader[RecordColumns]):
         self._next = start
         self._said = -1
 
-    def _take(self, end: int, max_records: int) -> RecordColumns | None:
+    def _take_records(self, end: int, max_records: int) -> RecordColumns | None:
         columns = self._kafka.columns(self.topic, self.partition, self._next)
         if columns is None:
             return None

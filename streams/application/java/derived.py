@@ -15,7 +15,7 @@ from state.stores.buffer_values import PLACE
 from state.stores.codec import SESSION_SUFFIX, WINDOW_SUFFIX
 from state.stores.suppressed_rows import local_place
 from streams.model.record import NO_TIME
-from streams.model.windows import GroupingWindows, SessionWindows, SlidingWindows, Windows
+from streams.model.windows import GroupingWindows, SessionWindows, WindowsByStart
 from streams.operators.aggregate.open_windows import PRESENT, open_row
 from streams.topology.plan import SubTopology
 from streams.topology.specs.aggregations import AggregationSpec
@@ -80,7 +80,7 @@ class OpenRows(DerivedRows):
     def _bounds(self, columns: RecordColumns) -> tuple[int, Int64s, Int64s]:
         if isinstance(self.windows, SessionWindows):
             return SESSION_SUFFIX, numbers_at(columns.keys, -8), numbers_at(columns.keys, -SESSION_SUFFIX)
-        assert isinstance(self.windows, Windows | SlidingWindows), "all others are sessions"
+        assert isinstance(self.windows, WindowsByStart), "all others are sessions"
         starts = numbers_at(columns.keys, -WINDOW_SUFFIX)
         distinct, places = np.unique(starts, return_inverse=True)
         ends = np.array([self.windows.end_of(start) for start in distinct.tolist()], np.int64)

@@ -71,7 +71,6 @@ _COORDINATOR_S = 10.0
 # * `purged`: the internal topic no longer has the batch, and Spark has not confirmed it.
 # * `function_returned`: a function of `foreach_batch` has returned, and Spark has not confirmed the batch.
 
-POINTS = ("resumed", "offsets_logged", "rows_written", "table_committed", "purged", "function_returned")
 VARIABLE = "STREAMS_LAKE_CRASH"
 
 

@@ -201,7 +201,7 @@ class _Reading:
         else:
             self._waiting[target] = _met(self._waiting[target], state) if target in self._waiting else state
 
-    def _take(self, count: int) -> list[Any]:
+    def _pop_values(self, count: int) -> list[Any]:
         if count > len(self._stack):
             raise _UnknownEffect
         taken = self._stack[len(self._stack) - count :]
@@ -213,13 +213,13 @@ class _Reading:
         name = step.opname
         if name in ("RETURN_VALUE", "RETURN_CONST"):
             self._results += (
-                [] if self._yields else [_constant(step.argval) if name == "RETURN_CONST" else self._take(1)[0]]
+                [] if self._yields else [_constant(step.argval) if name == "RETURN_CONST" else self._pop_values(1)[0]]
             )
             return False
         if name in ("RAISE_VARARGS", "RERAISE"):
             return False
         if name == "YIELD_VALUE":
-            self._results += self._take(1)
+            self._results += self._pop_values(1)
             self._stack.append(None)
         elif "JUMP" in name:
             return self._follow_jump(step)
@@ -228,7 +228,7 @@ class _Reading:
             self._jump(step.argval, left)
             self._stack.append(None)
         elif name == "END_FOR":
-            self._take(2 if sys.version_info < (3, 13) else 1)
+            self._pop_values(2 if sys.version_info < (3, 13) else 1)
         elif name not in _NOTHING_HAPPENS:
             self._follow_value(step)
         return True
@@ -237,11 +237,11 @@ class _Reading:
         name = step.opname
         if name.endswith("_OR_POP"):
             self._jump(step.argval, self._stack)
-            self._take(1)
+            self._pop_values(1)
             return True
         goes_on = name.startswith("POP_JUMP")
         if goes_on:
-            self._take(1)
+            self._pop_values(1)
         self._jump(step.argval, self._stack)
         return goes_on
 
@@ -252,28 +252,28 @@ class _Reading:
         elif name.startswith(("CALL_FUNCTION", "CALL_METHOD", "CALL_KW")) or name == "CALL":
             self._follow_call(name, arg)
         elif name in ("BUILD_TUPLE", "BUILD_LIST"):
-            parts = self._take(arg)
+            parts = self._pop_values(arg)
             self._stack.append(_tuple_of(parts) if name == "BUILD_TUPLE" else _Items(parts))
         elif name in ("LIST_APPEND", "LIST_EXTEND"):
-            (part,) = self._take(1)
+            (part,) = self._pop_values(1)
             items = self._stack[-arg]
             if isinstance(items, _Items):
                 items.kinds.append(part if name == "LIST_APPEND" else None)
         elif name == "BINARY_SUBSCR" or (name == "BINARY_OP" and step.argrepr == "[]"):
-            of, index = self._take(2)
+            of, index = self._pop_values(2)
             self._stack.append(self._entry(of, index))
         elif name == "MAKE_FUNCTION":
             flags = bin(arg).count("1") if sys.version_info < (3, 13) else 0
-            made = self._take(flags + (2 if sys.version_info < (3, 11) else 1))
+            made = self._pop_values(flags + (2 if sys.version_info < (3, 11) else 1))
             self._stack.append(next((one for one in made if isinstance(one, _Code)), None))
         elif name == "LIST_TO_TUPLE" or (name == "CALL_INTRINSIC_1" and "LIST_TO_TUPLE" in step.argrepr):
-            self._take(1)
+            self._pop_values(1)
             self._stack.append(_OF_ANY_LENGTH)
         elif name in ("SWAP", "COPY", "DUP_TOP", "ROT_TWO", "ROT_THREE"):
             self._reorder(name, arg)
         else:
             taken, left = _effect(step)
-            self._take(taken)
+            self._pop_values(taken)
             self._stack += [None] * left
 
     def _reorder(self, name: str, arg: int) -> None:
@@ -297,7 +297,7 @@ class _Reading:
             pair = [found, _NULL] if sys.version_info >= _NULL_BEHIND else [_NULL, found]
             self._stack += pair if null else [found]
         elif name in ("LOAD_ATTR", "LOAD_METHOD"):
-            of = self._take(1)[0]
+            of = self._pop_values(1)[0]
             method = name == "LOAD_METHOD" or (sys.version_info >= _METHOD_FLAG and (step.arg or 0) & 1)
             self._stack += [self._method(of, step.argval), _NULL] if method else [self._attribute(of, step.argval)]
         else:
@@ -306,7 +306,7 @@ class _Reading:
     def _follow_variables(self, name: str, variables: Sequence[str]) -> None:
         stores = name.count("STORE_FAST")
         if name.startswith("STORE_FAST"):
-            for variable, kind in zip(variables[:stores], reversed(self._take(stores)), strict=True):
+            for variable, kind in zip(variables[:stores], reversed(self._pop_values(stores)), strict=True):
                 self._named.pop(variable, None)
                 if kind is not None:
                     self._named[variable] = kind
@@ -353,13 +353,13 @@ class _Reading:
 
     def _follow_call(self, name: str, arg: int) -> None:
         if name == "CALL_FUNCTION_EX":
-            self._take(1 + (arg & 1))
+            self._pop_values(1 + (arg & 1))
             args: list[Any] = []
         else:
             if name in ("CALL_FUNCTION_KW", "CALL_KW"):
-                self._take(1)
-            args = self._take(arg)
-        called = self._take(1 if sys.version_info < (3, 11) and name != "CALL_METHOD" else 2)
+                self._pop_values(1)
+            args = self._pop_values(arg)
+        called = self._pop_values(1 if sys.version_info < (3, 11) and name != "CALL_METHOD" else 2)
         # A comprehension is called with its iterator in the place of `self`.
         marks = called[:1] if isinstance(called[0], _Code) else [one for one in called if one is not _NULL]
         self._stack.append(self._result_of(marks[0], args) if len(marks) == 1 else None)

@@ -226,7 +226,7 @@ class GlobalTables:
         try:
             canonical = canonical_keys(table.source.key_serde, columns)
             for index in np.flatnonzero(columns.offsets >= first).tolist():
-                self._take(table, keeper, columns, index, canonical[index].as_py(), now_ms)
+                self._take_record(table, keeper, columns, index, canonical[index].as_py(), now_ms)
                 position = int(columns.offsets[index]) + 1
             self._end(table, keeper)
         except BaseException:
@@ -265,7 +265,7 @@ class GlobalTables:
         context = GlobalContext(table, self._store, self._settings, self.counters, now_ms)
         return _Processed(table.supplier(), context)
 
-    def _take(
+    def _take_record(
         self, table: GlobalTable, keeper: _Keeper, columns: RecordColumns, index: int, row: bytes | None, now_ms: int
     ) -> None:
         key, value = columns.keys[index].as_py(), columns.values[index].as_py()

@@ -42,7 +42,7 @@ from streams.operators.columnar import (
     of_group,
 )
 from streams.operators.operator import Mode, Operator, dropped_record
-from streams.operators.processor import AnyProcessor, PunctuationType, punctuation_type
+from streams.operators.processor import AnyProcessor, KafkaNames, PunctuationType, punctuation_type
 from streams.users_code import is_of_state
 
 _NEVER: Final = 2**63 - 1
@@ -465,14 +465,13 @@ class Receiver(Protocol):
     def receive(self, record: Record) -> None: ...
 
 
-class NodeContext:
+class NodeContext(KafkaNames):
     """`OperatorContext` of one node in one run."""
 
     def __init__(self, node: str, stores: Collection[str], run: StepContext, punctuations: Punctuations) -> None:
         self.node = node
         self._stores = stores
         self.changes_in_place = False
-        """See `Operator`."""
         self.forwarded = 0
         self._run = run
         self._punctuations = punctuations
@@ -567,12 +566,6 @@ class NodeContext:
     def state(self) -> dict[str, Any]:
         return self._run.state("nodes", self.node)
 
-    def current_stream_time_ms(self) -> int:
-        return self._run.stream_time
-
-    def current_system_time_ms(self) -> int:
-        return self._run.now_ms
-
     def shared_state(self, name: str) -> dict[str, Any]:
         return self._run.state("shared", name)
 
@@ -584,9 +577,6 @@ class NodeContext:
                 f"or connect_processor_and_state_stores(...). It has: {', '.join(sorted(self._stores)) or 'none'}."
             )
         return self._run.stores[name]
-
-    def get_state_store(self, name: str) -> Any:
-        return self.store(name)
 
     def forward(self, record: Record, child: str | None = None) -> None:
         # Whoever forwards single records may still have them.
@@ -802,7 +792,6 @@ class NodeRunner:
         self.attempt(record)
 
     def skip(self, batch: ColumnarBatch) -> None:
-        """See `Operator.skip`."""
         if isinstance(self.processor, Operator):
             self.processor.skip(batch)
 

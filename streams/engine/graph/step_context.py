@@ -126,8 +126,6 @@ class StepContext:
         outputs: The output topics.
         lap_ns: The thread's CPU time at the last `lap`; None: operators are not timed.
         followed: Takes samples of a key's records; None: no key is followed.
-        counted_by: See `ErrorHandlers`.
-        retry_topics: See `ErrorHandlers`.
         partly_done: Whether the operator that is about to fail has written to its state, or forwarded, for the current record.
     """
 

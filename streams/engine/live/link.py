@@ -90,7 +90,6 @@ class Link:
         return int(self._wall_ahead_ms + self._driver_ahead_ms + time.monotonic() * 1000)
 
     def tell(self, message: Mapping[str, Any]) -> bool:
-        """See `Reports.tell`."""
         return self._reports.tell(message)
 
     def close(self) -> None:

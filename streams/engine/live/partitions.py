@@ -85,7 +85,6 @@ class Ending:
 
     @property
     def at_end(self) -> bool:
-        """See `Reader`."""
         return self._has_ended or self._reader.at_end
 
     @property
@@ -93,7 +92,6 @@ class Ending:
         return self._reader.position >= self._end
 
     def poll(self, max_records: int) -> list[RecordColumns]:
-        """See `Reader`."""
         if self._has_ended:
             return []
         return [part for columns in self._reader.poll(max_records) if len(part := self._before_end(columns))]
@@ -102,16 +100,14 @@ class Ending:
         return columns.part(0, int(np.searchsorted(columns.offsets, self._end)))
 
     def wake(self, file: int) -> bool:
-        """See `Reader`."""
         return self._reader.wake(file)
 
     def reopen(self) -> None:
-        """See `Reader`; records behind the end are not missed."""
+        """Records behind the end are not missed."""
         if not self._has_ended:
             self._reader.reopen()
 
     def close(self) -> None:
-        """See `Reader`."""
         self._reader.close()
 
 

@@ -103,9 +103,7 @@ class Wake:
     def __enter__(self) -> Wake:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._reading)
         os.close(self.file)
 

@@ -208,7 +208,7 @@ class LiveTask:
             # Without a placement, no record has a task yet: the driver looks at what has come, and begins again with one.
             self._poll(now, now_ms)
         tick = self._ticks.take(now)
-        taken = self._take(now_ms, now, bound)
+        taken = self._take_arrived(now_ms, now, bound)
         # All tasks of a slot at the same times: those two requests are the same for however many tasks a transaction has.
         note = last or now // GROUP_EVERY_S > self._noted // GROUP_EVERY_S
         # Without a record, too, as a task also passes control records.
@@ -227,7 +227,7 @@ class LiveTask:
         self._pace.note(sum(map(len, chain.from_iterable(taken))), self._clock() - now - self._step.fence_s)
         return True
 
-    def _take(self, now_ms: int, now: float, bound: Bound) -> list[list[Arrived]]:
+    def _take_arrived(self, now_ms: int, now: float, bound: Bound) -> list[list[Arrived]]:
         partitions, next_ms = self._partitions, self._partitions.next_ms(now_ms)
         # What has just come is not a backlog, if all before them have found their way at once.
         waited = not self._empty if bound.asked else self._emptied is None or now - self._emptied >= BEHIND_AFTER_S

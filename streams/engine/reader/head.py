@@ -136,7 +136,6 @@ class _HeadEdge:
     """How results come to an operator of the head, or to a way out of it.
 
     Attributes:
-        through: See `Ways.through`.
         place: The source record of a position.
         receive: Takes the batch.
         holds: Whether the results of some records may come later than those of others.

@@ -23,7 +23,7 @@ from streams.engine.reader.task_inputs import BRANCH_BITS, Piece
 from streams.engine.reader.timestamps import DROPPED, TimestampReader
 from streams.engine.reader.written_values import of_source
 from streams.model.expressions import KEY, OF_RECORD, TIMESTAMP
-from streams.model.ownership import snapshot
+from streams.model.ownership import itself, snapshot
 from streams.operators.aggregate.column_rows import FieldColumn
 from streams.operators.columnar import ColumnarBatch
 from streams.operators.expressions import of_keys, of_times
@@ -231,7 +231,7 @@ class SourceReader:
         if timestamps is None:
             timestamps = np.full(len(columns), DROPPED, np.int64)
             # Operators get the values behind the extractor.
-            lent = snapshot if self.has_operators and not self._times.reads else _itself
+            lent = snapshot if self.has_operators and not self._times.reads else itself
             for row in np.flatnonzero(kept).tolist():
                 timestamps[at[row]] = self._times.record(rows, int(at[row]), lent(keys[row]), lent(values[row]))
             kept &= timestamps[at] != DROPPED
@@ -242,10 +242,6 @@ class SourceReader:
             return timestamps, None
         batch = ColumnarBatch(keys, values, timestamps[at], at, headers)
         return timestamps, batch if kept.all() else batch.take(np.flatnonzero(kept))
-
-
-def _itself(value: Any) -> Any:
-    return value
 
 
 def _numbered(sub: SubTopology, source: str) -> list[tuple[int, TaskInput]]:

@@ -63,7 +63,6 @@ class StepOutput:
     Attributes:
         sends: Records to produce, one batch per topic.
         operator_state: JSON-able; the input of the next step's task.
-        counters: See `streams.engine.graph.settings`.
         stream_time: Largest timestamp that the task ever read, or later if idle time advanced it; -1 before the first.
         records_in: Input rows, without the dead letters of the readers.
     """

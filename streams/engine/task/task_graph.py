@@ -48,7 +48,7 @@ class UnitRunner:
         children: The children of each node, in their order, and the receivers of dropped records among them.
         inboxes: Those of all nodes of the task.
         ranks: `Unit.ranks` of all units.
-        changing: See `changing_nodes`.
+        changing: The nodes below which functions change their arguments (`changing_nodes`).
     """
 
     def __init__(

@@ -274,9 +274,9 @@ class Accumulators(ABC):
     def take(self, slots: Int64s) -> list[Any]:
         """The accumulators of some slots."""
 
-    @abstractmethod
     def results(self, slots: Int64s) -> Cells:
         """The results of some slots as JSON."""
+        return value_cells(self.take(slots))
 
     def stored(self, slots: Int64s) -> list[Part]:
         """The accumulators of some slots as JSON."""
@@ -390,13 +390,13 @@ class _Counts(Accumulators):
 
 
 class _Numbers(Accumulators):
-    """Sums, smallest and largest numbers."""
+    """Sums, smallest and largest numbers; `rest` is that of a new slot."""
 
-    def __init__(self, mode: int, column: FieldColumn, before: list[Any], slots: int) -> None:
+    def __init__(self, mode: int, column: FieldColumn, before: list[Any], slots: int, rest: int | None = None) -> None:
         if not (_sums_fit(column, before) if mode == SUM else comparisons_fit(column, before)):
             raise OneByOne
         self._mode, self._column = mode, column
-        self._numbers = Numbers.of(before, None, slots)
+        self._numbers = Numbers.of(before, rest, slots)
         self._counts = np.zeros(slots, np.int64)
 
     def apply(self, rows: Int64s, slots: Int64s) -> None:
@@ -412,21 +412,13 @@ class _Numbers(Accumulators):
         return number_cells(self._numbers.take(slots))
 
 
-class _Means(Accumulators):
+class _Means(_Numbers):
     def __init__(self, column: FieldColumn, before: list[Any], slots: int) -> None:
         sums = [total for total, _ in before]
-        if None in sums or not _sums_fit(column, sums):
+        if None in sums:
             raise OneByOne
-        self._column = column
-        self._numbers = Numbers.of(sums, 0, slots)
-        self._counts = np.zeros(slots, np.int64)
+        super().__init__(SUM, column, sums, slots, 0)
         self._counts[: len(before)] = [count for _, count in before]
-
-    def apply(self, rows: Int64s, slots: Int64s) -> None:
-        fold(SUM, self._column, rows, slots, self._numbers, self._counts)
-
-    def check(self) -> None:
-        _check_finite(self._numbers)
 
     def take(self, slots: Int64s) -> list[Any]:
         pairs = zip(self._numbers.take(slots).to_list(), self._counts[slots].tolist(), strict=True)
@@ -448,23 +440,20 @@ class _Means(Accumulators):
 class _Chosen(Accumulators):
     """First and last values."""
 
-    def __init__(self, first: bool, column: FieldColumn, before: list[Any], slots: int) -> None:
-        self._first, self._column, self._before = first, column, before
+    def __init__(self, mode: int, column: FieldColumn, before: list[Any], slots: int) -> None:
+        self._mode, self._column, self._before = mode, column, before
         # A row, or ~s for what slot s began with.
         self._choices = np.full(slots, _NONE, np.int64)
         self._choices[: len(before)] = [_NONE if value is None else ~slot for slot, value in enumerate(before)]
 
     def apply(self, rows: Int64s, slots: Int64s) -> None:
-        _choose(self._first, self._column.kinds, rows, slots, self._choices)
+        _choose(self._mode == FIRST, self._column.kinds, rows, slots, self._choices)
 
     def take(self, slots: Int64s) -> list[Any]:
         return [
             None if choice == _NONE else self._before[~choice] if choice < 0 else cell(self._column, choice)
             for choice in self._choices[slots].tolist()
         ]
-
-    def results(self, slots: Int64s) -> Cells:
-        return value_cells(self.take(slots))
 
 
 class _Objects(Accumulators):
@@ -495,28 +484,19 @@ class _Objects(Accumulators):
         return [value_cells(self.take(slots))]
 
 
-class _Ranked(Accumulators):
+class _Ranked(_Chosen):
     """What the records have that come first by a number."""
 
     def __init__(self, mode: int, column: FieldColumn, before: list[Any], slots: int) -> None:
         starts = [None if one is None else one[0] for one in before]
         if not comparisons_fit(column, starts):
             raise OneByOne
-        self._mode, self._column, self._before = mode, column, before
+        super().__init__(mode, column, before, slots)
         self._numbers = Numbers.of(starts, None, slots)
-        # As in `_Chosen`.
-        self._choices = np.full(slots, _NONE, np.int64)
-        self._choices[: len(before)] = [_NONE if value is None else ~slot for slot, value in enumerate(before)]
 
     def apply(self, rows: Int64s, slots: Int64s) -> None:
         column = self._column
         _rank(self._mode, column.kinds, column.ints, column.floats, rows, slots, *self._numbers, self._choices)
-
-    def take(self, slots: Int64s) -> list[Any]:
-        return [
-            None if choice == _NONE else self._before[~choice] if choice < 0 else cell(self._column, choice)
-            for choice in self._choices[slots].tolist()
-        ]
 
     def results(self, slots: Int64s) -> Cells:
         return value_cells([None if one is None else one[1] for one in self.take(slots)])
@@ -542,9 +522,6 @@ class _Lists(Accumulators):
 
     def take(self, slots: Int64s) -> list[Any]:
         return [self._lists[slot] for slot in slots.tolist()]
-
-    def results(self, slots: Int64s) -> Cells:
-        return value_cells(self.take(slots))
 
 
 class _Sketches(Accumulators):
@@ -620,6 +597,9 @@ def _distinct_texts(aggregate: ApproxCountDistinct, column: FieldColumn) -> list
     ]
 
 
+FIRST: Final = 0
+LAST: Final = 1
+
 LESS: Final = 0
 GREATER: Final = 1
 GREATER_OR_EQUAL: Final = 2
@@ -631,8 +611,8 @@ _CLASSES: Final[dict[type[Aggregate], Any]] = {
     Min: partial(_Numbers, MIN),
     Max: partial(_Numbers, MAX),
     Mean: _Means,
-    First: partial(_Chosen, True),
-    Last: partial(_Chosen, False),
+    First: partial(_Chosen, FIRST),
+    Last: partial(_Chosen, LAST),
     MinBy: partial(_Ranked, LESS),
     MaxBy: partial(_Ranked, GREATER),
     LastBy: partial(_Ranked, GREATER_OR_EQUAL),

@@ -438,7 +438,6 @@ class WindowAggregate(FoldedAggregate, WindowedAggregation[Windows]):
 
     Args:
         store: Name of a timestamped window store.
-        windows: See `WindowedAggregation`, as the others.
     """
 
     store: TypedTimestampedWindowStore
@@ -451,7 +450,7 @@ class WindowAggregate(FoldedAggregate, WindowedAggregation[Windows]):
         starts, late = _open_starts(record.timestamp, self.windows, close_time)
         for _ in range(late):
             self.ctx.drop(record, "late")
-        return [self.store.entry(key, start) for start in starts]
+        return [self.store.entry_at(key, start) for start in starts]
 
     def pairs(self, batch: ColumnarBatch) -> WindowPairs:
         return window_pairs(batch, self.windows, self._time.now)
@@ -631,7 +630,6 @@ class RecordsOfOperator(NamedTuple):
     batch: ColumnarBatch
     pairs: WindowPairs
     calls: tuple[Iterable[Any], ...]
-    """See `FoldedAggregate.calls`."""
 
 
 class Fold:

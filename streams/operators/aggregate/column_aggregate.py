@@ -449,8 +449,7 @@ class StreamColumnAggregate(ColumnAggregate, StreamAggregate):
 
     Args:
         store: Name of a timestamped store of JSON values.
-        caching: See `StreamAggregate`, as the next one. Only an operator with caching gets columns.
-        send_old: Whether children need `Change.old`.
+        caching: Only an operator with caching gets columns.
     """
 
     takes_null_values = False
@@ -468,8 +467,7 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
     Args:
         store: Name of a timestamped window store of JSON values.
         windows: Size, advance and grace.
-        caching: See `WindowedAggregation`, as the next one. Only an operator with caching gets columns.
-        send_old: Whether children need `Change.old`.
+        caching: Only an operator with caching gets columns.
     """
 
     windows: TimeWindows

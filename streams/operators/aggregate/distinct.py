@@ -89,7 +89,6 @@ class StreamDistinctAggregate(CountsDistinct, StreamAggregate):
         store: Name of a timestamped key-value store of the accumulators.
         seen: Name of a key-value store of bytes; each key is the group, the number of the aggregate, and a value.
         fields: The aggregates.
-        caching, send_old: As in `StreamAggregate`.
     """
 
     def __init__(
@@ -109,9 +108,7 @@ class _DistinctInWindows(CountsDistinct, WindowAggregate):
     Args:
         store: Name of a timestamped window store of the accumulators.
         seen: Name of a window store of bytes, which keeps a window as long; keys as in `StreamDistinctAggregate`.
-        windows: See `WindowedAggregation`.
         fields: The aggregates.
-        open_store, caching, send_old: See `WindowedAggregation`.
     """
 
     def __init__(

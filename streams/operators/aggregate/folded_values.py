@@ -25,7 +25,6 @@ class NewValues(list[Any]):
         super().__setitem__(number, value)
 
     def restore(self, numbers: Iterable[int]) -> None:
-        """See `PrivateValues.restore`."""
         for number in numbers:
             super().__setitem__(number, self._before[number])
 
@@ -110,7 +109,6 @@ class EveryUpdate:
         self.updates[call] = Update(value, before, time)
 
     def restore(self, calls: Iterable[int]) -> None:
-        """See `PrivateValues.restore`."""
         for call in calls:
             self._cells[self._groups[call]] = self.updates.pop(call).before
 

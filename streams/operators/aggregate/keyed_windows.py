@@ -565,7 +565,6 @@ class KeyedAggregation(WindowedAggregation[W]):
     """Aggregates per key and window, where the windows follow from the times of the key's records.
 
     Args:
-        store: See `WindowedAggregation`, as for the others.
         fields: The built-in aggregates that `functions` compute, too; None: the functions are the user's. Only an operator with
             caching gets columns of fields, and it gets those of a step at once.
     """

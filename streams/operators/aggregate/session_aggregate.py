@@ -223,9 +223,7 @@ class SessionAggregate(KeyedAggregation[SessionWindows]):
 
     Args:
         store: Name of a session store.
-        windows: See `KeyedAggregation`, like the following.
         functions: Including a merger.
-        open_store: See `KeyedAggregation`, like the following.
         asked_for_retention: The user has set the store's retention; otherwise sessions stay as long as they can
             matter.
     """

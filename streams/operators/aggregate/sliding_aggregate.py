@@ -282,7 +282,6 @@ class SlidingAggregate(KeyedAggregation[SlidingWindows]):
 
     Args:
         store: Name of a timestamped window store.
-        windows: See `KeyedAggregation`, as for the others.
     """
 
     made_by_row = 3

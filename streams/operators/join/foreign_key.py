@@ -17,7 +17,7 @@ from state.murmur3 import murmur3
 from state.stores.spec import HASH_BYTES
 from streams.errors import RecordError
 from streams.model.ownership import lending, only_reads
-from streams.model.record import Instruction, Record, Response, Subscription
+from streams.model.record import Instruction, Response, Subscription
 from streams.model.same_key import same_key
 from streams.operators.columnar import (
     NULL_KEY,
@@ -312,9 +312,6 @@ class ForeignKeySubscriptions(Operator):
         values = binary_column([None if deleted else cell for deleted, cell in cells])
         codec.check_all(keys, values)
         return keys, values, batch.timestamps[known]
-
-    def _respond(self, record: Record, asked: Subscription, value: Any, time: int) -> None:
-        self.ctx.forward(Record(asked.primary_key, Response(asked.hash, value), time, record.headers))
 
 
 def _responds(instructions: Int64s, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

@@ -89,7 +89,6 @@ class PairStep(StoredStep):
         is_open: Which records are processed.
         stored: Which records are stored.
         only_time: Whether the records have come before, or are none, and their time alone counts.
-        alone: See `StoredStep`.
     """
 
     def __init__(
@@ -580,7 +579,6 @@ class _SelfJoinStep(PairStep):
 
     Args:
         records: Each record of the step twice, as the left and as the right one.
-        only_time: See `PairStep`.
     """
 
     def __init__(self, operator: StreamSelfJoin, records: JoinRecords, only_time: bool = False) -> None:

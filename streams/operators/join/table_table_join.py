@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from state.columns import rows_where
-from streams.model.ownership import only_reads
+from streams.model.ownership import itself, only_reads
 from streams.model.record import Record
 from streams.operators.columnar import NULL_KEY, Changes, ColumnarBatch, Int64s, null_values, take_values
 from streams.operators.operator import Operator, OperatorContext, call_each, drop_rows, latest_only
@@ -81,7 +81,7 @@ class TableTableJoin(Operator):
         # The rows as forwarded by the other table: a cached row may be deleted again before it is ever forwarded.
         self._lookup = opened(ctx, self.other, forwarded=True)
         # In strict mode, the join of related sides is stored where old values are needed.
-        self._own = _itself if only_reads(self.joiner) and not ctx.results_change else ctx.copy_of
+        self._own = itself if only_reads(self.joiner) and not ctx.results_change else ctx.copy_of
         self._joins_old = self.send_old and not (self.related and ctx.mode == "strict")
         # An inner join of related sides: the row of the other side may have been deleted by the same update as this one's. Then
         # neither side finds the other, and (in Kafka Streams) the joined row is never deleted. Where this side still has a row, the
@@ -148,19 +148,13 @@ def _rows_without_another(updates: ColumnarBatch, found: FoundRows) -> int:
     return int(np.count_nonzero(~null_values(take_values(Changes.of(updates.values).new, alone)))) if len(alone) else 0
 
 
-def _itself(value: Any) -> Any:
-    return value
-
-
 class TableJoinMerge(TableOperator):
     """The joined table: the results of both sides, stored if it has a store (Kafka Streams: `KTableKTableJoinMerger`).
 
     Args:
         store: Name of a timestamped key-value store or a versioned one; None = not stored.
-        caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`; the old value is the one that was forwarded last. In compat
-            mode, without caching, the old value is computed as in Kafka Streams: this side's old value with the other side's
-            current one, which may never have been forwarded.
+        send_old: The old value is the one that was forwarded last. In compat mode, without caching, it is computed as in Kafka
+            Streams: this side's old value with the other side's current one, which may never have been forwarded.
         passed_on: Name of a store for `PassedOn`; None: the joined table is stored, or no row can vanish unseen.
         only_strict: The store is for old values in strict mode; in compat mode the table is not stored.
     """

@@ -539,8 +539,6 @@ def _first_of_each(partners: Int64s, rows: Int64s, count: int) -> Int64s:
 
 
 class StrictWaitingStep(WaitingStep):
-    """See `WaitingStep`."""
-
     def _wait(self) -> Bools:
         return np.ones(self.count, np.bool_)
 
@@ -575,12 +573,6 @@ class StrictWaitingStep(WaitingStep):
 
 
 class CompatWaitingStep(WaitingStep):
-    """See `WaitingStep`.
-
-    Args:
-        step: What is known of the step.
-    """
-
     def __init__(self, step: JoinStep, buffer: CompatOuterJoinBuffer) -> None:
         self._buffer = buffer
         self._least, self._scanned = buffer.least, False

@@ -21,10 +21,10 @@ def user_store(name: str, store: Any, in_process: InProcess) -> Any:
     """The user's view of an operator's store; a global store already is one."""
     made: Any = store
     match store:
-        case TypedKeyValueStore():
-            made = KeyValueStore(name, store, in_process)
         case TypedTimestampedKeyValueStore():
             made = TimestampedKeyValueStore(name, store, in_process)
+        case TypedKeyValueStore():
+            made = KeyValueStore(name, store, in_process)
         case TypedWindowStore():
             made = WindowStore(name, store, in_process)
         case TypedTimestampedWindowStore():

@@ -14,7 +14,7 @@ from streams.operators.operator import OperatorContext
 from streams.operators.process.store_views import user_store
 from streams.operators.process.suppliers import check_processor
 from streams.operators.process.user_stores import InProcess, SessionStore, WindowStore
-from streams.operators.processor import BaseProcessor, Cancellable, Processor, PunctuationType
+from streams.operators.processor import BaseProcessor, Cancellable, KafkaNames, Processor, PunctuationType
 from streams.serdes.json_text import NotKept, keep, loads
 
 
@@ -100,7 +100,7 @@ def _shown(given: object) -> str:
 # Users see only the public methods, and mistakes are reported where they are made, in the user's terms.
 
 
-class UserContext:
+class UserContext(KafkaNames):
     """The `ProcessorContext` of one user's processor in one step.
 
     Args:
@@ -173,19 +173,10 @@ class UserContext:
                 f"'{self._ctx.node}' cannot keep something in ctx.state, because it would get something else back: {error}"
             ) from error
 
-    def current_stream_time_ms(self) -> int:
-        return self._ctx.stream_time
-
-    def current_system_time_ms(self) -> int:
-        return self._ctx.now_ms
-
     def store(self, name: str) -> Any:
         if name not in self._stores:
             self._stores[name] = user_store(name, self._ctx.store(name), self._in_process)
         return self._stores[name]
-
-    def get_state_store(self, name: str) -> Any:
-        return self.store(name)
 
     def forward(self, record: Record, child: str | None = None) -> None:
         in_process = self._in_process

@@ -15,7 +15,7 @@ from streams.serdes.base import Serde
 if TYPE_CHECKING:
     # Programs import the users' classes, and need no libraries of columns.
     from streams.operators.stores.key_value import TypedVersionedStore
-    from streams.operators.stores.window import TypedSessionStore, TypedTimestampedWindowStore, TypedWindowStore
+    from streams.operators.stores.window import TypedSessionStore
 
 
 # --- The current record of a user's processor, shared by its context and its stores.
@@ -102,7 +102,21 @@ class _Rows(Protocol):
     def count(self) -> int: ...
 
 
-class ReadOnlyKeyValueStore(Generic[K, V]):
+class _UsersStore(Generic[K, V]):
+    """The common base of stores of all kinds; `in_process` is None where nothing can be written."""
+
+    def __init__(self, name: str, store: Any, in_process: Any = None) -> None:
+        self.name = name
+        self._store = store
+        self._in_process: InProcess = in_process
+        self._newest = -1
+        """The newest time written, where rows expire."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class ReadOnlyKeyValueStore(_UsersStore[K, V]):
     """A read-only store from key to value (Kafka Streams: `ReadOnlyKeyValueStore`).
 
     A range is in the order of the keys, which for text is that of its code points; `all` and `prefix` are in the order of the keys'
@@ -113,9 +127,7 @@ class ReadOnlyKeyValueStore(Generic[K, V]):
         name: The store's name.
     """
 
-    def __init__(self, name: str, store: _Rows) -> None:
-        self.name = name
-        self._store = store
+    _store: _Rows
 
     def get(self, key: K) -> V | None:
         found: V | None = self._store.get(key)
@@ -149,9 +161,6 @@ class ReadOnlyKeyValueStore(Generic[K, V]):
         """The number of rows; exact here, at the cost of a scan of the store."""
         return self._store.count()
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"
-
 
 class GlobalKeyValueStore(ReadOnlyKeyValueStore[K, V]):
     """A global store as seen by tasks: read-only, because a write would change only the copy of the task's process.
@@ -180,10 +189,6 @@ class KeyValueStore(ReadOnlyKeyValueStore[K, V]):
         >>> seen: KeyValueStore[str, int] = self.ctx.store("seen")
         >>> seen.put(record.key, (seen.get(record.key) or 0) + 1)
     """
-
-    def __init__(self, name: str, store: _Rows, in_process: InProcess) -> None:
-        super().__init__(name, store)
-        self._in_process = in_process
 
     def put(self, key: K, value: V | None, timestamp: TimestampLike | None = None) -> None:
         in_process = self._in_process
@@ -258,7 +263,7 @@ def _prefix_bytes(name: str, prefix: Any, serde: Serde[Any] | None) -> bytes:
 # --- The window stores of users: the results of `ctx.store(name)` for `Stores.window_store` and `timestamped_window_store`.
 
 
-class WindowStore(Generic[K, V]):
+class WindowStore(_UsersStore[K, V]):
     """A store from key and window start to value (Kafka Streams: `WindowStore`).
 
     With `retain_duplicates` each `put` adds a row, and a key and start may have several. A row has the start of its window, not the
@@ -271,12 +276,6 @@ class WindowStore(Generic[K, V]):
     Attributes:
         name: The store's name.
     """
-
-    def __init__(self, name: str, store: TypedWindowStore | TypedTimestampedWindowStore, in_process: InProcess) -> None:
-        self.name = name
-        self._store: Any = store
-        self._in_process = in_process
-        self._newest = -1
 
     def put(self, key: K, value: V | None, window_start: TimestampLike | None = None) -> None:
         """Write; None deletes (but has no effect with `retain_duplicates`)."""
@@ -326,9 +325,6 @@ class WindowStore(Generic[K, V]):
     def backward_all(self) -> Iterator[tuple[K, int, V]]:
         return self.fetch_all(0, MAX_TIME, reverse=True)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"
-
     def _start(self, window_start: TimestampLike | None) -> int:
         try:
             start = self._in_process.time_of_write(window_start)
@@ -368,7 +364,7 @@ def _times(time_from: TimestampLike, time_to: TimestampLike) -> tuple[int, int]:
 # --- The session store of users: the result of `ctx.store(name)` for `Stores.session_store`.
 
 
-class SessionStore(Generic[K, V]):
+class SessionStore(_UsersStore[K, V]):
     """A store from key and session to value (Kafka Streams: `SessionStore`).
 
     A session is a `Window` of its first and last timestamp. Times are milliseconds, a `datetime`, or a `timedelta` since the epoch.
@@ -384,11 +380,7 @@ class SessionStore(Generic[K, V]):
         name: The store's name.
     """
 
-    def __init__(self, name: str, store: TypedSessionStore, in_process: InProcess) -> None:
-        self.name = name
-        self._store = store
-        self._in_process = in_process
-        self._newest = -1
+    _store: TypedSessionStore
 
     @overload
     def put(self, session: Windowed[K], value: V | None, /) -> None: ...
@@ -470,9 +462,6 @@ class SessionStore(Generic[K, V]):
     def backward_all(self) -> Iterator[tuple[Windowed[K], V]]:
         return self.fetch_all(reverse=True)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"
-
     def _session(self, session: Any) -> tuple[Any, int, int]:
         if not isinstance(session, Windowed):
             raise TopologyError(
@@ -484,7 +473,7 @@ class SessionStore(Generic[K, V]):
 # --- The versioned store of users: the result of `ctx.store(name)` for `Stores.versioned_key_value_store`.
 
 
-class VersionedKeyValueStore(Generic[K, V]):
+class VersionedKeyValueStore(_UsersStore[K, V]):
     """A store from key and time to the value valid then (Kafka Streams: `VersionedKeyValueStore`), within the history's length.
 
     Times are milliseconds, a `datetime`, or a `timedelta` since the epoch.
@@ -493,10 +482,7 @@ class VersionedKeyValueStore(Generic[K, V]):
         name: The store's name.
     """
 
-    def __init__(self, name: str, store: TypedVersionedStore, in_process: InProcess) -> None:
-        self.name = name
-        self._store = store
-        self._in_process = in_process
+    _store: TypedVersionedStore
 
     def put(self, key: K, value: V | None, timestamp: TimestampLike | None = None) -> int:
         """Write a version; None = deleted from the timestamp on, which defaults to that of the current record."""
@@ -515,6 +501,3 @@ class VersionedKeyValueStore(Generic[K, V]):
     def get(self, key: K, as_of: TimestampLike | None = None) -> ValueAndTimestamp[V] | None:
         """The newest value and its time, or those valid at `as_of`. None if there was none, or a deletion."""
         return self._store.get(key, None if as_of is None else to_timestamp_ms(as_of))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"

@@ -186,13 +186,6 @@ class Codec:
     def read_key(self, data: bytes) -> Any:
         return self._key_serde.deserialize(self.topic, data)
 
-    def read_keys(self, codes: npt.NDArray[np.int32], data: list[bytes]) -> KeyColumn:
-        """The keys of these bytes, read where a code names them."""
-        objects: list[Any] = [None] * len(data)
-        for code in np.unique(codes).tolist():
-            objects[code] = self.read_key(data[code])
-        return KeyColumn(codes, objects, data, self._key_serde)
-
     def read_value(self, data: bytes | None) -> Any:
         return self._value_serde.deserialize(self.topic, data)
 

@@ -10,9 +10,10 @@ a function has failed runs again with private rows, which keep that invariant wi
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -91,12 +92,8 @@ class PrivateRow(CachedRow):
         self._cell = self._codec.value(value)
 
 
-class _WritesRows(Protocol):
-    def write(self, entry: CachedRow) -> bytes | None: ...
-
-
 def drain_pending(
-    store: _WritesRows, held: dict[Any, tuple[Any, Headers, CachedRow]]
+    store: CachedRows, held: dict[Any, tuple[Any, Headers, CachedRow]]
 ) -> Iterator[tuple[Any, Headers, CachedRow]]:
     """Removes and returns the pending updates (key, headers, row) that must be forwarded, the oldest first, then by arrival."""
     updates = sorted(held.values(), key=lambda one: one[2].timestamp)
@@ -120,6 +117,74 @@ def row_as_result(codec: Codec, key: Any, data: bytes | None, timestamp: int, he
     return HeldRecord(data, None, timestamp, headers)
 
 
+# --- Stores whose rows may be shared within a step.
+
+
+class CachedRows(ABC):
+    """A store of values with timestamps, with a step cache. The place of a row is its key's bytes and its window's start, or -1."""
+
+    def __init__(self, codec: Codec) -> None:
+        self.codec = codec
+        self._cache: dict[tuple[bytes, int], CachedRow] | None = None
+        self._row: type[CachedRow] = CachedRow
+        self.pending: dict[Any, tuple[Any, Headers, CachedRow]] = {}
+        """Key, headers and row of the pending updates of an aggregation, shared by all streams of a cogroup."""
+
+    @abstractmethod
+    def _fetch(self, key: bytes, start: int) -> bytes | None:
+        """The local value of a row."""
+
+    @abstractmethod
+    def _fetch_each(self, places: Sequence[tuple[bytes, int]]) -> list[bytes | None]: ...
+
+    @abstractmethod
+    def _put(self, key: bytes, start: int, cell: bytes | None, timestamp: int) -> None: ...
+
+    def use_cache(self, private: bool) -> None:
+        """Share rows within the step from now on, and also their decoded values unless rows are private."""
+        self._cache = {} if self._cache is None else self._cache
+        self._row = PrivateRow if private else CachedRow
+
+    def forget_cache(self) -> None:
+        """Read rows from the store again, because all updates are written."""
+        self._cache = None if self._cache is None else {}
+
+    def entry_at(self, key: bytes, start: int) -> CachedRow:
+        """A row for modification; `write` stores a change."""
+        if self._cache is None:
+            return CachedRow(key, start, self._fetch(key, start), self.codec)
+        entry = self._cache.get((key, start))
+        if entry is None:
+            entry = self._cache[key, start] = self._row(key, start, self._fetch(key, start), self.codec)
+        return entry
+
+    def entries(self, places: Sequence[tuple[bytes, int]]) -> list[CachedRow]:
+        """`entry_at` for many places, with one read of the store."""
+        cache = {} if self._cache is None else self._cache
+        new = [place for place in places if place not in cache]
+        found = dict(zip(new, self._fetch_each(new), strict=True)) if new else {}
+        for place, stored in found.items():
+            cache[place] = self._row(*place, stored, self.codec)
+        return [cache[place] for place in places]
+
+    def write(self, entry: CachedRow) -> bytes | None:
+        """Write an entry's value and timestamp, None deletes; returns the local value."""
+        data = self.codec.timestamped(entry.value, entry.timestamp)
+        self._put(entry.key, entry.start, self.codec.fitting(entry.key, data), entry.timestamp)
+        return data
+
+    def _get(self, key: bytes, start: int) -> ValueAndTimestamp | None:
+        """Value and timestamp of a row."""
+        entry = self._cache.get((key, start)) if self._cache else None
+        if entry is not None:
+            return None if entry.value is None else ValueAndTimestamp(snapshot(entry.value), entry.timestamp)
+        return self.codec.read_timestamped(self._fetch(key, start))
+
+    def _write_through(self) -> None:
+        for entry in (self._cache or {}).values():
+            self.write(entry)
+
+
 # --- The typed key-value stores of operators, over the byte stores of `state.stores`: plain, or timestamped with a step cache.
 
 
@@ -129,6 +194,7 @@ class TypedKeyValueStore:
     def __init__(self, rows: KeyValueBytesStore, codec: Codec) -> None:
         self.rows = rows
         self.codec = codec
+        self._read: Callable[[bytes], Any] = codec.read_value
 
     def get(self, key: Any) -> Any:
         return self.codec.read_value(self.rows.get(self.codec.key(key)))
@@ -139,7 +205,7 @@ class TypedKeyValueStore:
         self.rows.put(data, self.codec.fitting(data, self.codec.value(value)), timestamp)
 
     def put_column(self, keys: BinaryColumn, values: BinaryColumn, timestamps: npt.NDArray[np.int64]) -> None:
-        """Write many rows as bytes in this order; null deletes."""
+        """Write the local values of many rows in this order; null deletes."""
         self.rows.put_columns(keys, values, timestamps)
 
     def range(self, lower: Any, upper: Any, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
@@ -154,29 +220,31 @@ class TypedKeyValueStore:
         """All rows in order of the keys' bytes."""
         return self._spans([KeySpan(None, None, reverse)])
 
+    def count(self) -> int:
+        """The number of rows, which are read but not decoded."""
+        self._write_through()
+        return sum(1 for _ in self.rows.range(None, None))
+
+    def _write_through(self) -> None:
+        """Called before a scan."""
+
     def _spans(self, spans: list[KeySpan]) -> Iterator[tuple[Any, Any]]:
+        self._write_through()
         # All are opened at once, because a scan reads the store as of its beginning.
         yield from self._decoded(chain.from_iterable([self.rows.range(*span) for span in spans]))
 
     def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
-        for key, value in rows:
-            yield self.codec.read_key(key), self.codec.read_value(value)
-
-    def count(self) -> int:
-        """The number of rows, which are read but not decoded."""
-        return sum(1 for _ in self.rows.range(None, None))
+        for key, cell in rows:
+            yield self.codec.read_key(key), self._read(cell)
 
 
-class TypedTimestampedKeyValueStore:
+class TypedTimestampedKeyValueStore(CachedRows, TypedKeyValueStore):
     """A table: key -> value and timestamp."""
 
     def __init__(self, rows: KeyValueBytesStore, codec: Codec) -> None:
-        self._rows = rows
-        self.codec = codec
-        self._cache: dict[bytes, CachedRow] | None = None
-        self._row: type[CachedRow] = CachedRow
-        self.pending: dict[bytes, tuple[Any, Headers, CachedRow]] = {}
-        """Key, headers and row of the pending updates of an aggregation, shared by all streams of a cogroup."""
+        CachedRows.__init__(self, codec)
+        TypedKeyValueStore.__init__(self, rows, codec)
+        self._read = codec.read_timestamped
         self.watched = False
         """Whether other operators of the unit look rows up as of each record."""
         self.as_of: TableLookup | None = None
@@ -186,14 +254,14 @@ class TypedTimestampedKeyValueStore:
         self.unsettled: Callable[[], None] | None = None
         """Puts updates that a table has got together into the cache, for those who read single rows."""
 
-    def use_cache(self, private: bool) -> None:
-        """Share rows within the step from now on, and also their decoded values unless rows are private."""
-        self._cache = {} if self._cache is None else self._cache
-        self._row = PrivateRow if private else CachedRow
+    def _fetch(self, key: bytes, start: int) -> bytes | None:
+        return self.rows.get(key)
 
-    def forget_cache(self) -> None:
-        """Read rows from the store again, because all updates are written."""
-        self._cache = None if self._cache is None else {}
+    def _fetch_each(self, places: Sequence[tuple[bytes, int]]) -> list[bytes | None]:
+        return self.rows.multi_get([key for key, _ in places])
+
+    def _put(self, key: bytes, start: int, cell: bytes | None, timestamp: int) -> None:
+        self.rows.put(key, cell, timestamp)
 
     def settle(self) -> None:
         """Shows all updates to those who read single rows."""
@@ -208,94 +276,42 @@ class TypedTimestampedKeyValueStore:
     def entry(self, key: Any) -> CachedRow:
         """The row of a key for modification; `write` stores a change."""
         self.settle()
-        key_bytes = self.codec.key(key)
-        if self._cache is None:
-            return CachedRow(key_bytes, -1, self._rows.get(key_bytes), self.codec)
-        entry = self._cache.get(key_bytes)
-        if entry is None:
-            entry = self._cache[key_bytes] = self._row(key_bytes, -1, self._rows.get(key_bytes), self.codec)
-        return entry
+        return self.entry_at(self.codec.key(key), -1)
 
     def entries(self, places: Sequence[tuple[bytes, int]]) -> list[CachedRow]:
-        """`entry` for the bytes of many keys, with one read of the store; the second part of a place is unused."""
         self.settle()
-        cache = {} if self._cache is None else self._cache
-        new = [key for key, _ in places if key not in cache]
-        found = dict(zip(new, self._rows.multi_get(new), strict=True)) if new else {}
-        for key, stored in found.items():
-            cache[key] = self._row(key, -1, stored, self.codec)
-        return [cache[key] for key, _ in places]
+        return super().entries(places)
 
     def stored_column(self, keys: Sequence[bytes]) -> BinaryColumn:
         """The local values of many keys, null where there is none; updates in the step cache are not seen."""
         column = binary_column(keys)
         order = pc.sort_indices(column)
-        found = self._rows.get_columns(column.take(order))
+        found = self.rows.get_columns(column.take(order))
         place = np.empty(len(keys), np.int64)
         place[order.to_numpy()] = np.arange(len(keys))
         return found.take(pa.array(place))
 
-    def put_column(self, keys: BinaryColumn, values: BinaryColumn, timestamps: npt.NDArray[np.int64]) -> None:
-        """Write the local values of many rows (`Codec.timestamped_column`) in this order; null deletes."""
-        self._rows.put_columns(keys, values, timestamps)
-
-    def write(self, entry: CachedRow) -> bytes | None:
-        """Write an entry's value and timestamp, None deletes; returns the local value."""
-        data = self.codec.timestamped(entry.value, entry.timestamp)
-        self._rows.put(entry.key, self.codec.fitting(entry.key, data), entry.timestamp)
-        return data
-
     def get(self, key: Any) -> ValueAndTimestamp | None:
         self.settle()
-        key_bytes = self.codec.key(key)
-        entry = self._cache.get(key_bytes) if self._cache else None
-        if entry is not None:
-            return None if entry.value is None else ValueAndTimestamp(snapshot(entry.value), entry.timestamp)
-        return self.codec.read_timestamped(self._rows.get(key_bytes))
+        return self._get(self.codec.key(key), -1)
 
     def forwarded(self, key: Any) -> ValueAndTimestamp | None:
         key_bytes = self.codec.key(key)
-        entry = self._cache.get(key_bytes) if self._cache else None
-        return self.codec.read_timestamped(self._rows.get(key_bytes) if entry is None else entry.stored)
+        entry = self._cache.get((key_bytes, -1)) if self._cache else None
+        return self.codec.read_timestamped(self.rows.get(key_bytes) if entry is None else entry.stored)
 
     def put(self, key: Any, value: Any, timestamp: int) -> None:
         entry = self.entry(key)
         entry.value, entry.timestamp = None if value is None else snapshot(self.codec.seen(value)), timestamp
         entry.sent(self.write(entry))
 
-    def range(self, lower: Any, upper: Any, reverse: bool = False) -> Iterator[tuple[Any, ValueAndTimestamp]]:
-        """Rows with lower <= key <= upper in order of the keys; None = open. Raises `KeyOrderError`."""
-        return self._spans(self.codec.spans(lower, upper, reverse))
-
     def prefix(self, prefix: bytes) -> Iterator[tuple[Any, ValueAndTimestamp]]:
-        """Rows whose key's bytes start with these, in order of the keys' bytes."""
         self._write_through()
-        yield from self._decoded(self._rows.prefix(prefix))
-
-    def all(self, reverse: bool = False) -> Iterator[tuple[Any, ValueAndTimestamp]]:
-        """All rows in order of the keys' bytes."""
-        return self._spans([KeySpan(None, None, reverse)])
-
-    def count(self) -> int:
-        """The number of rows, which are read but not decoded."""
-        self._write_through()
-        return sum(1 for _ in self._rows.range(None, None))
+        yield from super().prefix(prefix)
 
     def _write_through(self) -> None:
         self.settle()
-        for entry in (self._cache or {}).values():
-            self.write(entry)
-
-    def _spans(self, spans: list[KeySpan]) -> Iterator[tuple[Any, ValueAndTimestamp]]:
-        self._write_through()
-        # All are opened at once, because a scan reads the store as of its beginning.
-        yield from self._decoded(chain.from_iterable([self._rows.range(*span) for span in spans]))
-
-    def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, ValueAndTimestamp]]:
-        for key, value in rows:
-            found = self.codec.read_timestamped(value)
-            assert found is not None, "scans give rows that exist"
-            yield self.codec.read_key(key), found
+        super()._write_through()
 
 
 # --- The typed store of versioned tables (KIP-889): every value of a key, with the time from which it is valid.

@@ -23,7 +23,7 @@ EARLIEST_SOONER: Final = "earliest_sooner"
 
 
 class UnmatchedBuffer:
-    """See the module. A row has all records of a time, side and key (`state.stores.unmatched_lists`).
+    """The records without a partner. A row has all records of a time, side and key (`state.stores.unmatched_lists`).
 
     The operator's state has a lower bound of the rows' times (`EARLIEST`), and where the records of one side wait less than those
     of the other, one for that side's (`EARLIEST_SOONER`): so no step reads the rows again that earlier ones have seen waiting.

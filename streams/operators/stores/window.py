@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from state.stores.byte_stores import SessionBytesStore, SessionRows, WindowBytesStore, WindowRows
 from streams.model.ownership import snapshot
-from streams.model.record import Headers, ValueAndTimestamp, Window, Windowed
+from streams.model.record import ValueAndTimestamp, Window, Windowed
 from streams.operators.columnar import Int64s
 from streams.operators.stores.codec import Codec
-from streams.operators.stores.key_value import CachedRow, PrivateRow
+from streams.operators.stores.key_value import CachedRows
 
 
 class TypedWindowStore:
@@ -79,51 +79,23 @@ HeldUpdates: TypeAlias = dict[tuple[bytes, Window], HeldUpdate]
 """By the key's bytes and the window. They are held by the store, because the streams of a cogroup share it."""
 
 
-class TypedTimestampedWindowStore:
+class TypedTimestampedWindowStore(CachedRows):
     """A windowed table: key and window start -> value and timestamp."""
 
     def __init__(self, rows: WindowBytesStore, codec: Codec) -> None:
+        super().__init__(codec)
         self._rows = rows
-        self.codec = codec
-        self._cache: dict[tuple[bytes, int], CachedRow] | None = None
-        self._row: type[CachedRow] = CachedRow
-        self.pending: dict[tuple[bytes, int], tuple[Any, Headers, CachedRow]] = {}
-        """As in `TimestampedKeyValueStore`."""
         self.updates: HeldUpdates = {}
         """The pending updates of sliding windows."""
 
-    def use_cache(self, private: bool) -> None:
-        """Share rows within the step from now on, and also their decoded values unless rows are private."""
-        self._cache = {} if self._cache is None else self._cache
-        self._row = PrivateRow if private else CachedRow
+    def _fetch(self, key: bytes, start: int) -> bytes | None:
+        return self._rows.fetch(key, start)
 
-    def forget_cache(self) -> None:
-        """Read rows from the store again, because all updates are written."""
-        self._cache = None if self._cache is None else {}
+    def _fetch_each(self, places: Sequence[tuple[bytes, int]]) -> list[bytes | None]:
+        return self._rows.multi_fetch(places)
 
-    def entry(self, key: bytes, start: int) -> CachedRow:
-        """The row of a key's bytes and a window start for modification; `write` stores a change."""
-        if self._cache is None:
-            return CachedRow(key, start, self._rows.fetch(key, start), self.codec)
-        entry = self._cache.get((key, start))
-        if entry is None:
-            entry = self._cache[(key, start)] = self._row(key, start, self._rows.fetch(key, start), self.codec)
-        return entry
-
-    def entries(self, places: Sequence[tuple[bytes, int]]) -> list[CachedRow]:
-        """`entry` of many places, with one read of the store."""
-        cache = {} if self._cache is None else self._cache
-        new = [place for place in places if place not in cache]
-        found = dict(zip(new, self._rows.multi_fetch(new), strict=True)) if new else {}
-        for place, stored in found.items():
-            cache[place] = self._row(place[0], place[1], stored, self.codec)
-        return [cache[place] for place in places]
-
-    def write(self, entry: CachedRow) -> bytes | None:
-        """Write an entry's value and timestamp, None deletes; returns the local value."""
-        data = self.codec.timestamped(entry.value, entry.timestamp)
-        self._rows.put(entry.key, entry.start, self.codec.fitting(entry.key, data), entry.timestamp)
-        return data
+    def _put(self, key: bytes, start: int, cell: bytes | None, timestamp: int) -> None:
+        self._rows.put(key, start, cell, timestamp)
 
     @property
     def earliest_start(self) -> int:
@@ -144,11 +116,7 @@ class TypedTimestampedWindowStore:
 
     def fetch(self, key: Any, start: int) -> ValueAndTimestamp | None:
         """Value and timestamp of one window, or None."""
-        key_bytes = self.codec.key(key)
-        entry = self._cache.get((key_bytes, start)) if self._cache else None
-        if entry is not None:
-            return None if entry.value is None else ValueAndTimestamp(snapshot(entry.value), entry.timestamp)
-        return self.codec.read_timestamped(self._rows.fetch(key_bytes, start))
+        return self._get(self.codec.key(key), start)
 
     def get(self, key: Windowed) -> ValueAndTimestamp | None:
         return self.fetch(key.key, key.window.start)
@@ -167,7 +135,7 @@ class TypedTimestampedWindowStore:
             cell = self.codec.fitting(data, self.codec.timestamped(value, timestamp))
             self._rows.put(data, start, cell, timestamp)
             return
-        entry = self.entry(data, start)
+        entry = self.entry_at(data, start)
         entry.value, entry.timestamp = None if value is None else snapshot(self.codec.seen(value)), timestamp
         self.write(entry)
 
@@ -197,10 +165,6 @@ class TypedTimestampedWindowStore:
             found = self.codec.read_timestamped(value)
             assert found is not None, "scans give rows that exist"
             yield self.codec.read_key(key), start, found
-
-    def _write_through(self) -> None:
-        for entry in (self._cache or {}).values():
-            self.write(entry)
 
 
 # --- The typed session store: key and session -> value, over the byte store of `state.stores`.

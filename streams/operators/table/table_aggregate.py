@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from streams.errors import RecordError
-from streams.model.ownership import lending, only_reads, snapshot
+from streams.model.ownership import itself, lending, only_reads, snapshot
 from streams.model.record import Change, Record, ValueAndTimestamp
 from streams.model.same_key import same_key
 from streams.model.scores import (
@@ -96,8 +96,6 @@ class TableAggregate(TableOperator):
         initializer: `() -> aggregate`; None for a reduce, whose first value is taken as it is.
         adder: `(key, value, aggregate) -> aggregate`; None deletes.
         subtractor: The same, for a value that is removed.
-        caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`.
     """
 
     leaves_values = True
@@ -114,7 +112,7 @@ class TableAggregate(TableOperator):
         super().__init__(store, caching, send_old)
         self.initializer = initializer
         # A batch is aggregated again, from the same values, when one of its records has failed.
-        self._own = _itself if only_reads(adder) and only_reads(subtractor) else snapshot
+        self._own = itself if only_reads(adder) and only_reads(subtractor) else snapshot
         self.adder = adder
         self.subtractor = subtractor
 
@@ -190,10 +188,6 @@ class TableAggregate(TableOperator):
         return self.adder(key, new, value)
 
 
-def _itself(value: Any) -> Any:
-    return value
-
-
 # --- `top` of a grouped table: the best n rows of each group, exact even when rows change and leave.
 
 
@@ -212,8 +206,6 @@ class TableTop(RecordOperator, TableOperator):
         by: `(value) -> score`.
         largest: Whether the largest score is the best.
         ties: Whether the list also has what is equal to its n-th value.
-        caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`.
     """
 
     leaves_values = True

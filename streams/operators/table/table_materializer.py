@@ -540,8 +540,8 @@ class TableOperator(Operator):
 
     Args:
         store: Name of a timestamped key-value store or a versioned one; None = the table is not stored.
-        caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`.
+        caching: Forward the last update of a key once, at the end of the step; False: every update.
+        send_old: Whether children need `Change.old`.
     """
 
     def __init__(self, store: str | None = None, caching: bool = True, send_old: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -65,10 +66,38 @@ class TableSource(TableOperator):
         return updates, self._table.update_together(batch, updates)
 
 
-# --- `filter` and `filter_not` of a table (Kafka Streams: `KTableFilter`).
+# --- `filter` and `filter_not` of a table (Kafka Streams: `KTableFilter`), and `map_values` (`KTableMapValues`).
 
 
-class TableFilter(TableOperator):
+class _ComputedTable(TableOperator):
+    """A table whose updates are computed from those of the table above, one by one."""
+
+    _passed_on: PassedOn | None = None
+
+    @abstractmethod
+    def _changed(self, key: Any, change: Change) -> Change | None:
+        """What an update is here; None: nothing."""
+
+    def process(self, record: Record) -> None:
+        change = self._changed(record.key, record.value)
+        if change is not None:
+            if self._passed_on is not None:
+                self._passed_on.note(record, change.new)
+            self._table.update(record, *change)
+
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Forward the updates together, in a table without a store."""
+        if self._table.kept or self._passed_on is not None:
+            self.ctx.attempt_each(batch, self.process)
+            return
+        records, changes = call_each(self.ctx, batch, self._changed)
+        forwarded = [change for change in changes if change is not None]
+        if len(forwarded) < len(changes):
+            records = records.take(np.array([row for row, one in enumerate(changes) if one is not None], np.int64))
+        self.ctx.forward_batch(records.with_values(forwarded))
+
+
+class TableFilter(_ComputedTable):
     """A table of the rows for which the predicate is true; rows that no longer match are deleted downstream.
 
     A deletion of a row that did not match before is forwarded only where the old value is unknown: with known old values it is left
@@ -80,8 +109,6 @@ class TableFilter(TableOperator):
         store: Name of a timestamped key-value store or a versioned one; None = not stored.
         knows_old: The table above fills `Change.old`.
         versioned: The table above is versioned.
-        caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`.
         passed_on: Name of a store for `PassedOn`, which strict mode asks instead of the old values: above is a join that computes
             them, and may not have forwarded them.
     """
@@ -109,26 +136,8 @@ class TableFilter(TableOperator):
         super().init(ctx)
         self._passed_on = PassedOn.opened(ctx, self.passed_on_name)
 
-    def process(self, record: Record) -> None:
-        """Forward the update, as a deletion if the new value does not match."""
-        change = self._changed(record.key, record.value)
-        if change is not None:
-            if self._passed_on is not None:
-                self._passed_on.note(record, change.new)
-            self._table.update(record, *change)
-
-    def process_batch(self, batch: ColumnarBatch) -> None:
-        """Forward the updates, in a table without a store."""
-        if self._table.kept or self._passed_on is not None:
-            self.ctx.attempt_each(batch, self.process)
-            return
-        records, changes = call_each(self.ctx, batch, self._changed)
-        rows = np.array([row for row, change in enumerate(changes) if change is not None], np.int64)
-        forwarded = [change if self.send_old else change._replace(old=None) for change in changes if change is not None]
-        self.ctx.forward_batch(records.take(rows).with_values(forwarded))
-
     def _changed(self, key: Any, change: Change) -> Change | None:
-        """What an update is here; None: nothing."""
+        """The update, as a deletion if the new value does not match."""
         new = self._matching(key, change.new)
         old = None
         if self.drops_needless or self.send_old:
@@ -139,23 +148,18 @@ class TableFilter(TableOperator):
             and not (old is not None if self._passed_on is None else key in self._passed_on)
         ):
             return None
-        return Change(new, old, change.is_latest)
+        return Change(new, old if self.send_old else None, change.is_latest)
 
     def _matching(self, key: Any, value: Any) -> Any:
         return value if value is not None and bool(self.predicate(key, value)) is not self.negate else None
 
 
-# --- `map_values` of a table (Kafka Streams: `KTableMapValues`).
-
-
-class TableMapValues(TableOperator):
+class TableMapValues(_ComputedTable):
     """A table with a computed value for each key.
 
     Args:
         fn: `(key, value) -> value`; not called for None. A result of None deletes downstream.
         store: Name of a timestamped key-value store or a versioned one; None = not stored.
-        caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`.
     """
 
     def __init__(
@@ -172,22 +176,9 @@ class TableMapValues(TableOperator):
     def leaves_values(self) -> bool:
         return only_reads(self.fn)
 
-    def process(self, record: Record) -> None:
-        """Map the new value, and the old one where it is needed and not stored."""
-        change: Change = record.value
-        old = self._mapped(record.key, change.old) if self.send_old and not self._table.kept else None
-        self._table.update(record, self._mapped(record.key, change.new), old, change.is_latest)
-
-    def process_batch(self, batch: ColumnarBatch) -> None:
-        """Map and forward, in a table without a store."""
-        if self._table.kept:
-            self.ctx.attempt_each(batch, self.process)
-            return
-        records, changes = call_each(self.ctx, batch, self._changed)
-        self.ctx.forward_batch(records.with_values(changes))
-
     def _changed(self, key: Any, change: Change) -> Change:
-        old = self._mapped(key, change.old) if self.send_old else None
+        """The update with the new value mapped, and the old one where it is needed and not stored."""
+        old = self._mapped(key, change.old) if self.send_old and not self._table.kept else None
         return Change(self._mapped(key, change.new), old, change.is_latest)
 
     def _mapped(self, key: Any, value: Any) -> Any:
@@ -205,9 +196,7 @@ class TableTransformValues(RecordOperator, TableOperator):
 
     Args:
         supplier: `() -> ValueTransformer`.
-        store: As in `TableMaterializer`.
-        caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`; only with a store.
+        send_old: Only with a store.
     """
 
     def __init__(
@@ -293,8 +282,6 @@ class ExpiringTable(RecordOperator, TableSource):
         store: Name of a timestamped key-value store.
         deadlines: Name of the store of deadlines (`serdes.waiting`).
         ttl_ms: How long a row stays.
-        caching: As in `TableMaterializer`.
-        send_old: As in `TableMaterializer`.
     """
 
     def __init__(

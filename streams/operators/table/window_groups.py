@@ -76,13 +76,7 @@ class _GroupsOfWindows(TableOperator):
 
 
 class WindowGroupAggregate(_GroupsOfWindows, TableAggregate):
-    """`TableAggregate` of groups that are windows.
-
-    Args:
-        store: Name of a timestamped key-value store.
-        open_store, grace_ms, keep_ms: See the class above.
-        others: As in `TableAggregate`.
-    """
+    """`TableAggregate` of groups that are windows."""
 
     def __init__(self, store: str, open_store: str, grace_ms: int, keep_ms: int, *others: Any) -> None:
         super().__init__(store, *others)
@@ -121,14 +115,7 @@ class WindowGroupAggregate(_GroupsOfWindows, TableAggregate):
 
 
 class WindowGroupTop(_GroupsOfWindows, TableTop):
-    """`TableTop` of groups that are windows.
-
-    Args:
-        store: Name of a timestamped key-value store of the lists.
-        rows: As in `TableTop`.
-        open_store, grace_ms, keep_ms: See the class above.
-        others: As in `TableTop`.
-    """
+    """`TableTop` of groups that are windows."""
 
     def __init__(self, store: str, rows: str, open_store: str, grace_ms: int, keep_ms: int, *others: Any) -> None:
         super().__init__(store, rows, *others)

@@ -6,7 +6,7 @@ that order, depth first (Kafka Streams' order); names of nodes are unique, and s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from streams.errors import TopologyError
@@ -67,9 +67,10 @@ class Graph:
         """Names of the nodes that a node forwards to, in the order in which they run."""
         return tuple(node.name for node in self.nodes.values() if name in node.parents)
 
-    def sources(self) -> Iterator[SourceNode]:
-        """The sources, in the order in which they were added."""
-        return (node for node in self.nodes.values() if isinstance(node, SourceNode))
+    def sources(self, names: Iterable[str] | None = None) -> Iterator[SourceNode]:
+        """The sources among some nodes, or all in the order in which they were added."""
+        nodes = self.nodes.values() if names is None else (self.nodes[name] for name in names)
+        return (node for node in nodes if isinstance(node, SourceNode))
 
     def sinks(self) -> Iterator[SinkNode]:
         """The sinks, in the order in which they were added."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from streams.model.windows import GroupingWindows, SessionWindows, SlidingWindows
+from streams.model.windows import GroupingWindows, Windows
 from streams.operators.processor import AnyProcessor
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import ONE_BY_ONE, CachingTableSpec, Parameters
@@ -67,8 +67,8 @@ class AggregationSpec(CachingTableSpec):
         """Where distinct values are counted, or a cogroup emits on close, in windows that are identified by their start."""
         if self.fields == DISTINCT:
             return f"{DISTINCT}: {ONE_BY_ONE}"
-        keyed = isinstance(self.windows, SlidingWindows | SessionWindows)
-        if self.kind is not NodeKind.COGROUPKSTREAM_AGGREGATE or keyed or not self.on_close:
+        by_start = isinstance(self.windows, Windows)
+        if self.kind is not NodeKind.COGROUPKSTREAM_AGGREGATE or not by_start or not self.on_close:
             return ""
         return "the streams of a cogroup close windows, each by its own stream time"
 
