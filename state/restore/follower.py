@@ -437,7 +437,7 @@ class Follower(Generic[_Copy]):
         """The logs of a task whose ends are needed."""
         return [place]
 
-    def _take(self, assigned: Collection[TopicPartition]) -> None:
+    def _take_tasks(self, assigned: Collection[TopicPartition]) -> None:
         """Updates the copies to the tasks that are assigned to this process."""
         mine = {place for place in assigned if place in self._known}
         now_s = self._clock_s()

@@ -103,7 +103,7 @@ def run(
     before = report.read_text(encoding="utf-8") if report is not None and report.exists() else ""
     for drill in chosen:
         hold = partial(run_drill, drill, subject, seed=seed, folder=folder, live=live)
-        results.append(_hold_and_report(drill, hold, console))
+        results.append(_held(drill, hold, console))
         if report is not None:
             # After each, so that a run that is cut short has reported what it found.
             report.write_text(page(results, DRILLS, live, before), encoding="utf-8")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import struct
-from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from typing_extensions import Self
+from typing import Any
 
 from state.headers import decode_headers, encode_headers
 from state.stores.buffer_values import BUFFERED_KEY, BUFFERED_KEY_BYTES, LENGTH, buffered_record, buffered_value
@@ -25,50 +22,18 @@ from streams.model.record import (
     WaitingKey,
     WaitingRecord,
 )
-from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_serialize, kept_parts
-
-
-class _Internal(Serde[T]):
-    """A serde of the engine's own objects, all of one class."""
-
-    __slots__ = ()
-    holds: ClassVar[type[Any]]
-
-    def kept(self) -> Self:
-        """The same over serdes that are kept."""
-        return kept_parts(self)
-
-    def serialize(self, topic: str, value: T | None, headers: Headers = None) -> bytes | None:
-        """Bytes of an object of the class. Raises `SerdeError` for anything else."""
-        if value is None:
-            return None
-        if not isinstance(value, self.holds):
-            raise cannot_serialize(self, topic, value)
-        return self._bytes_of(topic, value, headers)
-
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> T | None:
-        """The object. Raises `SerdeError` for invalid bytes."""
-        return None if data is None else self._object_of(topic, data, headers)
-
-    @abstractmethod
-    def _bytes_of(self, topic: str, value: Any, headers: Headers) -> bytes: ...
-
-    @abstractmethod
-    def _object_of(self, topic: str, data: bytes, headers: Headers) -> T: ...
-
+from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize, kept_parts
 
 _OLD, _NEW, _BOTH = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeSerde(_Internal[Change]):
+class ChangeSerde(Serde[Change]):
     """`new ∥ 0x01`, `old ∥ 0x00`, or `varint(length of new) ∥ new ∥ old ∥ 0x02` (`ChangedSerializer`, KIP-904).
 
     Attributes:
         inner: Serde of the values.
     """
-
-    holds = Change
 
     inner: Serde
 
@@ -92,7 +57,10 @@ class ChangeSerde(_Internal[Change]):
             raise cannot_serialize(self, topic, value, "neither a new nor an old value")
         return old + bytes((_OLD,))
 
-    def _object_of(self, topic: str, data: bytes, headers: Headers) -> Change:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Change | None:
+        """The `Change`. Raises `SerdeError` for invalid bytes."""
+        if data is None:
+            return None
         kind = data[-1] if data else -1
         if kind == _BOTH:
             length, at = _read_varint(data)
@@ -137,7 +105,7 @@ _NO_VALUE = 0x40
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionSerde(_Internal[Subscription]):
+class SubscriptionSerde(Serde[Subscription]):
     """`version and flag(1) ∥ instruction(1) ∥ hash(16) or nothing ∥ primary key ∥ partition(4)`.
 
     This is version 1. Version 0 has no partition. It can be read, and is written if the partition is not known.
@@ -145,8 +113,6 @@ class SubscriptionSerde(_Internal[Subscription]):
     Attributes:
         primary_key: Serde of the left table's keys.
     """
-
-    holds = Subscription
 
     primary_key: Serde
 
@@ -165,7 +131,10 @@ class SubscriptionSerde(_Internal[Subscription]):
             raise cannot_serialize(self, topic, value, "no primary key")
         return _subscription_cell(value, key)
 
-    def _object_of(self, topic: str, data: bytes, headers: Headers) -> Subscription:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Subscription | None:
+        """The `Subscription`. Raises `SerdeError` if the bytes are too few."""
+        if data is None:
+            return None
         version = data[0] & ~NO_HASH if data else 0
         if version not in SUBSCRIPTION_VERSIONS:
             raise cannot_deserialize(self, topic, data, f"version {version} of subscriptions is not known: 0 and 1 are")
@@ -179,14 +148,12 @@ class SubscriptionSerde(_Internal[Subscription]):
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseSerde(_Internal[Response]):
+class ResponseSerde(Serde[Response]):
     """`version and flags(1) ∥ hash(16) or nothing ∥ right value or nothing`. The version is 0.
 
     Attributes:
         value: Serde of the right table's values.
     """
-
-    holds = Response
 
     value: Serde
 
@@ -204,7 +171,10 @@ class ResponseSerde(_Internal[Response]):
         flags = (NO_HASH if value.hash is None else 0) | (_NO_VALUE if data is None else 0)
         return bytes((flags,)) + (value.hash or b"") + (data or b"")
 
-    def _object_of(self, topic: str, data: bytes, headers: Headers) -> Response:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Response | None:
+        """The `Response`. Raises `SerdeError` if the bytes are too few."""
+        if data is None:
+            return None
         if data and (version := data[0] & ~(NO_HASH | _NO_VALUE)):
             raise cannot_deserialize(self, topic, data, f"version {version} of responses is not known: only 0 is")
         at = 1 if data and data[0] & NO_HASH else 1 + HASH_BYTES
@@ -254,15 +224,13 @@ def with_length(foreign_key: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class CombinedKeySerde(_Internal[CombinedKey]):
+class CombinedKeySerde(Serde[CombinedKey]):
     """`length of foreign key(4) ∥ foreign key ∥ primary key`: all rows of a foreign key are adjacent.
 
     Attributes:
         foreign_key: Serde of the right table's keys.
         primary_key: Serde of the left table's keys.
     """
-
-    holds = CombinedKey
 
     foreign_key: Serde
     primary_key: Serde
@@ -287,7 +255,10 @@ class CombinedKeySerde(_Internal[CombinedKey]):
             raise cannot_serialize(self, topic, value, "no primary key")
         return self.prefix(topic, value.foreign) + primary
 
-    def _object_of(self, topic: str, data: bytes, headers: Headers) -> CombinedKey:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> CombinedKey | None:
+        """The `CombinedKey`. Raises `SerdeError` if the bytes are too few."""
+        if data is None:
+            return None
         if len(data) < _LENGTH.size or len(data) < (end := _LENGTH.size + _LENGTH.unpack_from(data)[0]):
             raise cannot_deserialize(self, topic, data, "cut off")
         foreign = self.foreign_key.deserialize(topic, data[_LENGTH.size : end], headers)
@@ -314,10 +285,18 @@ class WaitingKeySerde(Serde[WaitingKey]):
         """The same serde, made of `kept` serdes."""
         return kept_parts(self)
 
-    def _bytes_of(self, topic: str, value: WaitingKey, headers: Headers) -> bytes:
+    def serialize(self, topic: str, value: WaitingKey | None, headers: Headers = None) -> bytes | None:
+        """Bytes of a `WaitingKey`. Raises `SerdeError` for anything else."""
+        if value is None:
+            return None
+        if not isinstance(value, WaitingKey):
+            raise cannot_serialize(self, topic, value)
         return TIME_SIDE.pack(value.time, value.side) + value.key + _NUMBER.pack(value.number)
 
-    def _object_of(self, topic: str, data: bytes, headers: Headers) -> WaitingKey:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingKey | None:
+        """The `WaitingKey`. Raises `SerdeError` if the bytes are too few."""
+        if data is None:
+            return None
         if len(data) < TIME_SIDE.size + _NUMBER.size:
             raise cannot_deserialize(self, topic, data, "cut off")
         time, side = TIME_SIDE.unpack_from(data)
@@ -326,15 +305,13 @@ class WaitingKeySerde(Serde[WaitingKey]):
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingSerde(_Internal[WaitingRecord]):
+class WaitingSerde(Serde[WaitingRecord]):
     """`side(1) ∥ length of headers(4) ∥ headers ∥ value`; the value is never None.
 
     Attributes:
         right: Serde of values of side 0.
         left: Serde of values of side 1.
     """
-
-    holds = WaitingRecord
 
     right: Serde
     left: Serde
@@ -353,7 +330,10 @@ class WaitingSerde(_Internal[WaitingRecord]):
         own = encode_headers(value.headers)
         return b"".join((bytes((value.side,)), _HEADERS_LENGTH.pack(len(own)), own, data or b""))
 
-    def _object_of(self, topic: str, data: bytes, headers: Headers) -> WaitingRecord:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingRecord | None:
+        """The `WaitingRecord`. Raises `SerdeError` if the bytes are too few."""
+        if data is None:
+            return None
         if len(data) < _HEAD_BYTES:
             raise cannot_deserialize(self, topic, data, "cut off")
         end = _HEAD_BYTES + _HEADERS_LENGTH.unpack_from(data, 1)[0]
@@ -397,15 +377,25 @@ class HeadersSerde(Serde[ValueAndHeaders[Any]]):
 
 
 @dataclass(frozen=True, slots=True)
-class BufferedKeySerde(_Internal[WaitingKey]):
+class BufferedKeySerde(Serde[WaitingKey]):
     """`0 ∥ time(8) ∥ key ∥ number(4)`, as Kafka Streams' `TimeFirstWindowKeySchema`; the number begins again at 2^31."""
 
-    holds = WaitingKey
+    def kept(self) -> BufferedKeySerde:
+        """The same over serdes that are kept."""
+        return kept_parts(self)
 
-    def _bytes_of(self, topic: str, value: WaitingKey, headers: Headers) -> bytes:
+    def serialize(self, topic: str, value: WaitingKey | None, headers: Headers = None) -> bytes | None:
+        """Bytes of a `WaitingKey`, which is of the left side. Raises `SerdeError` for anything else."""
+        if value is None:
+            return None
+        if not isinstance(value, WaitingKey):
+            raise cannot_serialize(self, topic, value)
         return BUFFERED_KEY.pack(0, value.time) + value.key + LENGTH.pack(value.number & _LARGEST)
 
-    def _object_of(self, topic: str, data: bytes, headers: Headers) -> WaitingKey:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingKey | None:
+        """The `WaitingKey`. Raises `SerdeError` if the bytes are too few."""
+        if data is None:
+            return None
         if len(data) < BUFFERED_KEY_BYTES:
             raise cannot_deserialize(self, topic, data, "cut off")
         _, time = BUFFERED_KEY.unpack_from(data)
@@ -414,22 +404,32 @@ class BufferedKeySerde(_Internal[WaitingKey]):
 
 
 @dataclass(frozen=True, slots=True)
-class BufferedSerde(_Internal[WaitingRecord]):
+class BufferedSerde(Serde[WaitingRecord]):
     """A record in the buffer of a stream-table join with a grace period (`state.stores.buffer_values`).
 
     Attributes:
         inner: Serde of the value, which is never None.
     """
 
-    holds = WaitingRecord
-
     inner: Serde
 
-    def _bytes_of(self, topic: str, value: WaitingRecord, headers: Headers) -> bytes:
+    def kept(self) -> BufferedSerde:
+        """The same over serdes that are kept."""
+        return kept_parts(self)
+
+    def serialize(self, topic: str, value: WaitingRecord | None, headers: Headers = None) -> bytes | None:
+        """Bytes of a `WaitingRecord`. Raises `SerdeError` for anything else."""
+        if value is None:
+            return None
+        if not isinstance(value, WaitingRecord):
+            raise cannot_serialize(self, topic, value)
         data = self.inner.serialize(topic, value.value, value.headers) or b""
         return buffered_value(value.time, encode_headers(value.headers), data)
 
-    def _object_of(self, topic: str, data: bytes, headers: Headers) -> WaitingRecord:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingRecord | None:
+        """The `WaitingRecord`. Raises `SerdeError` for other bytes."""
+        if data is None:
+            return None
         try:
             time, cell, value = buffered_record(data)
         except ValueError as error:
@@ -439,17 +439,25 @@ class BufferedSerde(_Internal[WaitingRecord]):
 
 
 @dataclass(frozen=True, slots=True)
-class UnmatchedKeySerde(_Internal[UnmatchedKey]):
+class UnmatchedKeySerde(Serde[UnmatchedKey]):
     """`time(8) ∥ side(1) ∥ key`, as Kafka Streams' `TimestampedKeyAndJoinSideSerde`."""
 
     def kept(self) -> UnmatchedKeySerde:
         """The same serde, made of `kept` serdes."""
         return kept_parts(self)
 
-    def _bytes_of(self, topic: str, value: UnmatchedKey, headers: Headers) -> bytes:
+    def serialize(self, topic: str, value: UnmatchedKey | None, headers: Headers = None) -> bytes | None:
+        """Bytes of an `UnmatchedKey`. Raises `SerdeError` for anything else."""
+        if value is None:
+            return None
+        if not isinstance(value, UnmatchedKey):
+            raise cannot_serialize(self, topic, value)
         return TIME_SIDE.pack(value.time, value.side) + value.key
 
-    def _object_of(self, topic: str, data: bytes, headers: Headers) -> UnmatchedKey:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> UnmatchedKey | None:
+        """The `UnmatchedKey`. Raises `SerdeError` if the bytes are too few."""
+        if data is None:
+            return None
         if len(data) < TIME_SIDE.size:
             raise cannot_deserialize(self, topic, data, "cut off")
         time, side = TIME_SIDE.unpack_from(data)
@@ -457,15 +465,13 @@ class UnmatchedKeySerde(_Internal[UnmatchedKey]):
 
 
 @dataclass(frozen=True, slots=True)
-class UnmatchedSerde(_Internal[tuple[WaitingRecord, ...]]):
+class UnmatchedSerde(Serde[tuple[WaitingRecord, ...]]):
     """All records of a time, side and key that have no partner yet (`state.stores.unmatched_lists`).
 
     Attributes:
         right: Serde of values of side 0.
         left: Serde of values of side 1.
     """
-
-    holds = tuple
 
     right: Serde
     left: Serde
@@ -485,7 +491,10 @@ class UnmatchedSerde(_Internal[tuple[WaitingRecord, ...]]):
         cells = [serde.serialize(topic, one.value, one.headers) or b"" for one in value]
         return local_value(side, cells, [encode_headers(one.headers) or None for one in value])
 
-    def _object_of(self, topic: str, data: bytes, headers: Headers) -> tuple[WaitingRecord, ...]:
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> tuple[WaitingRecord, ...] | None:
+        """The records. Raises `SerdeError` for other bytes."""
+        if data is None:
+            return None
         try:
             found = records_in(data)
         except ValueError as error:

@@ -33,28 +33,15 @@ _START = struct.Struct(">q")
 _END_START = struct.Struct(">qq")
 
 
-class _WindowedKeys(Serde[Windowed[T]]):
+class _ByStart(Serde[Windowed[T]]):
+    """`Windowed` keys without the windows' ends, `key ∥ start(8)`: a reader computes them."""
+
     __slots__ = ()
     inner: Serde[T]
 
     def kept(self) -> Self:
         """The same serde around a `kept` serde."""
         return kept_parts(self)
-
-    def serialize_base_key(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes:
-        """The inner key's bytes: what a record is partitioned by."""
-        if not isinstance(value, Windowed):
-            raise cannot_serialize(self, topic, value)
-        key = self.inner.serialize(topic, value.key, headers)
-        if key is None:
-            raise cannot_serialize(self, topic, value, "a windowed key cannot be null")
-        return key
-
-
-class _ByStart(_WindowedKeys[T]):
-    """`Windowed` keys without the windows' ends, `key ∥ start(8)`: a reader computes them."""
-
-    __slots__ = ()
 
     @abstractmethod
     def _end(self, start: int) -> int:
@@ -134,7 +121,7 @@ class CustomWindowedSerde(_ByStart[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class SessionWindowedSerde(_WindowedKeys[T]):
+class SessionWindowedSerde(Serde[Windowed[T]]):
     """`Windowed` keys of sessions: `key ∥ end(8) ∥ start(8)`.
 
     Attributes:
@@ -170,6 +157,15 @@ class SessionWindowedSerde(_WindowedKeys[T]):
         end, start = _END_START.unpack_from(data, len(data) - _END_START.size)
         key: Any = self.inner.deserialize(topic, data[: -_END_START.size], headers)
         return Windowed(key, Window(start, end))
+
+
+def _base_key(serde: object, inner: Serde[T], topic: str, value: Windowed[T] | None, headers: Headers) -> bytes:
+    if not isinstance(value, Windowed):
+        raise cannot_serialize(serde, topic, value)
+    key = inner.serialize(topic, value.key, headers)
+    if key is None:
+        raise cannot_serialize(serde, topic, value, "a windowed key cannot be null")
+    return key
 
 
 # --- `VersionedSerde`: stored values with a version tag, and functions that convert old versions to new ones.

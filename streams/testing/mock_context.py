@@ -92,22 +92,10 @@ class MockProcessorContext(KafkaNames):
             raise KeyError(f"no store {name!r}: MockProcessorContext was given {sorted(self._stores)}")
         return self._stores[name]
 
-    def get_state_store(self, name: str) -> Any:
-        """Returns a store by its name, under Kafka Streams' name of the method."""
-        return self.store(name)
-
     @property
     def topic(self) -> str | None:
         """The topic in `record_metadata`; None if that is not set."""
         return None if self.record_metadata is None else self.record_metadata.topic
-
-    def current_stream_time_ms(self) -> int:
-        """Stream time, ms."""
-        return self.stream_time
-
-    def current_system_time_ms(self) -> int:
-        """The wall clock, ms."""
-        return self.now_ms
 
     def forward(self, record: Record, child: str | None = None) -> None:
         """Records a forwarded record."""
