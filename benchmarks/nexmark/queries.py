@@ -28,6 +28,8 @@ TEN_SECONDS = TimeWindows.of_size_and_grace(timedelta(seconds=10), timedelta(hou
 """Readers of the partitions may be far apart, and no bid is to be late."""
 NEAR = JoinWindows.of_time_difference_and_grace(timedelta(minutes=1), timedelta(hours=1))
 """An auction lives for a third of a second at most, and bids come up to a few seconds ahead of it."""
+OPEN = JoinWindows.until(col("expires"), at_most=timedelta(minutes=1), grace=timedelta(hours=1))
+"""From an auction's time to the end that it says."""
 
 Query = Callable[[StreamsBuilder, Mapping[str, str]], "KStream[Any, Any] | KTable[Any, Any]"]
 Events = KStream[Any, Any]
@@ -74,16 +76,9 @@ def _winning(builder: StreamsBuilder, topics: Mapping[str, str]) -> KTable[Any, 
     events = builder.stream(topics["events"])
     auctions = _auctions(events).select_key(col("id").cast(int))
     bids = events.filter(col("event_type") == 2).map_values(col("bid")).select_key(col("auction").cast(int))
-    both = fields(
-        left=["id", "category", "seller", "expires"],
-        right=["bidder", "price"],
-        opened=col("left.dateTime"),
-        at=col("right.dateTime"),
-    )
-    # Texts of times are in the order of the times.
-    timely = auctions.join(bids, both, NEAR).filter(col("at").between(col("opened"), col("expires")))
+    both = fields(left=["id", "category", "seller"], right=["bidder", "price"], at=col("right.dateTime"))
     best = agg.max_by(fields("id", "category", "seller", "bidder", "price", "at"), by="price")
-    return timely.group_by_key().aggregate(best=best).map_values(col("best"))
+    return auctions.join(bids, both, OPEN).group_by_key().aggregate(best=best).map_values(col("best"))
 
 
 def q4(builder: StreamsBuilder, topics: Mapping[str, str]) -> KTable[Any, Any]:
