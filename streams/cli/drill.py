@@ -103,7 +103,7 @@ def run(
     before = report.read_text(encoding="utf-8") if report is not None and report.exists() else ""
     for drill in chosen:
         hold = partial(run_drill, drill, subject, seed=seed, folder=folder, live=live)
-        results.append(_held(drill, hold, console))
+        results.append(_hold_and_report(drill, hold, console))
         if report is not None:
             # After each, so that a run that is cut short has reported what it found.
             report.write_text(page(results, DRILLS, live, before), encoding="utf-8")
@@ -119,8 +119,10 @@ def _exit_code(outcomes: set[Outcome]) -> int:
     return 1 if Outcome.FAILED in outcomes else NOT_SAFE if Outcome.SPOILED in outcomes else 0
 
 
-def _held(drill: Drill, hold: Callable[[Callable[[str], None]], DrillResult], console: Console) -> DrillResult:
-    """Holds a drill, and prints what happens in it and how it ended."""
+def _hold_and_report(
+    drill: Drill, hold: Callable[[Callable[[str], None]], DrillResult], console: Console
+) -> DrillResult:
+    """Holds a drill, and says what happens in it, and how it ended."""
     say_line = partial(console.print, highlight=False, markup=False)
     say_line(f"{drill.id} {drill.title}: {drill.injects}")
     began = time.monotonic()

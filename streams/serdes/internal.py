@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import struct
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+from typing_extensions import Self
 
 from state.headers import decode_headers, encode_headers
 from state.stores.buffer_values import BUFFERED_KEY, BUFFERED_KEY_BYTES, LENGTH, buffered_record, buffered_value
@@ -22,31 +25,54 @@ from streams.model.record import (
     WaitingKey,
     WaitingRecord,
 )
-from streams.serdes.base import Headers, Serde, cannot_deserialize, cannot_serialize, kept_parts
+from streams.serdes.base import Headers, Serde, T, cannot_deserialize, cannot_serialize, kept_parts
+
+
+class _Internal(Serde[T]):
+    """A serde of the engine's own objects, all of one class."""
+
+    __slots__ = ()
+    holds: ClassVar[type[Any]]
+
+    def kept(self) -> Self:
+        """The same over serdes that are kept."""
+        return kept_parts(self)
+
+    def serialize(self, topic: str, value: T | None, headers: Headers = None) -> bytes | None:
+        """Bytes of an object of the class. Raises `SerdeError` for anything else."""
+        if value is None:
+            return None
+        if not isinstance(value, self.holds):
+            raise cannot_serialize(self, topic, value)
+        return self._bytes_of(topic, value, headers)
+
+    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> T | None:
+        """The object. Raises `SerdeError` for invalid bytes."""
+        return None if data is None else self._object_of(topic, data, headers)
+
+    @abstractmethod
+    def _bytes_of(self, topic: str, value: Any, headers: Headers) -> bytes: ...
+
+    @abstractmethod
+    def _object_of(self, topic: str, data: bytes, headers: Headers) -> T: ...
+
 
 _OLD, _NEW, _BOTH = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeSerde(Serde[Change]):
+class ChangeSerde(_Internal[Change]):
     """`new ∥ 0x01`, `old ∥ 0x00`, or `varint(length of new) ∥ new ∥ old ∥ 0x02` (`ChangedSerializer`, KIP-904).
 
     Attributes:
         inner: Serde of the values.
     """
 
+    holds = Change
+
     inner: Serde
 
-    def kept(self) -> ChangeSerde:
-        """The same serde, made of `kept` serdes."""
-        return kept_parts(self)
-
-    def serialize(self, topic: str, value: Change | None, headers: Headers = None) -> bytes | None:
-        """Bytes of a `Change`. Raises `SerdeError` for anything else, or if both values are None."""
-        if value is None:
-            return None
-        if not isinstance(value, Change):
-            raise cannot_serialize(self, topic, value)
+    def _bytes_of(self, topic: str, value: Change, headers: Headers) -> bytes:
         new = self.inner.serialize(topic, value.new, headers)
         old = self.inner.serialize(topic, value.old, headers)
         if new is not None and old is not None:
@@ -57,10 +83,7 @@ class ChangeSerde(Serde[Change]):
             raise cannot_serialize(self, topic, value, "neither a new nor an old value")
         return old + bytes((_OLD,))
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Change | None:
-        """The `Change`. Raises `SerdeError` for invalid bytes."""
-        if data is None:
-            return None
+    def _object_of(self, topic: str, data: bytes, headers: Headers) -> Change:
         kind = data[-1] if data else -1
         if kind == _BOTH:
             length, at = _read_varint(data)
@@ -105,7 +128,7 @@ _NO_VALUE = 0x40
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionSerde(Serde[Subscription]):
+class SubscriptionSerde(_Internal[Subscription]):
     """`version and flag(1) ∥ instruction(1) ∥ hash(16) or nothing ∥ primary key ∥ partition(4)`.
 
     This is version 1. Version 0 has no partition. It can be read, and is written if the partition is not known.
@@ -114,27 +137,17 @@ class SubscriptionSerde(Serde[Subscription]):
         primary_key: Serde of the left table's keys.
     """
 
+    holds = Subscription
+
     primary_key: Serde
 
-    def kept(self) -> SubscriptionSerde:
-        """The same serde, made of `kept` serdes."""
-        return kept_parts(self)
-
-    def serialize(self, topic: str, value: Subscription | None, headers: Headers = None) -> bytes | None:
-        """Bytes of a `Subscription`. Raises `SerdeError` for anything else."""
-        if value is None:
-            return None
-        if not isinstance(value, Subscription):
-            raise cannot_serialize(self, topic, value)
+    def _bytes_of(self, topic: str, value: Subscription, headers: Headers) -> bytes:
         key = self.primary_key.serialize(topic, value.primary_key, headers)
         if key is None:
             raise cannot_serialize(self, topic, value, "no primary key")
         return _subscription_cell(value, key)
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Subscription | None:
-        """The `Subscription`. Raises `SerdeError` if the bytes are too few."""
-        if data is None:
-            return None
+    def _object_of(self, topic: str, data: bytes, headers: Headers) -> Subscription:
         version = data[0] & ~NO_HASH if data else 0
         if version not in SUBSCRIPTION_VERSIONS:
             raise cannot_deserialize(self, topic, data, f"version {version} of subscriptions is not known: 0 and 1 are")
@@ -148,33 +161,23 @@ class SubscriptionSerde(Serde[Subscription]):
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseSerde(Serde[Response]):
+class ResponseSerde(_Internal[Response]):
     """`version and flags(1) ∥ hash(16) or nothing ∥ right value or nothing`. The version is 0.
 
     Attributes:
         value: Serde of the right table's values.
     """
 
+    holds = Response
+
     value: Serde
 
-    def kept(self) -> ResponseSerde:
-        """The same serde, made of `kept` serdes."""
-        return kept_parts(self)
-
-    def serialize(self, topic: str, value: Response | None, headers: Headers = None) -> bytes | None:
-        """Bytes of a `Response`. Raises `SerdeError` for anything else."""
-        if value is None:
-            return None
-        if not isinstance(value, Response):
-            raise cannot_serialize(self, topic, value)
+    def _bytes_of(self, topic: str, value: Response, headers: Headers) -> bytes:
         data = self.value.serialize(topic, value.value, headers)
         flags = (NO_HASH if value.hash is None else 0) | (_NO_VALUE if data is None else 0)
         return bytes((flags,)) + (value.hash or b"") + (data or b"")
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Response | None:
-        """The `Response`. Raises `SerdeError` if the bytes are too few."""
-        if data is None:
-            return None
+    def _object_of(self, topic: str, data: bytes, headers: Headers) -> Response:
         if data and (version := data[0] & ~(NO_HASH | _NO_VALUE)):
             raise cannot_deserialize(self, topic, data, f"version {version} of responses is not known: only 0 is")
         at = 1 if data and data[0] & NO_HASH else 1 + HASH_BYTES
@@ -224,13 +227,15 @@ def with_length(foreign_key: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class CombinedKeySerde(Serde[CombinedKey]):
+class CombinedKeySerde(_Internal[CombinedKey]):
     """`length of foreign key(4) ∥ foreign key ∥ primary key`: all rows of a foreign key are adjacent.
 
     Attributes:
         foreign_key: Serde of the right table's keys.
         primary_key: Serde of the left table's keys.
     """
+
+    holds = CombinedKey
 
     foreign_key: Serde
     primary_key: Serde
@@ -242,23 +247,13 @@ class CombinedKeySerde(Serde[CombinedKey]):
             raise cannot_serialize(self, topic, key, "no foreign key")
         return with_length(data)
 
-    def kept(self) -> CombinedKeySerde:
-        """The same serde, made of `kept` serdes."""
-        return kept_parts(self)
-
-    def serialize(self, topic: str, value: CombinedKey | None, headers: Headers = None) -> bytes | None:
-        """Bytes of a `CombinedKey`. Raises `SerdeError` for anything else."""
-        if not isinstance(value, CombinedKey):
-            raise cannot_serialize(self, topic, value)
+    def _bytes_of(self, topic: str, value: CombinedKey, headers: Headers) -> bytes:
         primary = self.primary_key.serialize(topic, value.primary, headers)
         if primary is None:
             raise cannot_serialize(self, topic, value, "no primary key")
         return self.prefix(topic, value.foreign) + primary
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> CombinedKey | None:
-        """The `CombinedKey`. Raises `SerdeError` if the bytes are too few."""
-        if data is None:
-            return None
+    def _object_of(self, topic: str, data: bytes, headers: Headers) -> CombinedKey:
         if len(data) < _LENGTH.size or len(data) < (end := _LENGTH.size + _LENGTH.unpack_from(data)[0]):
             raise cannot_deserialize(self, topic, data, "cut off")
         foreign = self.foreign_key.deserialize(topic, data[_LENGTH.size : end], headers)
@@ -278,25 +273,15 @@ _HEAD_BYTES = 1 + _HEADERS_LENGTH.size
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingKeySerde(Serde[WaitingKey]):
-    """`time(8) ∥ side(1) ∥ key ∥ number(8)`, which sorts by these parts in this order."""
+class WaitingKeySerde(_Internal[WaitingKey]):
+    """`time(8) ∥ side(1) ∥ key ∥ number(8)`: in the order of these."""
 
-    def kept(self) -> WaitingKeySerde:
-        """The same serde, made of `kept` serdes."""
-        return kept_parts(self)
+    holds = WaitingKey
 
-    def serialize(self, topic: str, value: WaitingKey | None, headers: Headers = None) -> bytes | None:
-        """Bytes of a `WaitingKey`. Raises `SerdeError` for anything else."""
-        if value is None:
-            return None
-        if not isinstance(value, WaitingKey):
-            raise cannot_serialize(self, topic, value)
+    def _bytes_of(self, topic: str, value: WaitingKey, headers: Headers) -> bytes:
         return TIME_SIDE.pack(value.time, value.side) + value.key + _NUMBER.pack(value.number)
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingKey | None:
-        """The `WaitingKey`. Raises `SerdeError` if the bytes are too few."""
-        if data is None:
-            return None
+    def _object_of(self, topic: str, data: bytes, headers: Headers) -> WaitingKey:
         if len(data) < TIME_SIDE.size + _NUMBER.size:
             raise cannot_deserialize(self, topic, data, "cut off")
         time, side = TIME_SIDE.unpack_from(data)
@@ -305,7 +290,7 @@ class WaitingKeySerde(Serde[WaitingKey]):
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingSerde(Serde[WaitingRecord]):
+class WaitingSerde(_Internal[WaitingRecord]):
     """`side(1) ∥ length of headers(4) ∥ headers ∥ value`; the value is never None.
 
     Attributes:
@@ -313,27 +298,17 @@ class WaitingSerde(Serde[WaitingRecord]):
         left: Serde of values of side 1.
     """
 
+    holds = WaitingRecord
+
     right: Serde
     left: Serde
 
-    def kept(self) -> WaitingSerde:
-        """The same serde, made of `kept` serdes."""
-        return kept_parts(self)
-
-    def serialize(self, topic: str, value: WaitingRecord | None, headers: Headers = None) -> bytes | None:
-        """Bytes of a `WaitingRecord`. Raises `SerdeError` for anything else."""
-        if value is None:
-            return None
-        if not isinstance(value, WaitingRecord):
-            raise cannot_serialize(self, topic, value)
+    def _bytes_of(self, topic: str, value: WaitingRecord, headers: Headers) -> bytes:
         data = (self.left if value.side else self.right).serialize(topic, value.value, value.headers)
         own = encode_headers(value.headers)
         return b"".join((bytes((value.side,)), _HEADERS_LENGTH.pack(len(own)), own, data or b""))
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingRecord | None:
-        """The `WaitingRecord`. Raises `SerdeError` if the bytes are too few."""
-        if data is None:
-            return None
+    def _object_of(self, topic: str, data: bytes, headers: Headers) -> WaitingRecord:
         if len(data) < _HEAD_BYTES:
             raise cannot_deserialize(self, topic, data, "cut off")
         end = _HEAD_BYTES + _HEADERS_LENGTH.unpack_from(data, 1)[0]
@@ -377,25 +352,15 @@ class HeadersSerde(Serde[ValueAndHeaders[Any]]):
 
 
 @dataclass(frozen=True, slots=True)
-class BufferedKeySerde(Serde[WaitingKey]):
+class BufferedKeySerde(_Internal[WaitingKey]):
     """`0 ∥ time(8) ∥ key ∥ number(4)`, as Kafka Streams' `TimeFirstWindowKeySchema`; the number begins again at 2^31."""
 
-    def kept(self) -> BufferedKeySerde:
-        """The same over serdes that are kept."""
-        return kept_parts(self)
+    holds = WaitingKey
 
-    def serialize(self, topic: str, value: WaitingKey | None, headers: Headers = None) -> bytes | None:
-        """Bytes of a `WaitingKey`, which is of the left side. Raises `SerdeError` for anything else."""
-        if value is None:
-            return None
-        if not isinstance(value, WaitingKey):
-            raise cannot_serialize(self, topic, value)
+    def _bytes_of(self, topic: str, value: WaitingKey, headers: Headers) -> bytes:
         return BUFFERED_KEY.pack(0, value.time) + value.key + LENGTH.pack(value.number & _LARGEST)
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingKey | None:
-        """The `WaitingKey`. Raises `SerdeError` if the bytes are too few."""
-        if data is None:
-            return None
+    def _object_of(self, topic: str, data: bytes, headers: Headers) -> WaitingKey:
         if len(data) < BUFFERED_KEY_BYTES:
             raise cannot_deserialize(self, topic, data, "cut off")
         _, time = BUFFERED_KEY.unpack_from(data)
@@ -404,32 +369,22 @@ class BufferedKeySerde(Serde[WaitingKey]):
 
 
 @dataclass(frozen=True, slots=True)
-class BufferedSerde(Serde[WaitingRecord]):
+class BufferedSerde(_Internal[WaitingRecord]):
     """A record in the buffer of a stream-table join with a grace period (`state.stores.buffer_values`).
 
     Attributes:
         inner: Serde of the value, which is never None.
     """
 
+    holds = WaitingRecord
+
     inner: Serde
 
-    def kept(self) -> BufferedSerde:
-        """The same over serdes that are kept."""
-        return kept_parts(self)
-
-    def serialize(self, topic: str, value: WaitingRecord | None, headers: Headers = None) -> bytes | None:
-        """Bytes of a `WaitingRecord`. Raises `SerdeError` for anything else."""
-        if value is None:
-            return None
-        if not isinstance(value, WaitingRecord):
-            raise cannot_serialize(self, topic, value)
+    def _bytes_of(self, topic: str, value: WaitingRecord, headers: Headers) -> bytes:
         data = self.inner.serialize(topic, value.value, value.headers) or b""
         return buffered_value(value.time, encode_headers(value.headers), data)
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> WaitingRecord | None:
-        """The `WaitingRecord`. Raises `SerdeError` for other bytes."""
-        if data is None:
-            return None
+    def _object_of(self, topic: str, data: bytes, headers: Headers) -> WaitingRecord:
         try:
             time, cell, value = buffered_record(data)
         except ValueError as error:
@@ -439,25 +394,15 @@ class BufferedSerde(Serde[WaitingRecord]):
 
 
 @dataclass(frozen=True, slots=True)
-class UnmatchedKeySerde(Serde[UnmatchedKey]):
+class UnmatchedKeySerde(_Internal[UnmatchedKey]):
     """`time(8) ∥ side(1) ∥ key`, as Kafka Streams' `TimestampedKeyAndJoinSideSerde`."""
 
-    def kept(self) -> UnmatchedKeySerde:
-        """The same serde, made of `kept` serdes."""
-        return kept_parts(self)
+    holds = UnmatchedKey
 
-    def serialize(self, topic: str, value: UnmatchedKey | None, headers: Headers = None) -> bytes | None:
-        """Bytes of an `UnmatchedKey`. Raises `SerdeError` for anything else."""
-        if value is None:
-            return None
-        if not isinstance(value, UnmatchedKey):
-            raise cannot_serialize(self, topic, value)
+    def _bytes_of(self, topic: str, value: UnmatchedKey, headers: Headers) -> bytes:
         return TIME_SIDE.pack(value.time, value.side) + value.key
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> UnmatchedKey | None:
-        """The `UnmatchedKey`. Raises `SerdeError` if the bytes are too few."""
-        if data is None:
-            return None
+    def _object_of(self, topic: str, data: bytes, headers: Headers) -> UnmatchedKey:
         if len(data) < TIME_SIDE.size:
             raise cannot_deserialize(self, topic, data, "cut off")
         time, side = TIME_SIDE.unpack_from(data)
@@ -465,7 +410,7 @@ class UnmatchedKeySerde(Serde[UnmatchedKey]):
 
 
 @dataclass(frozen=True, slots=True)
-class UnmatchedSerde(Serde[tuple[WaitingRecord, ...]]):
+class UnmatchedSerde(_Internal[tuple[WaitingRecord, ...]]):
     """All records of a time, side and key that have no partner yet (`state.stores.unmatched_lists`).
 
     Attributes:
@@ -473,28 +418,21 @@ class UnmatchedSerde(Serde[tuple[WaitingRecord, ...]]):
         left: Serde of values of side 1.
     """
 
+    holds = tuple
+
     right: Serde
     left: Serde
 
-    def kept(self) -> UnmatchedSerde:
-        """The same serde, made of `kept` serdes."""
-        return kept_parts(self)
-
-    def serialize(self, topic: str, value: tuple[WaitingRecord, ...] | None, headers: Headers = None) -> bytes | None:
-        """Bytes of one or more `WaitingRecord` of a side. Raises `SerdeError` for anything else."""
-        if value is None:
-            return None
-        if not isinstance(value, tuple) or not value or not all(isinstance(one, WaitingRecord) for one in value):
+    def _bytes_of(self, topic: str, value: tuple[WaitingRecord, ...], headers: Headers) -> bytes:
+        """Of one or more records of a side."""
+        if not value or not all(isinstance(one, WaitingRecord) for one in value):
             raise cannot_serialize(self, topic, value)
         side = value[0].side
         serde = self.left if side == LEFT else self.right
         cells = [serde.serialize(topic, one.value, one.headers) or b"" for one in value]
         return local_value(side, cells, [encode_headers(one.headers) or None for one in value])
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> tuple[WaitingRecord, ...] | None:
-        """The records. Raises `SerdeError` for other bytes."""
-        if data is None:
-            return None
+    def _object_of(self, topic: str, data: bytes, headers: Headers) -> tuple[WaitingRecord, ...]:
         try:
             found = records_in(data)
         except ValueError as error:

@@ -33,15 +33,28 @@ _START = struct.Struct(">q")
 _END_START = struct.Struct(">qq")
 
 
-class _ByStart(Serde[Windowed[T]]):
-    """`Windowed` keys without the windows' ends, `key ∥ start(8)`: a reader computes them."""
-
+class _WindowedKeys(Serde[Windowed[T]]):
     __slots__ = ()
     inner: Serde[T]
 
     def kept(self) -> Self:
         """The same serde around a `kept` serde."""
         return kept_parts(self)
+
+    def serialize_base_key(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes:
+        """The inner key's bytes: what a record is partitioned by."""
+        if not isinstance(value, Windowed):
+            raise cannot_serialize(self, topic, value)
+        key = self.inner.serialize(topic, value.key, headers)
+        if key is None:
+            raise cannot_serialize(self, topic, value, "a windowed key cannot be null")
+        return key
+
+
+class _ByStart(_WindowedKeys[T]):
+    """`Windowed` keys without the windows' ends, `key ∥ start(8)`: a reader computes them."""
+
+    __slots__ = ()
 
     @abstractmethod
     def _end(self, start: int) -> int:
@@ -52,10 +65,6 @@ class _ByStart(Serde[Windowed[T]]):
         return (
             None if value is None else self.serialize_base_key(topic, value, headers) + _START.pack(value.window.start)
         )
-
-    def serialize_base_key(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes:
-        """The bytes of the inner key, by which a record is partitioned."""
-        return _base_key(self, self.inner, topic, value, headers)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed[T] | None:
         """Key and window. Raises `SerdeError` if the bytes are too few."""
@@ -121,7 +130,7 @@ class CustomWindowedSerde(_ByStart[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class SessionWindowedSerde(Serde[Windowed[T]]):
+class SessionWindowedSerde(_WindowedKeys[T]):
     """`Windowed` keys of sessions: `key ∥ end(8) ∥ start(8)`.
 
     Attributes:
@@ -133,20 +142,12 @@ class SessionWindowedSerde(Serde[Windowed[T]]):
     def __post_init__(self) -> None:
         check_serde(self.inner, "SessionWindowedSerde(inner)")
 
-    def kept(self) -> SessionWindowedSerde[T]:
-        """The same serde around a `kept` serde."""
-        return kept_parts(self)
-
     def serialize(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes | None:
         """Key, end and start. Raises `SerdeError` for anything but a `Windowed`."""
         if value is None:
             return None
         base = self.serialize_base_key(topic, value, headers)
         return base + _END_START.pack(value.window.end, value.window.start)
-
-    def serialize_base_key(self, topic: str, value: Windowed[T] | None, headers: Headers = None) -> bytes:
-        """The bytes of the inner key, by which a record is partitioned."""
-        return _base_key(self, self.inner, topic, value, headers)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Windowed[T] | None:
         """Key and window. Raises `SerdeError` if the bytes are too few."""
@@ -157,15 +158,6 @@ class SessionWindowedSerde(Serde[Windowed[T]]):
         end, start = _END_START.unpack_from(data, len(data) - _END_START.size)
         key: Any = self.inner.deserialize(topic, data[: -_END_START.size], headers)
         return Windowed(key, Window(start, end))
-
-
-def _base_key(serde: object, inner: Serde[T], topic: str, value: Windowed[T] | None, headers: Headers) -> bytes:
-    if not isinstance(value, Windowed):
-        raise cannot_serialize(serde, topic, value)
-    key = inner.serialize(topic, value.key, headers)
-    if key is None:
-        raise cannot_serialize(serde, topic, value, "a windowed key cannot be null")
-    return key
 
 
 # --- `VersionedSerde`: stored values with a version tag, and functions that convert old versions to new ones.
