@@ -168,7 +168,7 @@ commands = st.one_of(
 seen: Counter[str] = Counter()
 
 
-@up_to(40, phases=[Phase.generate])
+@up_to(80, phases=[Phase.generate])
 @given(steps=st.lists(st.one_of(fed, runs, commands, commands), min_size=6, max_size=16))
 def _check(steps: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
