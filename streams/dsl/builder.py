@@ -227,15 +227,7 @@ class StreamsBuilder(AnswersUnknownNames):
             value_serde: How values are written; default: JSON. With `JsonSerde(Country)`, rows are read as countries.
         """
         columns, serde = _keys(key, key_serde)
-        if not columns:
-            raise TopologyError(
-                f"global_table_from(..., {named!r}) needs key=, the column or columns that identify a row."
-            )
-        if not callable(frame) and not hasattr(frame, "__arrow_c_stream__"):
-            raise TopologyError(
-                f"global_table_from() takes a DataFrame or an Arrow table, or a function that makes one, such as "
-                f"lambda spark: spark.read.parquet('in'); not {frame!r:.200}."
-            )
+        _check_rows(frame, named, columns)
         given = GivenRows(check_name(named), frame, columns, serde, value_serde or JsonSerde())
         source = SourceNode(f"{named}-source", (given.topic,), serde, given.value_serde, FAIL_ON_INVALID_TIMESTAMP)
         spec = key_value_store(named, Materialized(logging=False))
@@ -447,6 +439,17 @@ def _add_global_store(
     unlogged = replace(store, spec=replace(store.spec, logged=False, changelog_config={}))
     name = name or f"GLOBAL-STORE-{source.topics[0]}"
     graph.topology.add_global(GlobalTable(name, source, unlogged, checked_supplier(supplier)))
+
+
+def _check_rows(frame: Any, named: str, columns: Sequence[str]) -> None:
+    """Refuses what is no table, or has no key. Raises `TopologyError`."""
+    if not columns:
+        raise TopologyError(f"global_table_from(..., {named!r}) needs key=, the column or columns that identify a row.")
+    if not callable(frame) and not hasattr(frame, "__arrow_c_stream__"):
+        raise TopologyError(
+            f"global_table_from() takes a DataFrame or an Arrow table, or a function that makes one, such as "
+            f"lambda spark: spark.read.parquet('in'); not {frame!r:.200}."
+        )
 
 
 def _keys(key: str | Sequence[str], serde: Serde[Any] | None) -> tuple[tuple[str, ...], Serde[Any]]:
