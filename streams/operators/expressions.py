@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -671,6 +672,24 @@ def hour_of_utc(a: Vector) -> Vector:
     return Vector(np.where(null, np.uint8(ABSENT), np.uint8(INT)), a.ints // _HOUR_MS % 24, np.zeros(1), None, unsure)
 
 
+_MINUTE_MS: Final = 60_000
+_OF_MINUTES: Final = re.compile("(?:[^%]|%[YmdHM%])*")
+"""Formats of times whose texts are the same for a whole minute."""
+
+
+def _date_of_minutes(expression: Operation, frame: Frame) -> Vector | None:
+    """A time in UTC as a text without seconds, which is made once for each minute; None: it is another operation."""
+    if expression.name != "date_format":
+        return None
+    value, *rest = expression.operands
+    pattern, zone = (one.value if isinstance(one, Lit) else None for one in rest)
+    if zone != "UTC" or _OF_MINUTES.fullmatch(str(pattern)) is None:
+        return None
+    times = _vector(value, frame)
+    minutes = replace(times, ints=times.ints // _MINUTE_MS * _MINUTE_MS)
+    return of_distinct(partial(_of_value, "date_format", [pattern, zone]), minutes)
+
+
 # --- Computes an expression for all rows of a step: vectorised where that is certain, else by the definition, row by row.
 #
 # The definition is `Expression.evaluate`. Vectorised operations mark the rows that they are not certain of, and only these are
@@ -794,6 +813,8 @@ def _of_one_value(expression: Operation, frame: Frame) -> Vector | None:
     """A function of a value and constants; None: it is another operation."""
     if expression.name == "hour" and repr(expression.operands[1]) == repr(Lit("UTC")):
         return hour_of_utc(_vector(expression.operands[0], frame))
+    if (dates := _date_of_minutes(expression, frame)) is not None:
+        return dates
     if (plain := _of_plain_texts(expression, frame)) is not None:
         return plain
     if (chained := _chained(expression)) is None:

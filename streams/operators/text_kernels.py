@@ -71,6 +71,24 @@ def _endswith(texts: pa.BinaryArray, end: Any) -> pa.BooleanArray | None:
     return None if given is None else pc.ends_with(texts, given + b'"')
 
 
+_USUAL_TIME: Final = (
+    r'^"[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{3}|\.[0-9]{6})?Z?"$'
+)
+"""Times in UTC that Arrow reads as `streams.model.iso` does."""
+
+
+def _read_iso(texts: pa.BinaryArray) -> pa.Int64Array | None:
+    if not pc.all(pc.match_substring_regex(texts, _USUAL_TIME)).as_py():
+        return None
+    try:
+        moments = pc.utf8_rtrim(_inner(texts).cast(pa.string()), "Z").cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        # There is no such day: the definition has the words.
+        return None
+    null = texts.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(moments.cast(pa.int64()).fill_null(0).to_numpy() // 1000, mask=null)
+
+
 OF_TEXTS: Final[dict[str, Callable[..., pa.Array | None]]] = {
     "lower": _lower,
     "upper": _upper,
@@ -80,6 +98,7 @@ OF_TEXTS: Final[dict[str, Callable[..., pa.Array | None]]] = {
     "contains": _contains,
     "startswith": _startswith,
     "endswith": _endswith,
+    "read_iso": _read_iso,
 }
 """Functions of JSON texts and constants, by their names. Each gives texts, numbers or truth values; None: not for its constants."""
 

@@ -6,6 +6,7 @@ import math
 import operator
 import struct
 from collections.abc import Callable
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 from unittest import mock
@@ -126,6 +127,7 @@ UNARY: list[Callable[[Any], Any]] = [
     lambda a: a.hour(),
     lambda a: a.hour("Asia/Kolkata"),
     lambda a: a.date_format("%Y-%m-%d"),
+    lambda a: a.date_format("%d.%m. %H:%M:%S"),
     lambda a: a.date_format("%H:%M %z", "Europe/Berlin"),
 ]
 
@@ -268,3 +270,32 @@ def exactly(value: Any) -> str:
     if isinstance(value, float):
         return "nan" if math.isnan(value) else f"float {struct.pack('<d', value).hex()}"
     return repr(value)
+
+
+usual_times = st.builds(
+    lambda at, separator, digits, zone: at.isoformat(separator, digits) + zone,
+    st.datetimes(datetime(1000, 1, 1)),  # noqa: DTZ001 - UTC is added where no zone is said
+    st.sampled_from("T "),
+    st.sampled_from(["seconds", "milliseconds", "microseconds"]),
+    st.sampled_from(["", "Z"]),
+)
+
+
+@given(st.lists(st.none() | usual_times, min_size=2, max_size=12))
+@up_to(200)
+def test_bytes_decide_what_usual_times_are(given_texts: list[str | None]) -> None:
+    rows = [{"a": "2023-11-14 22:13:20.123"}, *({"a": text} for text in given_texts)]
+    time = col("a").to_timestamp()
+    with mock.patch("streams.operators.expressions.of_distinct", side_effect=AssertionError):
+        found = on_columns(time, rows)
+    assert found == by_record(time, rows)
+    minute = time.date_format("%Y-%m-%d %H:%M")
+    assert on_columns(minute, rows) == by_record(minute, rows)
+
+
+@pytest.mark.parametrize(
+    "text", ["2023-02-30 10:00:00", "2023-01-01T24:00:00", "2023-01-01", "2023-01-01T10:00:60", "x"]
+)
+def test_other_times_are_left_to_the_definition(text: str) -> None:
+    rows = [{"a": "2023-11-14 22:13:20.123"}, {"a": text}]
+    assert on_columns(col("a").to_timestamp(), rows) == by_record(col("a").to_timestamp(), rows)
