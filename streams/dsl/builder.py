@@ -442,7 +442,7 @@ def _add_global_store(
 
 
 def _check_rows(frame: Any, named: str, columns: Sequence[str]) -> None:
-    """Refuses what is no table, or has no key. Raises `TopologyError`."""
+    """Refuses a frame that is not a table, or that has no key. Raises `TopologyError`."""
     if not columns:
         raise TopologyError(f"global_table_from(..., {named!r}) needs key=, the column or columns that identify a row.")
     if not callable(frame) and not hasattr(frame, "__arrow_c_stream__"):
