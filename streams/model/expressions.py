@@ -320,38 +320,34 @@ class Expression(AnswersUnknownNames):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Col(Expression):
-    """A field of the value."""
+class _OfPath(Expression):
+    """What a record is read for by one path."""
 
     path: str
 
     def evaluate(self, read: ReadField) -> Any:
-        """The field's value."""
+        """The value at the path."""
         return read(self.path)
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The field's own path."""
+        """The path itself."""
         return (self.path,)
+
+
+class Col(_OfPath):
+    """A field of the value."""
+
+    __slots__ = ()
 
     def __repr__(self) -> str:
         return f"col({self.path!r})"
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class OfRecord(Expression):
+class OfRecord(_OfPath):
     """The record's key or timestamp: `KEY` or `TIMESTAMP`."""
 
-    path: str
-
-    def evaluate(self, read: ReadField) -> Any:
-        """The key or the timestamp."""
-        return read(self.path)
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The key's or the timestamp's own path."""
-        return (self.path,)
+    __slots__ = ()
 
     def __repr__(self) -> str:
         return f"record_{self.path[1:]}()"
