@@ -683,7 +683,7 @@ def _date_of_minutes(expression: Operation, frame: Frame) -> Vector | None:
         return None
     value, *rest = expression.operands
     pattern, zone = (one.value if isinstance(one, Lit) else None for one in rest)
-    if zone != "UTC" or _OF_MINUTES.fullmatch(str(pattern)) is None:
+    if zone != "UTC" or not isinstance(pattern, str) or _OF_MINUTES.fullmatch(pattern) is None:
         return None
     times = _vector(value, frame)
     minutes = replace(times, ints=times.ints // _MINUTE_MS * _MINUTE_MS)
