@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,6 +56,7 @@ class Task:
         self.ends: dict[object, int] = {}
         self.rests_s = 0.0
         self.reached, self.is_held = None, False
+        self.passed_bytes = 0
 
     def __enter__(self) -> None:
         """It is open."""
@@ -384,3 +387,37 @@ def test_a_step_that_becomes_due_while_stores_are_brought_to_the_last_one_begins
     monkeypatch.setattr(Wake, "wait", wait)
     slot.run(lambda: now)
     assert rests == [0.0, slots.IDLE_INTERVALS * slot._job.interval_s]
+
+
+def test_columns_of_finished_steps_do_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The objects of a step refer to each other, and those of steps on columns are too few for the collector to come by itself."""
+
+    class Circle:
+        def __init__(self) -> None:
+            self.itself = self
+
+    kept: list[weakref.ref[Circle]] = []
+    alive: list[int] = []
+
+    class OnColumns(Task):
+        def begin(self, now_ms: int, last: bool, bound: Bound) -> bool:
+            if slot._link.stopped:
+                return False
+            alive.append(sum(one() is not None for one in kept))
+            kept.append(weakref.ref(Circle()))
+            self.passed_bytes += slots.COLLECT_EVERY_BYTES // 4
+            return True
+
+        def commit(self) -> None:
+            """It takes no time."""
+
+        def apply(self) -> None:
+            slot._link.stopped = len(kept) >= 100  # type: ignore[misc]
+
+    slot = slot_of(OnColumns, monkeypatch)
+    gc.disable()
+    try:
+        slot.run()
+    finally:
+        gc.enable()
+    assert max(alive) < 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import threading
@@ -47,6 +48,10 @@ COMMITS = 2
 otherwise wait for commits most of the time."""
 IDLE_INTERVALS = 10
 """How many intervals a slot rests at most while nothing arrives. What arrives, and what the driver says, ends the rest."""
+COLLECT_EVERY_BYTES = 32 * 1024 * 1024
+"""After so many bytes of records, the collector looks for circles among young objects. The objects of each step refer to each other
+and to its columns. The collector counts objects, not bytes, and a step on columns has few: without this, the columns of hundreds of
+steps would stay in memory."""
 LOOK_EVERY_S = 5.0
 """How often a task asks for new partitions, and where its own end, to find out that a client no longer hears anything."""
 
@@ -141,6 +146,7 @@ class Slot:
         self._watch = Watch(self._report_event)
         self._first = 0
         self._committed_s = 0.0
+        self._collected_at = 0
         self._stepped: list[LiveTask] = []
         self._committing: Future[None] | None = None
         self._asking: dict[LiveTask, Future[None]] = {}
@@ -377,6 +383,14 @@ class Slot:
         for task in stepped:
             with self._named(task.job, task.task, task):
                 task.apply()
+        self._collect()
+
+    def _collect(self) -> None:
+        """Frees the columns of steps that are done, once there may be many of them."""
+        passed = sum(task.passed_bytes for task in self._tasks)
+        if passed - self._collected_at >= COLLECT_EVERY_BYTES:
+            self._collected_at = passed
+            gc.collect(1)
 
     def _look(self, pool: Executor, now: float) -> None:
         """Lets the tasks ask the brokers how their sources are, in threads, and heed what they have heard."""

@@ -98,6 +98,7 @@ class LiveTask:
         reached: How far it has come; None: it has not heard yet of all its partitions.
         is_held: Whether records wait for other tasks, so that the next step is due as soon as these have come further.
         read: The positions up to which nothing was left to do when the task last had nothing to do.
+        passed_bytes: The size of all records that it has processed.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class LiveTask:
         self.reached: Reached | None = None
         self.is_held = False
         self.read: Mapping[TopicPartition, int] = {}
+        self.passed_bytes = 0
         self._emptied: float | None = None
         self._answers = self._empty = False
         self._start = start
@@ -224,6 +226,7 @@ class LiveTask:
         if note:
             self._noted = now
         self._step = self._prepared(taken, now_ms, note)
+        self.passed_bytes += sum(one.size for one in chain.from_iterable(taken))
         self._pace.note(sum(map(len, chain.from_iterable(taken))), self._clock() - now - self._step.fence_s)
         return True
 
