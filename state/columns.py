@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.numba_kernels import as_pointer, call, carray, copy_bytes, kernel
+from state.numba_kernels import allocating_kernel, as_pointer, call, carray, copy_bytes, kernel
 
 BinaryColumn: TypeAlias = "pa.BinaryArray | pa.LargeBinaryArray"
 """Bytes or null per row."""
@@ -328,7 +328,7 @@ def has_room(columns: Any, counters: Any, which: int, size: int) -> bool:
     return False
 
 
-@kernel
+@allocating_kernel
 def add_cell(columns: Any, counters: Any, which: int, source: int, size: int) -> None:
     """Append one cell; a null pointer is a null."""
     if source != 0:
@@ -338,7 +338,7 @@ def add_cell(columns: Any, counters: Any, which: int, source: int, size: int) ->
         count_cell(columns, counters, which, 0, False)
 
 
-@kernel
+@allocating_kernel
 def count_cell(columns: Any, counters: Any, which: int, size: int, is_valid: bool) -> None:
     """Note end and validity of a cell whose bytes are already copied."""
     row = counters[ROWS]
@@ -350,7 +350,7 @@ def count_cell(columns: Any, counters: Any, which: int, size: int, is_valid: boo
         counters[NULLS + which] += 1
 
 
-@kernel
+@allocating_kernel
 def cell(columns: Any, which: int, row: int, out: Any) -> None:
     """Put address and size of one cell into out[0:2]; 0, 0 = null. An empty cell has an address, since it is not null.
 
@@ -366,7 +366,7 @@ def cell(columns: Any, which: int, row: int, out: Any) -> None:
     out[0], out[1] = columns[which, DATA] + ends[0], ends[1] - ends[0]
 
 
-@kernel
+@allocating_kernel
 def byte_at(address: int) -> int:
     byte: int = carray(as_pointer(address), 1, np.uint8)[0]
     return byte
@@ -476,7 +476,7 @@ def data_bytes(column: pa.BinaryArray) -> int:
     return int(ends[column.offset + len(column)] - ends[column.offset])
 
 
-@kernel
+@allocating_kernel
 def _numbers_at(columns: Any, count: int, place: int) -> Any:
     numbers = np.empty(count, np.int64)
     where = np.zeros(2, np.int64)
@@ -490,7 +490,7 @@ def _numbers_at(columns: Any, count: int, place: int) -> Any:
     return numbers
 
 
-@kernel
+@allocating_kernel
 def _slice_cells(columns: Any, count: int, front: int, back: int, target: Any, counters: Any) -> None:
     where = np.zeros(2, np.int64)
     for row in range(count):
@@ -502,7 +502,7 @@ def _slice_cells(columns: Any, count: int, front: int, back: int, target: Any, c
         counters[ROWS] += 1
 
 
-@kernel
+@allocating_kernel
 def _end_cells(columns: Any, count: int, target: Any, counters: Any) -> None:
     where = np.zeros(2, np.int64)
     for row in range(count):

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from state.columns import BinaryCells, BinaryColumn
-from state.numba_kernels import as_pointer, carray, kernel
+from state.numba_kernels import allocating_kernel, as_pointer, carray, kernel
 
 SEED = 104_729
 """Kafka Streams' default."""
@@ -33,7 +33,7 @@ def murmur3(cells: BinaryColumn | pa.NullArray) -> list[bytes | None]:
     ]
 
 
-@kernel
+@allocating_kernel
 def hash_cells(ends: int, data: int, valid: int, seed: int, found: Any) -> None:
     """Put the hash of each valid cell into two numbers; the addresses are those of `BinaryCells`."""
     bounds = carray(as_pointer(ends), found.shape[0] + 1, np.int64)

@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 
 from state.machine_code import cache_folder
 
-__all__ = ["as_pointer", "call", "carray", "cfunc", "compiled", "copy_bytes", "type_of", "types"]
+__all__ = ["as_pointer", "call", "carray", "cfunc", "compiled", "copy_bytes", "plain_bytes", "type_of", "types"]
 
 
 def _use_writable_cache() -> None:
@@ -45,9 +45,14 @@ def _make_contexts() -> None:
 _make_contexts()
 
 
-def compiled(function: Callable[..., Any]) -> Any:
-    """A kernel, compiled at its first call (or loaded from the disk cache), without the GIL."""
-    return numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+def compiled(function: Callable[..., Any], allocates: bool) -> Any:
+    """A kernel, compiled at its first call (or loaded from the disk cache), without the GIL.
+
+    Args:
+        function: Its definition.
+        allocates: Whether it makes arrays, so that references to arrays are counted.
+    """
+    return numba.njit(nogil=True, cache=True, error_model="numpy", _nrt=allocates)(function)
 
 
 def type_of(function: object) -> Any:
@@ -93,3 +98,28 @@ def copy_bytes(_context: Any, target: Any, source: Any, size: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate
+
+
+PLAIN_BLOCK = 16
+"""How many bytes `plain_bytes` looks at: the width of the vectors that every processor has."""
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def plain_bytes(_context: Any, data: Any, at: Any) -> Any:
+    """How many of the `PLAIN_BLOCK` bytes from data[at] on stand before the first quote, backslash or control character.
+
+    All of them are compared at once, and all have to be within the array.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        block, bits = ir.VectorType(ir.IntType(8), PLAIN_BLOCK), ir.IntType(PLAIN_BLOCK)
+        array = context.make_array(signature.args[0])(context, builder, values[0])
+        place = builder.bitcast(builder.gep(array.data, [values[1]]), block.as_pointer())
+        loaded = builder.load(place, align=1)
+        quote, backslash, space = (ir.Constant(block, [byte] * PLAIN_BLOCK) for byte in b'"\\ ')
+        ends = [builder.icmp_unsigned("==", loaded, one) for one in (quote, backslash)]
+        ends.append(builder.icmp_unsigned("<", loaded, space))
+        found = builder.bitcast(builder.or_(builder.or_(ends[0], ends[1]), ends[2]), bits)
+        return builder.zext(builder.cttz(found, ir.Constant(ir.IntType(1), 0)), ir.IntType(64))
+
+    return types.uint64(data, at), generate

@@ -20,8 +20,9 @@ class _Kernel:
     compiled: Any
     """Numba's dispatcher of the function, made when it is asked for."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], allocates: bool) -> None:
         self._function = function
+        self._allocates = allocates
         update_wrapper(self, function)
 
     def __getattr__(self, name: str) -> Any:
@@ -30,7 +31,7 @@ class _Kernel:
             raise AttributeError(name)
         from state.numba_functions import compiled
 
-        return self.__dict__.setdefault("compiled", compiled(self._function))
+        return self.__dict__.setdefault("compiled", compiled(self._function, self._allocates))
 
     def __call__(self, *arguments: Any) -> Any:
         return self.compiled(*arguments)
@@ -54,8 +55,17 @@ class _InKernels:
 
 
 def kernel(function: _Function) -> _Function:
-    """Decorator: compile on first call (or load from the disk cache), without the GIL."""
-    return cast(_Function, _Kernel(function))
+    """Decorator: compile on first call (or load from the disk cache), without the GIL. All arrays come from the caller.
+
+    So numba need not count references to arrays. It would do so at each call from kernel to kernel, once for each array, with an
+    instruction that waits for all processors: in the JSON scanner, that took two thirds of the time.
+    """
+    return cast(_Function, _Kernel(function, allocates=False))
+
+
+def allocating_kernel(function: _Function) -> _Function:
+    """`kernel`, of a function that makes arrays (also by `carray`), or calls a kernel that does: references are counted."""
+    return cast(_Function, _Kernel(function, allocates=True))
 
 
 carray: Any = _InKernels("carray")
@@ -66,3 +76,5 @@ call: Any = _InKernels("call")
 """Call the C function at an address with a tuple of int64 arguments; its result as int64."""
 copy_bytes: Any = _InKernels("copy_bytes")
 """Copy a number of bytes from one address (the second argument) to another (the first)."""
+plain_bytes: Any = _InKernels("plain_bytes")
+"""How many of the 16 bytes of an array from a position on stand before the first quote, backslash or control character."""

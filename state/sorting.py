@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from state.columns import MEMCMP, BinaryCells, Int64s, byte_at, compare
-from state.numba_kernels import as_pointer, carray, kernel
+from state.numba_kernels import allocating_kernel, as_pointer, carray
 
 # Bytes of a key that one round of sorting looks at; the eighth byte of the sorted number says how many there are.
 _CHUNK = 7
@@ -58,7 +58,7 @@ def numbered(column: pa.BinaryArray, order: Int64s) -> tuple[Int64s, Int64s]:
     return numbers, repeats
 
 
-@kernel
+@allocating_kernel
 def sort_rows(keys: Any, count: int, memcmp: int) -> Any:
     """The order of the rows by key: int64[count].
 
@@ -92,7 +92,7 @@ def sort_rows(keys: Any, count: int, memcmp: int) -> Any:
     return order
 
 
-@kernel
+@allocating_kernel
 def sort_by_chunk(keys: Any, order: Any, numbers: Any, first: int, last: int, depth: int) -> None:
     """Sort the rows order[first:last] by the bytes of their keys from `depth` on; their numbers go into numbers[first:last]."""
     for place in range(first, last):
@@ -105,7 +105,7 @@ def sort_by_chunk(keys: Any, order: Any, numbers: Any, first: int, last: int, de
         numbers[first:last] = numbers[first:last][moved]
 
 
-@kernel
+@allocating_kernel
 def radix_sort(numbers: Any, order: Any) -> None:
     """Sort numbers, and the row numbers with them, digit by digit from the lowest."""
     count = len(numbers)
@@ -127,7 +127,7 @@ def radix_sort(numbers: Any, order: Any) -> None:
         numbers[:], order[:] = other_numbers, other_order
 
 
-@kernel
+@allocating_kernel
 def chunk(keys: Any, row: int, depth: int) -> Any:
     """The next 7 bytes of a key as a number that sorts like them, and in its lowest byte how many there are (8 = more)."""
     ends = carray(as_pointer(keys[0] + 8 * row), 2, np.int64)
@@ -140,7 +140,7 @@ def chunk(keys: Any, row: int, depth: int) -> Any:
     return number << np.uint64(8) | np.uint64(rest)
 
 
-@kernel
+@allocating_kernel
 def insertion_sort(keys: Any, order: Any, first: int, last: int, memcmp: int) -> None:
     """Sort few rows by comparing whole keys."""
     for place in range(first + 1, last):
@@ -151,7 +151,7 @@ def insertion_sort(keys: Any, order: Any, first: int, last: int, memcmp: int) ->
         order[to] = row
 
 
-@kernel
+@allocating_kernel
 def in_order(keys: Any, count: int, memcmp: int) -> bool:
     row = 1
     while row < count and compare_rows(keys, row - 1, keys, row, memcmp) <= 0:
@@ -159,7 +159,7 @@ def in_order(keys: Any, count: int, memcmp: int) -> bool:
     return row >= count
 
 
-@kernel
+@allocating_kernel
 def compare_rows(left: Any, row: int, right: Any, other: int, memcmp: int) -> int:
     """The key of a row of one column against that of a row of another one."""
     ends, others = (
@@ -169,7 +169,7 @@ def compare_rows(left: Any, row: int, right: Any, other: int, memcmp: int) -> in
     return compare(memcmp, left[1] + ends[0], ends[1] - ends[0], right[1] + others[0], others[1] - others[0])
 
 
-@kernel
+@allocating_kernel
 def distinct(keys: Any, order: Any, memcmp: int) -> Any:
     """The last and the first row of each key, in key order: int64[2, number of keys]."""
     rows = np.empty((2, len(order)), np.int64)
@@ -183,7 +183,7 @@ def distinct(keys: Any, order: Any, memcmp: int) -> Any:
     return rows[:, :count]
 
 
-@kernel
+@allocating_kernel
 def number_rows(keys: Any, order: Any, memcmp: int) -> Any:
     """For each row the number of its key, in key order, and how many rows before it have the same key: int64[2, n]."""
     numbers = np.zeros((2, len(order)), np.int64)
@@ -197,7 +197,7 @@ def number_rows(keys: Any, order: Any, memcmp: int) -> Any:
     return numbers
 
 
-@kernel
+@allocating_kernel
 def merge_orders(keys: Any, one: Any, other: Any, memcmp: int) -> Any:
     """The order of all rows, of two orders of rows of one column; for equal keys the rows of `one` come first."""
     merged = np.empty(len(one) + len(other), np.int64)
@@ -212,7 +212,7 @@ def merge_orders(keys: Any, one: Any, other: Any, memcmp: int) -> Any:
     return merged
 
 
-@kernel
+@allocating_kernel
 def lower_bounds(keys: Any, order: Any, asked: Any, count: int, memcmp: int) -> Any:
     """For each key asked for the number of rows below it: int64[count]. Fast where the keys asked for are sorted."""
     found = np.empty(count, np.int64)
@@ -237,7 +237,7 @@ def lower_bounds(keys: Any, order: Any, asked: Any, count: int, memcmp: int) -> 
     return found
 
 
-@kernel
+@allocating_kernel
 def find_rows(keys: Any, order: Any, asked: Any, count: int, memcmp: int) -> Any:
     """For each key asked for its row, -1 if there is none: int64[count]."""
     found = lower_bounds(keys, order, asked, count, memcmp)
@@ -250,7 +250,7 @@ def find_rows(keys: Any, order: Any, asked: Any, count: int, memcmp: int) -> Any
     return found
 
 
-@kernel
+@allocating_kernel
 def expand(begins: Any, ends: Any) -> Any:
     """The ranges [begin, end) one after the other: the number of the range and the place, int64[2, n]."""
     total = 0
@@ -265,7 +265,7 @@ def expand(begins: Any, ends: Any) -> Any:
     return places
 
 
-@kernel
+@allocating_kernel
 def overlay_rows(newer: Any, newer_ranges: Any, older: Any, older_ranges: Any, memcmp: int) -> Any:
     """Merges rows ordered by range and key; where both have a key of a range, the newer row hides the older one."""
     merged = np.empty(len(newer_ranges) + len(older_ranges), np.int64)

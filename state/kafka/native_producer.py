@@ -31,7 +31,7 @@ from state.kafka.librdkafka import (
     library,
 )
 from state.kafka.transport import LAST_WORD_S, SendColumns
-from state.numba_kernels import as_pointer, call, carray, kernel
+from state.numba_kernels import allocating_kernel, as_pointer, call, carray
 
 # rd_kafka_vu_t: int type, then a union padded to 64 bytes: 9 words of 8 bytes. Each is one argument of produceva.
 _WORDS = 9
@@ -54,7 +54,7 @@ def new_arguments(topic_handle: int, opaque: int) -> Any:
     return arguments
 
 
-@kernel
+@allocating_kernel
 def produce_rows(
     client: int, functions: Any, first: int, partitions: Any, timestamps: Any, columns: Any, arguments: Any
 ) -> Any:
@@ -87,7 +87,7 @@ def produce_rows(
     return result
 
 
-@kernel
+@allocating_kernel
 def new_headers(functions: Any, at: int, size: int) -> int:
     """A new `rd_kafka_headers_t` from one encoded header list (format: `state.columns`)."""
     headers: int = call(functions[_NEW_LIST], (np.int64(4),))
@@ -104,7 +104,7 @@ def new_headers(functions: Any, at: int, size: int) -> int:
     return headers
 
 
-@kernel
+@allocating_kernel
 def read_length(at: int) -> int:
     """The little endian int32 at an address."""
     data = carray(as_pointer(at), 4, np.uint8)

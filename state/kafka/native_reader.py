@@ -35,7 +35,7 @@ from state.kafka.config import DEFAULT_PREFETCH_BYTES, ClientConfig, consumer_co
 from state.kafka.error_mapping import read_error
 from state.kafka.librdkafka import CONSUMER, ERROR_CALLBACK, NO_CONSUMER_CLOSE, Message, library
 from state.kafka.range_reader import FetchedHead, RangeReader
-from state.numba_kernels import as_pointer, call, carray, copy_bytes, kernel
+from state.numba_kernels import allocating_kernel, as_pointer, call, carray, copy_bytes, kernel
 
 # Words of rd_kafka_message_t (9 x 8 bytes).
 _ERROR, _PAYLOAD, _KEY, _OFFSET, _WORDS = 0, 3, 5, 7, 9
@@ -47,7 +47,7 @@ _TIMESTAMP, _HEADERS, _HEADER, _DESTROY = range(4)
 KEYS, VALUES, HEADERS = 0, 1, 2
 
 
-@kernel
+@allocating_kernel
 def gather(messages: Any, first: int, last: int, end: int, functions: Any, numbers: Any, columns: Any) -> Any:
     """Move the records at the head of the queue into columns: up to `end`, an event, a full buffer or n records."""
     result = np.zeros(COUNTERS, np.int64)
@@ -84,7 +84,7 @@ def destroy(messages: Any, first: int, last: int, functions: Any) -> None:
         call(functions[_DESTROY], (messages[i],))
 
 
-@kernel
+@allocating_kernel
 def surely_without_headers(message: Any) -> bool:
     """Whether the record's own bytes show that it has no headers; False = ask the library.
 
@@ -103,7 +103,7 @@ def surely_without_headers(message: Any) -> bool:
     return False
 
 
-@kernel
+@allocating_kernel
 def follows_its_length(field: int, size: int) -> bool:
     """Whether the bytes before `field` are the zigzag varint of its size."""
     word = size << 1
@@ -117,7 +117,7 @@ def follows_its_length(field: int, size: int) -> bool:
     return True
 
 
-@kernel
+@allocating_kernel
 def measure_headers(message: int, functions: Any, scratch: Any) -> int:
     """Bytes of a message's encoded header list (format: `state.columns`); leaves its address in scratch[0]."""
     if np.int32(call(functions[_HEADERS], (message, np.int64(scratch.ctypes.data)))) != 0:
@@ -130,7 +130,7 @@ def measure_headers(message: int, functions: Any, scratch: Any) -> int:
     return size
 
 
-@kernel
+@allocating_kernel
 def write_headers(functions: Any, scratch: Any, target: int) -> None:
     """Write the encoded header list whose address is in scratch[0] to `target`."""
     index = 0
@@ -148,7 +148,7 @@ def get_header(functions: Any, scratch: Any, index: int) -> bool:
     return found
 
 
-@kernel
+@allocating_kernel
 def name_length(name: int) -> int:
     size = 0
     while byte_at(name + size) != 0:
@@ -156,7 +156,7 @@ def name_length(name: int) -> int:
     return size
 
 
-@kernel
+@allocating_kernel
 def write_field(target: int, source: int, size: int) -> int:
     """Write a length and its bytes (none for -1) at `target`; returns the address after them."""
     length = carray(as_pointer(target), 4, np.uint8)

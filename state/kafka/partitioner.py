@@ -18,7 +18,7 @@ import pyarrow as pa
 from state.columns import BinaryCells, BinaryColumn, cell_bounds
 from state.kafka.key_hash import FACTOR, FNV_BASIS, FNV_PRIME, MASK, NO_KEY, SEED, SIGN, functions_of_keys
 from state.kafka.placement import FUNCTIONS, Placement
-from state.numba_kernels import as_pointer, carray, kernel
+from state.numba_kernels import allocating_kernel, as_pointer, carray, kernel
 
 _FEW = 1_000
 """Plain Python takes less time for so many keys than importing the libraries of columns, for which a start would wait."""
@@ -91,7 +91,7 @@ def choose_partitions(
     return np.where(keyless, turns, found)
 
 
-@kernel
+@allocating_kernel
 def hash_cells(ends_at: int, data_at: int, valid_at: int, partitions: int, found: Any, function: int) -> None:
     """Fill `found` with the partitions of the cells at these addresses (see `BinaryCells`); null cells stay."""
     ends = carray(as_pointer(ends_at), len(found) + 1, np.int64)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from state.columns import BYTES, DATA, ENDS, FULL, ROWS, add_cell, cell, compare, has_room
-from state.numba_kernels import as_pointer, call, carray, copy_bytes, kernel
+from state.numba_kernels import allocating_kernel, as_pointer, call, carray, copy_bytes, kernel
 
 FUNCTIONS = (
     "batched_multi_get_cf",
@@ -52,7 +52,7 @@ _STEPS = 3
 _DELETION, _PUT = 0, 1
 
 
-@kernel
+@allocating_kernel
 def get_cells(
     database: int,
     family: int,
@@ -90,7 +90,7 @@ def get_cells(
         append_values(functions, batch, size, columns, counters, error)
 
 
-@kernel
+@allocating_kernel
 def append_values(functions: Any, batch: Any, size: int, columns: Any, counters: Any, error: Any) -> None:
     """Append the values that RocksDB has found, up to the first one without room or the first error, and release all of them."""
     scratch = np.zeros(1, np.int64)
@@ -111,7 +111,7 @@ def append_values(functions: Any, batch: Any, size: int, columns: Any, counters:
             call(functions[_UNPIN], (pinned,))
 
 
-@kernel
+@allocating_kernel
 def scan_ranges(
     iterator: int, functions: Any, bounds: Any, ranges: Any, columns: Any, counters: Any, state: Any, error: Any
 ) -> None:
@@ -139,7 +139,7 @@ def scan_ranges(
         state[RANGE] += 1
 
 
-@kernel
+@allocating_kernel
 def scan_part(iterator: int, functions: Any, bounds: Any, slots: int, columns: Any, counters: Any, error: Any) -> None:
     """Append the first rows of one range, as many as fit; the arguments are those of `scan_ranges`."""
     counters[FULL] = -1
@@ -153,7 +153,7 @@ def scan_part(iterator: int, functions: Any, bounds: Any, slots: int, columns: A
             failed(functions, iterator, error)
 
 
-@kernel
+@allocating_kernel
 def read_range(
     iterator: int, functions: Any, bounds: Any, low: Any, high: Any, columns: Any, counters: Any, slots: int,
     state: Any, scratch: Any,
@@ -182,7 +182,7 @@ def read_range(
     return True
 
 
-@kernel
+@allocating_kernel
 def copy_read(
     functions: Any, low: Any, high: Any, columns: Any, counters: Any, slots: int, state: Any, scratch: Any
 ) -> int:
@@ -218,7 +218,7 @@ def move_up_to(iterator: int, functions: Any, low: Any, scratch: Any) -> None:
     call(functions[_SEEK], (iterator, low[0], low[1]))
 
 
-@kernel
+@allocating_kernel
 def add_row(columns: Any, counters: Any, slots: int, row: Any) -> bool:
     """Append a key and its value, with addresses and sizes in row[0:4]; False = no room."""
     if counters[ROWS] >= slots:
@@ -232,7 +232,7 @@ def add_row(columns: Any, counters: Any, slots: int, row: Any) -> bool:
     return True
 
 
-@kernel
+@allocating_kernel
 def buffered(columns: Any, which: int, row: int, out: Any) -> None:
     """Put address and size of a cell that was appended into out[0:2]."""
     ends = carray(as_pointer(columns[which, ENDS] + 4 * row), 2, np.int32)
@@ -261,7 +261,7 @@ def failed(functions: Any, iterator: int, error: Any) -> bool:
     return bad
 
 
-@kernel
+@allocating_kernel
 def batch_bytes(columns: Any, count: int) -> int:
     """Bytes of the entries of a write batch with these keys and values."""
     scratch = np.zeros(2, np.int64)
@@ -275,7 +275,7 @@ def batch_bytes(columns: Any, count: int) -> int:
     return size
 
 
-@kernel
+@allocating_kernel
 def fill_batch(columns: Any, count: int, target: int) -> None:
     """Write the entries of a write batch, in RocksDB's own format: kind(1) ∥ key, for a put ∥ value, each after its length."""
     scratch = np.zeros(4, np.int64)
@@ -288,7 +288,7 @@ def fill_batch(columns: Any, count: int, target: int) -> None:
             target = put_bytes(target, scratch[2], scratch[3])
 
 
-@kernel
+@allocating_kernel
 def put_bytes(target: int, source: int, size: int) -> int:
     """Write a length as a varint and the bytes; returns the address after them."""
     rest = size
@@ -310,7 +310,7 @@ def varint_bytes(number: int) -> int:
     return size
 
 
-@kernel
+@allocating_kernel
 def fill_file(writer: int, functions: Any, columns: Any, count: int, error: Any) -> None:
     """Add rows in strictly rising key order to a table file; stops at the first error."""
     scratch = np.zeros(4, np.int64)

@@ -14,7 +14,7 @@ import numpy as np
 
 from state.columns import compare
 from state.numba_functions import cfunc, types
-from state.numba_kernels import as_pointer, call, carray, kernel
+from state.numba_kernels import allocating_kernel, as_pointer, call, carray
 
 # A block has the addresses of these functions, in this order, followed by the words below.
 ROCKS = (
@@ -62,21 +62,21 @@ class ReadError(Exception):
     """RocksDB has failed, or the database is closed."""
 
 
-@kernel
+@allocating_kernel
 def ask(block: int, function: int, first: int, second: int) -> int:
     """Call one of the block's functions with two arguments (additional arguments do no harm)."""
     result: int = call(carray(as_pointer(block), WORDS, np.int64)[function], (first, second))
     return result
 
 
-@kernel
+@allocating_kernel
 def fail(block: int) -> int:
     """Raise `ReadError`; to be returned."""
     ask(block, _RAISE, carray(as_pointer(block), WORDS, np.int64)[EXCEPTION], 0)
     return 0
 
 
-@kernel
+@allocating_kernel
 def new_bytes(block: int, function: int, handle: int) -> int:
     """A new `bytes` of the data that a function like `rocksdb_iter_key` returns for a handle."""
     words = carray(as_pointer(block), WORDS, np.int64)
@@ -84,7 +84,7 @@ def new_bytes(block: int, function: int, handle: int) -> int:
     return ask(block, _BYTES, address, words[_SIZE])
 
 
-@kernel
+@allocating_kernel
 def value_of(block: int, key: int, size: int) -> int:
     words = carray(as_pointer(block), WORDS, np.int64)
     if words[DATABASE] == 0:
@@ -101,7 +101,7 @@ def value_of(block: int, key: int, size: int) -> int:
     return value
 
 
-@kernel
+@allocating_kernel
 def open_at(block: int, lower: int, lower_size: int, upper: int, upper_size: int, reverse: int) -> int:
     """A new iterator at the first row of a scan."""
     words = carray(as_pointer(block), WORDS, np.int64)
@@ -117,13 +117,13 @@ def open_at(block: int, lower: int, lower_size: int, upper: int, upper_size: int
     return iterator
 
 
-@kernel
+@allocating_kernel
 def valid(block: int, iterator: int) -> bool:
     """Whether the iterator is at a row."""
     return (ask(block, _VALID, iterator, 0) & 0xFF) != 0
 
 
-@kernel
+@allocating_kernel
 def against(block: int, iterator: int, key: int, size: int) -> int:
     """Compares the iterator's key with a key."""
     words = carray(as_pointer(block), WORDS, np.int64)
@@ -131,7 +131,7 @@ def against(block: int, iterator: int, key: int, size: int) -> int:
     return compare(words[MEMCMP], own, words[_SIZE], key, size)
 
 
-@kernel
+@allocating_kernel
 def in_range(block: int, iterator: int, bound: int, bound_size: int, reverse: int) -> bool:
     """Whether the iterator is at a row of the scan, whose last end is `bound`."""
     if not valid(block, iterator):
@@ -142,7 +142,7 @@ def in_range(block: int, iterator: int, bound: int, bound_size: int, reverse: in
     return order >= 0 if reverse != 0 else order < 0
 
 
-@kernel
+@allocating_kernel
 def rows_of(block: int, iterator: int, bound: int, bound_size: int, reverse: int, limit: int) -> int:
     rows = ask(block, _LIST, 0, 0)
     count = 0
@@ -163,7 +163,7 @@ def rows_of(block: int, iterator: int, bound: int, bound_size: int, reverse: int
     return pair(block, rows, ask(block, _NUMBER, 0, 0))
 
 
-@kernel
+@allocating_kernel
 def pair(block: int, first: int, second: int) -> int:
     """A new tuple, which takes over the references."""
     words = carray(as_pointer(block), WORDS, np.int64)

@@ -13,12 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.columns import BinaryColumn, cell_bounds, data_and_bounds
-from state.numba_kernels import kernel
+from state.numba_kernels import kernel, plain_bytes
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 UNSURE_AT: Final = np.uint64(0)
 _0, _1, _2, _3, _4, _5 = (np.uint64(number) for number in range(6))
+_BLOCK = np.uint64(16)
+"""How many bytes `plain_bytes` looks at."""
 
 
 @kernel
@@ -30,8 +32,23 @@ def skip_space(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - com
 
 
 @kernel
+def _plain_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
+    """The first position from `at` on with a quote, a backslash or a control character, or one in front of it near the data's end.
+
+    Most of what a scanner reads is the content of texts. By blocks, it takes a third of the time that it takes byte by byte.
+    """
+    while at < end and at + _BLOCK <= len(data):
+        plain = plain_bytes(data, at)
+        at += plain
+        if plain < _BLOCK:
+            break
+    return at
+
+
+@kernel
 def plain_text_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
     """The position after the closing quote of a text without escapes whose content starts at `at`."""
+    at = _plain_end(data, at, end)
     while at < end and data[at] != 34 and data[at] >= 32 and data[at] != 92:
         at += _1
     return at + _1 if at < end and data[at] == 34 else UNSURE_AT
@@ -40,6 +57,7 @@ def plain_text_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover -
 @kernel
 def text_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
     r"""The position after the closing quote of a text whose content starts at `at`; escapes have one letter: " \ / b f n r t."""
+    at = _plain_end(data, at, end)
     while at < end:
         byte = data[at]
         if byte == 34:
@@ -192,12 +210,15 @@ def _rises(data: Bytes, starts: Any, ends: Any, last: int, start: Any, end: Any)
 
 @kernel
 def _scan(  # noqa: PLR0912, PLR0915 - one compiled loop; a call per value would cost more than the value
-    data: Bytes, bounds: Any, valid: Any, in_order: bool, normal: Any
+    data: Bytes, bounds: Any, valid: Any, in_order: bool, open_levels: Any, open_names: Any, normal: Any
 ) -> None:  # pragma: no cover - compiled
-    """Fill `normal`."""
-    objects = np.zeros(_LEVELS, np.bool_)
-    bases = np.zeros(_LEVELS, np.int64)
-    starts, ends = np.zeros(_NAMES, np.uint64), np.zeros(_NAMES, np.uint64)
+    """Fill `normal`.
+
+    `open_levels` is room for the objects and arrays that are open, int64[2, _LEVELS]: whether it is an object, the number of its
+    first name; `open_names` for where the names of objects begin and end, uint64[2, _NAMES].
+    """
+    objects, bases = open_levels[0], open_levels[1]
+    starts, ends = open_names[0], open_names[1]
     for row in range(len(bounds) - 1):
         if not valid[row]:
             continue
@@ -271,7 +292,8 @@ def normal_json(values: BinaryColumn, in_order: bool = False) -> npt.NDArray[np.
     if not len(values) or not is_utf8(values):
         return normal
     data, bounds = data_and_bounds(values)
-    _scan(data, bounds, values.is_valid().to_numpy(zero_copy_only=False), in_order, normal)
+    open_levels, open_names = np.zeros((2, _LEVELS), np.int64), np.zeros((2, _NAMES), np.uint64)
+    _scan(data, bounds, values.is_valid().to_numpy(zero_copy_only=False), in_order, open_levels, open_names, normal)
     return normal
 
 

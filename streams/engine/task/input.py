@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.columns import BinaryColumn, rows_where, valid_rows
-from state.numba_kernels import kernel
+from state.numba_kernels import allocating_kernel, kernel
 from streams.engine.graph.cells import CellReader
 from streams.engine.graph.event_time import latest, too_far
 from streams.engine.graph.node import EMPTY, at_record
@@ -76,7 +76,7 @@ def _sift_down(
         at = best
 
 
-@kernel
+@allocating_kernel
 def _merge(timestamps: Int64s, starts: Int64s, ends: Int64s) -> Int64s:  # pragma: no cover - compiled
     """K-way merge of runs [starts[p], ends[p]) by (head timestamp, p)."""
     count = len(starts)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.columns import rows_where
-from state.numba_kernels import kernel
+from state.numba_kernels import allocating_kernel, kernel
 from streams.model.windows import TimeWindows
 from streams.operators.columnar import ValueColumn
 from streams.serdes.json_text import dumps, loads
@@ -196,7 +196,7 @@ def by_key(codes: npt.NDArray[np.int32], taken: npt.NDArray[np.bool_], keys: int
     return RowsByKey(rows, present, np.append(0, starts[present + 1]))
 
 
-@kernel
+@allocating_kernel
 def grouped(groups: Any, rows: Int64s, count: int) -> tuple[Int64s, Int64s]:
     """Rows sorted by group, stable, and where each group begins."""
     starts = np.zeros(count + 1, np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.numba_kernels import kernel
+from state.numba_kernels import allocating_kernel
 from streams.model.ownership import lending
 from streams.model.record import MAX_TIME, CombinedKey
 from streams.operators.aggregate.column_rows import first_from, grouped
@@ -30,7 +30,7 @@ def first_of_kind(groups: Int64s, timestamps: Int64s, within_ms: int, known: tup
     return passed
 
 
-@kernel
+@allocating_kernel
 def _pass_first(
     rows: Any, starts: Any, timestamps: Any, within: int, known: Any, known_starts: Any, passed: Any
 ) -> None:  # pragma: no cover - compiled

@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 
 from state.columns import BinaryColumn, binary_column, data_and_bounds, replaced
-from state.numba_kernels import kernel
+from state.numba_kernels import allocating_kernel, kernel
 from streams.model.expressions import JoinedFields
 from streams.operators.columnar import EncodedValues, Int64s, OneByOne
 from streams.operators.join.pairs import Bools
@@ -110,7 +110,7 @@ def _find_values(bounds: Any, pairs: Any, row: int, cells: Any) -> None:  # prag
         cells[side, 1] = bounds[value + 1] if value >= 0 else _0
 
 
-@kernel
+@allocating_kernel
 def find(
     data: Bytes,
     bounds: Any,
@@ -166,7 +166,7 @@ def _copy(source: Bytes, start: Any, end: Any, target: Bytes, at: Any) -> Any:  
     return at + (end - start)
 
 
-@kernel
+@allocating_kernel
 def write(
     data: Bytes, texts: Bytes, text_bounds: Any, parts: Any, places: Any, sure: Any, starts: Any, target: Bytes
 ) -> None:  # pragma: no cover - compiled

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.columns import BinaryColumn, one_column, rows_where
-from state.numba_kernels import kernel
+from state.numba_kernels import allocating_kernel
 from state.sorting import is_identity
 from streams.errors import RecordError
 from streams.model.record import MAX_TIME, NO_TIME
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 
-@kernel
+@allocating_kernel
 def ranges(rows: Int64s, starts: Int64s, lower: Int64s, upper: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """The times that the records of each group look at, as ranges that do not touch."""
     groups, lows, highs = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
@@ -72,7 +72,7 @@ def ranges(rows: Int64s, starts: Int64s, lower: Int64s, upper: Int64s) -> tuple[
     return groups[:count], lows[:count], highs[:count]
 
 
-@kernel
+@allocating_kernel
 def newest_at(groups: Int64s, lower: Int64s, upper: Int64s, times: Int64s, starts: Int64s) -> Int64s:
     """The last of some rows, sorted by group, time and arrival, in each of some ranges of time."""
     found = np.full(len(groups), -1, np.int64)
@@ -86,7 +86,7 @@ def newest_at(groups: Int64s, lower: Int64s, upper: Int64s, times: Int64s, start
     return found
 
 
-@kernel
+@allocating_kernel
 def pairs(
     asking: Int64s,
     groups: Int64s,

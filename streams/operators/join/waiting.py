@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from state.columns import binary_column, replaced
 from state.headers import decode_headers
-from state.numba_kernels import kernel
+from state.numba_kernels import allocating_kernel, kernel
 from state.sorting import inverse, sorted_rows
 from state.stores.unmatched_lists import TIME_SIDE, in_one_row
 from state.stores.unmatched_rows import UnmatchedRecords, records_of, rows_of_one
@@ -307,7 +307,7 @@ def _scan(
     return least, first
 
 
-@kernel
+@allocating_kernel
 def scans(
     triggers: Bools,
     record_waits: Int64s,
