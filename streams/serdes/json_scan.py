@@ -90,6 +90,7 @@ def literal_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - co
 @kernel
 def known_text_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
     """The result of `text_end`, for text that is known to be JSON."""
+    at = _plain_end(data, at, end)
     while at < end and data[at] != 34:
         at += _2 if data[at] == 92 else _1
     return at + _1

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from state.columns import rows_where, valid_rows
-from state.numba_kernels import kernel
+from state.numba_kernels import copy_bytes, kernel
 from streams.engine.graph.rows import NULL, SCALAR
 from streams.model.paths import first_and_rest, name_in_path, names_of
 from streams.model.record import has_fields, pick
@@ -282,10 +282,10 @@ def scan(  # noqa: PLR0912 - one compiled loop; a call per value would cost more
 @kernel
 def gather(data: Bytes, starts: Any, offsets: Any, out: Bytes) -> None:  # pragma: no cover - compiled
     """Copy a piece of `data` for each row: from starts[i], to out[offsets[i]:offsets[i + 1]]."""
+    source, target = data.ctypes.data, out.ctypes.data
     for row in range(len(starts)):
-        begin = offsets[row]
-        for i in range(offsets[row + 1] - begin):
-            out[begin + i] = data[starts[row] + i]
+        begin = np.int64(offsets[row])
+        copy_bytes(target + begin, source + starts[row], offsets[row + 1] - begin)
 
 
 # --- Declared fields of a column of JSON values: by the scanner where it is certain, else by the serde row by row.

@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 
 from state.columns import BinaryColumn, binary_column, data_and_bounds, replaced
-from state.numba_kernels import allocating_kernel, kernel
+from state.numba_kernels import allocating_kernel, copy_bytes, kernel
 from streams.model.expressions import JoinedFields
 from streams.operators.columnar import EncodedValues, Int64s, OneByOne
 from streams.operators.join.pairs import Bools
@@ -161,8 +161,7 @@ def find(
 @kernel
 def _copy(source: Bytes, start: Any, end: Any, target: Bytes, at: Any) -> Any:  # pragma: no cover - compiled
     """Position behind the copy of source[start:end] at `at`."""
-    for i in range(end - start):
-        target[at + np.uint64(i)] = source[start + np.uint64(i)]
+    copy_bytes(target.ctypes.data + np.int64(at), source.ctypes.data + np.int64(start), np.int64(end - start))
     return at + (end - start)
 
 
