@@ -46,8 +46,7 @@ class Reading:
         above: The sub-topologies that write to a topic that it reads, and are not also downstream of it.
         allowance_ms: How far its tasks may be ahead of the slowest task of `bounded_by`.
         meets: Whether records that its tasks write or read meet those of other tasks somewhere in the application. Then no task
-            with
-            a backlog continues before all tasks have reported where they are.
+            with a backlog continues before all tasks have reported where they are.
     """
 
     bounded_by: frozenset[str]
@@ -138,8 +137,7 @@ class Reached(NamedTuple):
 
     Attributes:
         next_ms: The time of its next record; everything before it is committed. At the end of its partitions, the time of the
-            oldest
-            record that may still come there, as last heard from the driver, or None if none may come.
+            oldest record that may still come there, as last heard from the driver, or None if none may come.
         is_behind: Whether it has a backlog, rather than only records that have just come.
         asked: Whether it reported this under a limit, and therefore after it had heard how far others had come.
     """

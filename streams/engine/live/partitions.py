@@ -257,8 +257,7 @@ class OwnPartitions:
         self._all: list[OwnPartition] = []
         self._aligned: list[OwnPartition] = []
         """All partitions in the order of their topics, which decides at equal times, without retry topics, whose records wait only
-        for their
-        time.
+        for their time.
         """
 
     def __iter__(self) -> Iterator[OwnPartition]:
@@ -392,8 +391,7 @@ class Pace:
         """Takes in how long the reading and processing of a step's records took.
 
         A step may have waited for a processor. So it makes the next ones smaller only if the step before took too long, too, or if
-        it took
-        longer than a slot may: smaller steps cost more for each record, and more records would wait.
+        it took longer than a slot may: smaller steps cost more for each record, and more records would wait.
         """
         if not records:
             return

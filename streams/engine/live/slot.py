@@ -46,8 +46,7 @@ transaction. Transactions are then mostly short enough to keep their producer.
 """
 COMMITS = 2
 """Processing for a transaction may take this many times as long as the last commit, but no longer than `LONGEST_S`. Where brokers
-are
-slow, tasks would otherwise wait for commits most of the time.
+are slow, tasks would otherwise wait for commits most of the time.
 """
 IDLE_INTERVALS = 10
 """How many intervals a slot rests while nothing arrives. A record or a message of the driver ends the rest."""
@@ -244,8 +243,7 @@ class Slot:
         Args:
             due: When the next step is due.
             looked: When the slot last checked whether it was due. It may have become due since, and a wake-up that came during the
-                wait
-                for the commit is not repeated.
+                wait for the commit is not repeated.
             clock: The time, s.
         """
         now, seconds = clock(), self._job.interval_s
@@ -336,8 +334,7 @@ class Slot:
         """Begins a step of each task that has anything to do, and commits them together. Returns how many tasks had their turn.
 
         If steps take long, not all tasks have their turn: what is processed is committed, and the next call begins with the others.
-        The
-        time counts from the end of the first step. Until then no transaction is open, and a producer may be replaced.
+        The time counts from the end of the first step. Until then no transaction is open, and a producer may be replaced.
         """
         long_s = min(max(self._job.interval_s, COMMITS * self._committed_s), LONGEST_S)
         had, until = 0, inf

@@ -120,8 +120,7 @@ class ReaderContext(StepContext):
         """Returns and forgets the dead letters: rows, order, the keys that decide their tasks, and rows for the routing digest.
 
         The digest covers their offsets and stages. A dead letter of a record that was held back has no stage: between attempts, it
-        may
-        differ whether there is an answer, but not the task.
+        may differ whether there is an answer, but not the task.
         """
         rows, routes, stages = self.dead_letters, self.letter_routes, self._letter_stages
         self.dead_letters, self.letter_routes, self._letter_stages = RowColumns(), [], []
@@ -196,8 +195,7 @@ class ReaderPipeline:
         partition_times: (topic, partition) -> largest timestamp so far, for `UsePartitionTimeOnInvalidTimestamp` and
             custom extractors. Set it before `run` to continue where an earlier reader ended.
         touched: Tasks that must be called even without rows: they had records, but an operator that is not repeatable gave no
-            results
-            this time.
+            results this time.
         now_ms: When the micro-batch was planned, as logged with its offsets. Timestamps too far ahead of it are refused.
             `UNKNOWN_NOW`: only timestamps that no clock can show are refused.
     """

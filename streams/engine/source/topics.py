@@ -177,8 +177,7 @@ class SourceTopics:
         """Adds first positions in topics that have none, so that these hold before any of their records is read.
 
         It also adds the ids of global tables, by which a later start recognises that their topics were recreated. If nothing is
-        missing, it
-        returns the same object.
+        missing, it returns the same object.
 
         Raises:
             StreamsError: As for `described` and `places`.

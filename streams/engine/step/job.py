@@ -63,8 +63,7 @@ class QueryJob:
         replica_dir: Folder of the copies that replicas keep on each executor; None = there are none.
         restore_reports: Where micro-batches report running restores; None: they do not.
         unplaced: Whether its topics have no records yet whose keys would show the placement. Then a live task takes no record
-            before
-            the driver has decided.
+            before the driver has decided.
     """
 
     sub: SubTopology
