@@ -316,7 +316,7 @@ def noted(before: Noted, needed: Mapping[str, int], now_ms: int, delay_ms: int) 
 
 
 def due(notes: Noted, needed: Mapping[str, int], now_ms: int, delay_ms: int) -> dict[str, int]:
-    """Store -> the offset below which no record is needed now, or was needed at any time within the delay."""
+    """Store -> the offset below which records may be deleted: none is needed now, and none was within the delay."""
     if not delay_ms:
         return dict(needed)
     cuts = {}

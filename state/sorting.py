@@ -161,7 +161,7 @@ def in_order(keys: Any, count: int, memcmp: int) -> bool:
 
 @allocating_kernel
 def compare_rows(left: Any, row: int, right: Any, other: int, memcmp: int) -> int:
-    """Compares the keys of two rows of two columns; the result is like that of `compare`."""
+    """Returns a number below, equal to or above 0 if the left row's key is below, equal to or above the right row's."""
     ends, others = (
         carray(as_pointer(left[0] + 8 * row), 2, np.int64),
         carray(as_pointer(right[0] + 8 * other), 2, np.int64),

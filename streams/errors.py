@@ -19,7 +19,7 @@
     ├── OperatorStateError           `ctx.state` of the operators does not fit into the commit marker
     ├── LakeError                    a lake sink cannot continue: its table, its internal topic or another writer is in the way
     │   ├── LakePositionError        the table and the sink's internal topic no longer fit together
-    │   ├── LakeSchemaError          the table's columns are not those of the sink
+    │   ├── LakeSchemaError          the table's columns differ from the sink's
     │   ├── LakeConflictError        another instance writes for the same sink, or other writers keep the table busy
     │   └── SinkUnavailableError     the store of a sink does not answer: it is opened again until it does
     ├── ServeError                   a read of a served store gave no rows: the base of the four below

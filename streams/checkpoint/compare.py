@@ -285,7 +285,7 @@ def position(checkpoint: Checkpoint, markers: Markers) -> SourceOffsets | None:
 
 
 def behind_live(at: SourceOffsets, markers: Markers) -> SourceOffsets:
-    """Replaces positions by those of the live steps in the markers."""
+    """Moves positions to where the live steps in the markers have ended."""
     live = [marker for marker in markers.values() if marker is not None and marker.live]
     read = {place: end for marker in live for place, end in marker.live_positions.items()}
     return at.behind(read, {topic: topic_id for marker in live for topic, topic_id in marker.topic_ids.items()})

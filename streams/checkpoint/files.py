@@ -131,7 +131,7 @@ class Checkpoint:
 
     @property
     def repeats(self) -> bool:
-        """Whether the first micro-batch repeats the last one of an adopted checkpoint, and has yet to be logged."""
+        """Whether the next micro-batch to be logged is the first one, and repeats the last one of an adopted checkpoint."""
         return self.logged < 0 and self.first is not None and self.first.end not in (None, self.first.start)
 
     def start(self, batch: int) -> SourceOffsets | None:

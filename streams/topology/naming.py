@@ -81,7 +81,7 @@ _GENERATED = re.compile(r"[A-Z]+(-[A-Z]+)+-.+-[0-9a-f]{8}(-[A-Za-z-]+|-.+-join-s
 
 
 def is_generated(name: str) -> bool:
-    """Whether a store or repartition topic has the form of a name by `stateful_name`, or is named after its table's topic."""
+    """Whether the name of a store or repartition topic was generated: by `stateful_name`, or from its table's topic."""
     return _GENERATED.fullmatch(name) is not None
 
 

@@ -60,7 +60,7 @@ class SubTopology:
         reads_internal: Whether a source reads a topic that this or another sub-topology writes, other than for retries.
         delays: Retry topic -> how long after a record was written it is read, ms.
         units: The nodes of the task in the order in which they process a step's records.
-        columns: The nodes that work on columns, and what is done with the columns before they reach a task.
+        columns: The nodes that work on columns, and the operators on columns before a task.
         counted_beyond: Sink -> the operators after its topic that would count a record twice (`planning.counting`).
     """
 
@@ -223,7 +223,7 @@ def internal_topics(topology: Graph, application_id: str, sub_topology_names: It
 
 
 def repartition_topics(topology: Graph, application_id: str) -> dict[str, int | None]:
-    """The real names of the repartition topics, those of lake sinks included, and their numbers of partitions.
+    """The real names of the repartition topics, including the topics of lake sinks, and their numbers of partitions.
 
     None: as many as the tasks of the writer.
     """

@@ -29,7 +29,7 @@ _PLACE = tuple(ERROR_HEADERS + name for name in ("topic", "partition", "offset",
 
 
 class DeadLetter(NamedTuple):
-    """A record for the dead-letter topic: original key and value, original headers and those of the error."""
+    """A record for the dead-letter topic: original key and value, original headers and error headers."""
 
     key: bytes | None
     value: bytes | None

@@ -124,7 +124,7 @@ class Counters(dict[str, int]):
 
 
 def global_table_settings(settings: TaskSettings) -> TaskSettings:
-    """The settings for reading global tables: their own policy, if there is one, replaces those of the stages.
+    """The settings for reading global tables: their own policy, if there is one, replaces the stages' policies.
 
     Raises:
         ConfigError: A policy is `dlq`.

@@ -184,7 +184,7 @@ class StepContext:
         return NOWHERE if self.cursor is None else self.cursor[0].origin(self.cursor[1])
 
     def function_failed(self) -> None:
-        """Notes that a function failed that gets values of a cache.
+        """Is called when a function has failed whose arguments may be values of a cache.
 
         Raises:
             ChangedInPlace: The step would continue with a value that may be half changed.

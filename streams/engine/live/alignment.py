@@ -39,7 +39,7 @@ BEHIND_AFTER_S = 2.0
 
 @dataclass(frozen=True)
 class Reading:
-    """Which tasks limit those of a sub-topology, and how far ahead they may be.
+    """Which tasks limit the tasks of a sub-topology, and how far ahead these may be.
 
     Attributes:
         bounded_by: The sub-topologies whose progress limits it, itself included.
@@ -66,7 +66,7 @@ def readings(subs: Sequence[SubTopology]) -> dict[str, Reading]:
     late = {sub.name: _least_grace(sub) for sub in subs}
     found = {}
     for name, after in behind.items():
-        # A task's own partitions are in one order, but records from a repartition topic may lag behind those of other topics.
+        # A task's own partitions are in one order, but records from a repartition topic may lag behind records of other topics.
         grace_ms = min((late[one] for one in (after | {name} if before[name] else after)), default=inf)
         # Every sub-topology that writes to a topic read downstream must keep up; one that reads its output need not.
         writers = before[name].union(*(before[one] for one in after)) - (after - before[name])

@@ -167,7 +167,7 @@ class OwnPartition:
 
     @property
     def expects_more(self) -> bool:
-        """Whether further records are known to follow the waiting ones. They may come before those of other partitions."""
+        """Whether further records are known to follow the waiting ones. They may come before records of other partitions."""
         read = self.reader.at_end or self.reader.position == self.ended_at
         return self.failure is not None or not read
 
@@ -269,7 +269,7 @@ class OwnPartitions:
 
     @property
     def waits_for_others(self) -> bool:
-        """Whether records may wait for those of another partition, or for control records there, which do not wake the slot."""
+        """Whether records may wait for another partition's records, or for control records there, which do not wake the slot."""
         aligned = self._aligned
         return len(aligned) > 1 and any(one.expects_more for one in aligned)
 

@@ -333,7 +333,7 @@ class Slot:
     def _step(self, tasks: Sequence[LiveTask], pool: Executor, clock: Callable[[], float], last: bool = False) -> int:
         """Begins a step of each task that has anything to do, and commits them together. Returns how many tasks had their turn.
 
-        If steps take long, not all tasks have their turn: what is processed is committed, and the next call begins with the others.
+        If steps take long, only some tasks have their turn. Their records are committed, and the next call begins with the others.
         The time counts from the end of the first step. Until then no transaction is open, and a producer may be replaced.
         """
         long_s = min(max(self._job.interval_s, COMMITS * self._committed_s), LONGEST_S)

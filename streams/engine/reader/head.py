@@ -142,7 +142,7 @@ class _HeadEdge:
         through: The bits that the edge adds to a position.
         place: Returns the source record of a position.
         receive: Takes the batch.
-        holds: Whether results of some records may come later than those of later records.
+        holds: Whether results of some records may come after results of later records.
     """
 
     through: int

@@ -1,6 +1,6 @@
 """A reader's processing of a topic-partition's records: operators, rows for the tasks, and records that operators hold back.
 
-The results of a held-back record come after those of later records, but have its position. Rows are sorted by position at the end
+The results of a held-back record come after later records' results, but have its position. Rows are sorted by position at the end
 of the piece, so their order does not depend on how records were gathered.
 
 Invariant: an operator's results for a record may differ between attempts, but the set of tasks that may get them must not. A
@@ -103,7 +103,7 @@ class ReaderContext(StepContext):
 
     def send_dead_letter(self, letter: DeadLetter, origin: Origin) -> None:
         self.dead_letters.add_dead_letter(letter, origin, -1 if self.cursor is None else self.position)
-        # A null key goes by its source partition.
+        # A null key goes to the task of its source partition.
         route = None if self.letters_by_partition else self._route_of(letter, origin)
         self.letter_routes.append(route if self._resumed is None else self._resumed.route)
         self._letter_stages.append(dict(letter.headers)[STAGE] if self._resumed is None else None)

@@ -48,7 +48,7 @@ class Piece:
 
 
 def tasks_of(keys: pa.BinaryArray, partition: int, tasks: int, placement: Placement) -> npt.NDArray[np.int32]:
-    """The task of each row, by the sub-topology's placement of its key. A null key goes by its source partition mod tasks."""
+    """The task of each row, by the sub-topology's placement of its key. A null key goes to its source partition mod tasks."""
     if tasks == 1:
         return np.zeros(len(keys), np.int32)
     found: npt.NDArray[np.int32] = partition_for_keys(keys, tasks, placement)
@@ -190,7 +190,7 @@ class RowsOut(NamedTuple):
 
 
 class TaskInputRunner:
-    """Receives records that leave the head through one entry. The entry's serde writes keys, `streams.engine.graph.values` values.
+    """Makes rows of records that leave the head through one entry: keys by the entry's serde, values by `engine.graph.values`.
 
     Args:
         ways: The layout of positions.

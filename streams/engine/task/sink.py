@@ -1,4 +1,4 @@
-"""Sinks at run time: the sinks of results, and those of records on which an operator has failed."""
+"""Sinks at run time: for results, and for records on which an operator has failed."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Graph:
 
     Attributes:
         nodes: All nodes by name, parents first.
-        stores: All stores by name, without those of global tables.
+        stores: All stores by name, without the stores of global tables.
         global_tables: All global tables by the names of their stores.
         lake_sinks: All sinks outside Kafka by name.
         ingests: All sources outside Kafka by name.

@@ -41,7 +41,7 @@ def counted_by(
 ) -> tuple[str, ...]:
     """The operators that would count a record of a topic twice if it were read again after it has failed in a node.
 
-    `nodes` are those of the sub-topology that reads the topic. `beyond` has such operators after the topics of sinks.
+    `nodes` are the nodes of the sub-topology that reads the topic. `beyond` has such operators after the topics of sinks.
     """
     found: list[str] = []
     for node in reached(nodes, topic, failed):

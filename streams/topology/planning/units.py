@@ -349,7 +349,7 @@ class _Search:
         return bool(both - {RECORDS}) or (RECORDS in both and not entries[one[0]].isdisjoint(entries[other[0]]))
 
     def _partings(self, one: str, other: str) -> set[str]:
-        """The last nodes where paths to both nodes part."""
+        """The last nodes that lead to both nodes, from which the paths to them part."""
         common = (self._above[one] | {one}) & (self._above[other] | {other})
         return {name for name in common if not any(name in self._above[below] for below in common)}
 

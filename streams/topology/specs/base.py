@@ -99,7 +99,7 @@ class NodeSpec(ABC):
 
     @property
     def on_columns(self) -> ColumnFunction | str:
-        """What the operator does to columns of fields if a later node reads columns; or why it takes whole records."""
+        """What the operator does to columns of fields, if a later node reads such columns; or, as a text, why it cannot."""
         return "takes whole records"
 
     @property

@@ -270,7 +270,7 @@ def _reads(joiner: Callable[..., Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TableJoinSpec(TableSpec):
-    """One side of a join of two tables by key. Its stores are those of both tables.
+    """One side of a join of two tables by key. Its stores are both tables' stores.
 
     Attributes:
         join_kind: Which side may be missing.
@@ -376,7 +376,7 @@ class ForeignKeySubscribeSpec(NodeSpec):
 
 @dataclass(frozen=True, slots=True)
 class ForeignKeySubscriptionsSpec(NodeSpec):
-    """Stores and answers subscriptions. Its stores are the subscriptions, and those of the right table.
+    """Stores and answers subscriptions. Its stores are the subscriptions, and the right table's stores.
 
     Attributes:
         other: How the right table is looked up.
