@@ -39,8 +39,8 @@ MICROSECONDS: Final = 10**14
 """From here on a time (in milliseconds the year 5138) is far more likely in micro- or nanoseconds."""
 IN_SECONDS: Final = "in_seconds"
 IN_MICROSECONDS: Final = "in_microseconds"
-"""Counters of a source, `<counter>:<source>`: how many of its records have a time that looks like another unit than milliseconds.
-"""
+"""Counters of a source, `<counter>:<source>`: how many of its records have a time that looks like another unit than
+milliseconds."""
 
 
 def in_other_units(timestamps: npt.NDArray[np.int64]) -> dict[str, int]:

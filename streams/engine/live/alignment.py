@@ -25,8 +25,7 @@ from streams.topology.plan import SubTopology
 
 MOST_MS = 30 * 24 * 3600 * 1000
 """How far a task may be ahead of the slowest if nothing downstream drops late records, ms. Each round costs a step of each task: in
-rounds of a day, a year of few records would take minutes.
-"""
+rounds of a day, a year of few records would take minutes."""
 LEAST_MS = 1000
 """How far a task may be ahead however short the grace is, ms, because each round costs a step."""
 WAIT_MS = -(1 << 52)

@@ -30,8 +30,7 @@ from streams.model.record import NO_TIME
 
 MOST_RECORDS = 50_000
 """The most records of a partition that wait, and the most records of a step, because a step is one transaction and is held in
-memory.
-"""
+memory."""
 FEW_RECORDS = 1_000
 """Newly arrived records are joined with waiting ones up to this many, because each arrival looks at all pieces."""
 FIRST_RECORDS = 100
@@ -257,8 +256,7 @@ class OwnPartitions:
         self._all: list[OwnPartition] = []
         self._aligned: list[OwnPartition] = []
         """All partitions in the order of their topics, which decides at equal times, without retry topics, whose records wait only
-        for their time.
-        """
+        for their time."""
 
     def __iter__(self) -> Iterator[OwnPartition]:
         return iter(self._all)

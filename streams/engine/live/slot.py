@@ -42,12 +42,10 @@ MOST_OPENING = 8
 """How many tasks of a slot are opened at the same time."""
 LONGEST_S = RESEND_S / 2
 """The longest time, s, until records that a task has processed are committed while other tasks of the slot wait for the next
-transaction. Transactions are then mostly short enough to keep their producer.
-"""
+transaction. Transactions are then mostly short enough to keep their producer."""
 COMMITS = 2
 """Processing for a transaction may take this many times as long as the last commit, but no longer than `LONGEST_S`. Where brokers
-are slow, tasks would otherwise wait for commits most of the time.
-"""
+are slow, tasks would otherwise wait for commits most of the time."""
 IDLE_INTERVALS = 10
 """How many intervals a slot rests while nothing arrives. A record or a message of the driver ends the rest."""
 COLLECT_EVERY_BYTES = 32 * 1024 * 1024

@@ -39,8 +39,7 @@ NO_BATCH = -1
 """The number of the micro-batch in the markers of live steps, which have none."""
 GROUP_EVERY_S = 1.0
 """How often a task commits its positions to the consumer group, s. Each marker has them, and only tools read the group's. With each
-step, they would cost two more requests to the brokers, one after the other.
-"""
+step, they would cost two more requests to the brokers, one after the other."""
 POLL_S = 0.004
 """The longest time that a record waits if its reader cannot signal new records, s."""
 SOON_S = 0.1
@@ -52,8 +51,7 @@ MOST_AT_ONCE_BYTES = 4 * 1024 * 1024
 """The most that a client asks a broker for in one request, bytes."""
 _AT_ONCE = {"queued.min.messages": "100000"}
 """A reader of micro-batches fetches nothing while some records wait, to ask the broker less often. For a live task, that would be a
-delay.
-"""
+delay."""
 
 
 @dataclass
