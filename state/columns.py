@@ -222,7 +222,6 @@ class BinaryCells:
 
 
 def valid_rows(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Whether each cell is not null."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
     valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
@@ -468,7 +467,6 @@ def prefix_ends(column: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def data_bytes(column: pa.BinaryArray) -> int:
-    """The number of bytes of all cells."""
     if not len(column):
         return 0
     ends = np.frombuffer(column.buffers()[1], np.int32)

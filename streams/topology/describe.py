@@ -292,7 +292,6 @@ def _columns(graph: Graph, sub: SubTopology) -> list[dict[str, _Box]]:
 
 
 def _text_box(look: str, *texts: str) -> _Box:
-    """Makes a box with its text; long text gets several lines."""
     return _Box(look, tuple(line for text in texts for line in _wrapped(text)))
 
 

@@ -114,7 +114,6 @@ class SubTopology:
 
     @cached_property
     def ranks(self) -> dict[tuple[str, str], int]:
-        """The `Unit.ranks` of all units."""
         return {edge: rank for unit in self.units for edge, rank in unit.ranks.items()}
 
     @cached_property
@@ -370,7 +369,6 @@ def _delays(sources: Iterable[SourceNode], application_id: str) -> dict[str, int
 
 
 def _global_tables(topology: Graph, nodes: dict[str, Node]) -> dict[str, GlobalTable]:
-    """The global tables that any of the nodes reads."""
     read = (name for node in nodes.values() if isinstance(node, ProcessorNode) for name in node.global_stores)
     # Rows that the program gives belong to the driver; tasks read them from the topic.
     return {name: replace(topology.global_tables[name], given=None) for name in read}
@@ -384,7 +382,6 @@ def with_real_tables(topology: G, application_id: str) -> G:
 
 
 def _real(node: Node, application_id: str) -> Node:
-    """The node with real topic names."""
     if isinstance(node, SourceNode):
         return _real_source(node, application_id)
     if isinstance(node, SinkNode) and node.topic is not None:

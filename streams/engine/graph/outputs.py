@@ -97,7 +97,6 @@ class Collector:
         rows.with_headers |= bool(headers)
 
     def add_batch(self, batch: SendBatch) -> None:
-        """Appends records that already are columns."""
         self._topics.setdefault(batch.topic, []).append(batch)
 
     def batches(self) -> list[SendBatch]:

@@ -154,7 +154,6 @@ class _ValuePickler(_Pickler):
     """Writes a class that the job has brought along as its id, and other objects as cloudpickle does."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """Is called for all but plain values."""
         if isinstance(obj, type) and (name := _ids.get(obj)) is not None:
             return _class_of, (name,)
         return super().reducer_override(obj)

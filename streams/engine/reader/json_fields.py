@@ -385,8 +385,6 @@ def _read(values: pa.BinaryArray, paths: Sequence[str], load: Load) -> JsonField
 
 
 class _Cells:
-    """The cells of all fields and rows."""
-
     def __init__(self, fields: int, rows: int) -> None:
         self.kinds = np.zeros((fields, rows), np.uint8)
         self.ints = np.zeros((fields, rows), np.int64)

@@ -109,7 +109,6 @@ class SourceReader:
         return Piece(columns, source_rows(columns, keys), keys, serde)
 
     def read(self, piece: Piece, tasks: int) -> PieceRead:
-        """Reads a piece of a topic-partition."""
         run, source = self._run, self._source
         columns, rows = piece.columns, piece.rows
         run.counters.add(f"in:{source.name}", len(columns))

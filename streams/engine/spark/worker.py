@@ -88,7 +88,6 @@ def start_workers(session: SparkSession, sql: bool) -> None:
 
 
 def _nothing(rows: Iterator[Any]) -> Iterator[Any]:
-    """Consumes the rows and returns none."""
     for _ in rows:
         pass
     return iter(())
@@ -273,7 +272,6 @@ def _step(
 
 
 def _figures(task: int, result: StepResult, given: StepRows, stores: TaskStateManager, attempt: int) -> StepFigures:
-    """Makes the report of a step."""
     marker = result.copy.marker
     return figures_of(
         marker,

@@ -80,7 +80,6 @@ class _Copy:
 
     @property
     def gone(self) -> bool:
-        """Whether the folder was deleted."""
         return self._directory is not None and not (self._directory / "db" / "CURRENT").exists()
 
     def restore_to(self, ends: Mapping[str, TopicOffsets], logs: TopicLogs, now_ms: int) -> None:

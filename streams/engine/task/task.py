@@ -208,7 +208,6 @@ class StreamTask:
 
 
 def _send_dead_letters(run: StepContext, batches: Sequence[RowBatch]) -> None:
-    """Sends the dead letters of the readers."""
     for batch in sorted(
         batches, key=lambda batch: (batch.topic, batch.partition, batch.rows.column("offset")[0].as_py())
     ):

@@ -228,7 +228,6 @@ class TaskGraph:
         return [store for store in stores if isinstance(store, TypedTimestampedKeyValueStore)]
 
     def process(self, batches: Sequence[RowBatch]) -> None:
-        """Processes all rows."""
         run, rows = self._run, StepRecords(batches, self._sub, self._run)
         if not len(rows):
             return

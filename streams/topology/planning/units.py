@@ -58,7 +58,6 @@ class Passes:
 
     @classmethod
     def of(cls, inside: Mapping[str, Node], entered: Collection[str]) -> Passes:
-        """Finds the passes of all nodes."""
         received, forwarded = dict[str, frozenset[str]](), dict[str, frozenset[str]]()
         entries = dict[str, frozenset[str]]()
         passes = cls(received, forwarded, entries)

@@ -342,7 +342,6 @@ class TableJoinMergeSpec(CachingTableSpec):
     kind = NodeKind.KTABLE_MERGE
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """Makes an operator with or without the store."""
         store = None if self.passed_on is not None else only(stores)
         return TableJoinMerge(store, self.caching, self.send_old, self.passed_on, self.only_strict)
 
@@ -457,7 +456,6 @@ class ForeignKeyOutputSpec(CachingTableSpec):
     registration: str
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """Makes an operator over the store, or one that only passes updates on."""
         return TableSource(only(stores), self.caching, self.send_old)
 
     def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:

@@ -119,7 +119,6 @@ class TableFilterSpec(CachingTableSpec):
     passed_on: str | None = field(default=None, kw_only=True)
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """Makes an operator with or without the store."""
         return TableFilter(
             self.predicate,
             self.negate,
@@ -144,7 +143,6 @@ class TableMapValuesSpec(CachingTableSpec):
     mapper: Callable[[Any, Any], Any]
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """Makes an operator with or without the store."""
         return TableMapValues(self.mapper, only(stores), self.caching, self.send_old)
 
 
@@ -171,7 +169,6 @@ class TransformValuesSpec(CachingTableSpec):
         return bool(self.user_stores)
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """Makes an operator with or without the store of the rows."""
         return TableTransformValues(self.supplier, only(stores[len(self.user_stores) :]), self.caching, self.send_old)
 
 
@@ -261,7 +258,6 @@ class TableTopSpec(CachingTableSpec):
 
     @property
     def parameters(self) -> Parameters:
-        """How many rows, and which are the best."""
         more: Parameters = (("ties", True),) if self.ties else ()
         return (("n", self.n), ("largest", self.largest), *more, *(self.groups.parameters if self.groups else ()))
 
