@@ -142,7 +142,7 @@ class StreamTimePunctuations:
         boundaries: int64[m], for each source record the number of the last record made from it.
         times: int64[m], stream time after each source record.
         call: Makes a call, given the punctuation, the time, and the position in the step.
-        shift: The low bits of a position that number the calls after a record; the record itself has 0 there.
+        shift: How many low bits of a position number the calls after a record; the record itself has 0 there.
     """
 
     def __init__(

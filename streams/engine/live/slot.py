@@ -91,7 +91,7 @@ class LiveJob:
     ends: bool = False
 
     def tasks_of(self, slot: int) -> list[tuple[LiveSub, int]]:
-        """The tasks of a slot. The numbers are the same in all sub-topologies: a task mostly writes to its number of the next."""
+        """The tasks of a slot: the same numbers in all sub-topologies, as a task mostly writes to that number of the next one."""
         return [(sub, task) for sub in self.subs for task in range(slot, sub.job.tasks, self.slots)]
 
 

@@ -2,7 +2,7 @@
 
 Spark starts its daemon with the first task in Python, and waits for it. So the driver starts one at once (`daemon_ahead`), which
 imports while Java starts. The process that Spark then starts (`hand_over`) gives that daemon its pipes and variables. From then on
-it only passes on signals, so Spark takes the two for one process. If anything does not fit, it is an ordinary daemon.
+it only passes on signals, so Spark takes the two for one process. If anything does not fit, Spark's process is an ordinary daemon.
 
 This module imports nothing heavy, because the process that Spark starts pays for it.
 """

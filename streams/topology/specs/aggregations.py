@@ -82,7 +82,7 @@ class AggregationSpec(CachingTableSpec):
         return ("emit", "on_close") in self.parameters
 
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
-        """True with a cache. But an aggregation in windows may have results when they close."""
+        """True with a cache and without windows, which may have results when they close."""
         return self.caching and self.windows is None
 
     # Values are read while the functions run.
