@@ -41,8 +41,8 @@ _COMPACTED = {
 # Settings that state depends on. The others only affect cost and may differ, or are read when they matter
 # (delete.retention.ms: `state.restore.plan`).
 _CHECKED = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
-# Settings that may exceed the minimum. A step whose timestamps are refused can never be committed, a history touched by
-# compaction is incomplete, and a commit that only one broker holds may be lost with that broker.
+# Settings that may exceed the minimum. A step whose timestamps are refused can never be committed, a history from which
+# compaction has taken versions is incomplete, and a commit that only one broker has may be lost with that broker.
 _AT_LEAST = ("message.timestamp.after.max.ms", "min.compaction.lag.ms", "min.insync.replicas")
 
 
@@ -57,17 +57,17 @@ def commits_topic(application_id: str, sub_topology: str) -> str:
 
 
 def pauses_topic(application_id: str) -> str:
-    """`<app>-__pauses-commits`: what is paused of an application. No sub-topology has that name: Kafka's own topics begin so."""
+    """`<app>-__pauses-commits`: the pauses of an application. No sub-topology has that name, which begins like Kafka's own."""
     return commits_topic(application_id, "__pauses")
 
 
 def endpoints_topic(application_id: str) -> str:
-    """`<app>-__endpoints`: the processes that serve the stores of an application, each with what it has."""
+    """`<app>-__endpoints`: the processes that serve the stores of an application, and which stores each of them has."""
     return f"{application_id}-__endpoints"
 
 
 def rescale_topic(application_id: str, sub_topology: str) -> str:
-    """`<app>-<sub-topology>-rescale`: the notes of a rescale, which exist until it has come to its end."""
+    """`<app>-<sub-topology>-rescale`: the notes of a rescale, which exist until it is finished."""
     return f"{application_id}-{sub_topology}-rescale"
 
 
@@ -80,7 +80,7 @@ def cleanup_policy(spec: StoreSpec) -> str:
     """How the changelog of a store discards records.
 
     `compact` for tables. `compact,delete` for windows and sessions, because Kafka refuses DeleteRecords on a topic that is
-    only compacted. `delete` where duplicates must survive (Kafka Streams: `StreamJoinedStoreFactory`).
+    only compacted. `delete` if duplicates must survive (Kafka Streams: `StreamJoinedStoreFactory`).
     """
     if spec.retain_duplicates:
         return "delete"
@@ -95,7 +95,7 @@ def changelog_config(spec: StoreSpec, replication: int = -1) -> dict[str, str]:
         config |= _COMPACTED
         if spec.kind is StoreKind.VERSIONED:
             # Compaction must not touch versions that the history still needs (KIP-889). Brokers count from the newest timestamp in
-            # a segment: that of a commit, unless they begin a segment with the commit, because its records are so much older.
+            # a segment, which is a commit's, unless they begin a new segment with the commit because its records are much older.
             config["min.compaction.lag.ms"] = str((spec.retention_ms or 0) + DAY_MS)
             config["segment.ms"] = str(2**63 - 1)
         else:
@@ -112,14 +112,14 @@ def _small_config(replication: int) -> dict[str, str]:
 def commits_config(replication: int = -1) -> dict[str, str]:
     """Settings of a commits topic. Each partition has a single key, so the topic stays small.
 
-    A live task commits ten times a second, and compaction keeps the control record of each transaction for
-    `delete.retention.ms`, as a reader may be in the middle of it. Nobody takes minutes to read a few megabytes.
+    A live task commits ten times a second, and compaction keeps the control record of each transaction for `delete.retention.ms`,
+    for readers that are in the middle of it. No reader takes ten minutes for a few megabytes.
     """
     return {**_small_config(replication), "delete.retention.ms": str(CONTROL_RETENTION_MS)}
 
 
 def endpoints_config(replication: int = -1) -> dict[str, str]:
-    """Settings of the topic of the processes that serve: what they have not said for a day is deleted."""
+    """Settings of the topic of the processes that serve. An entry that was not renewed for a day is deleted."""
     day = {"retention.ms": str(DAY_MS), "max.compaction.lag.ms": str(DAY_MS), "segment.bytes": str(1024 * 1024)}
     return {**_COMMON, **_COMPACTED, **day, "cleanup.policy": "compact,delete", **_durability(replication)}
 
@@ -150,7 +150,10 @@ def ensure_changelogs(
 def ensure_commits(
     admin: TopicAdmin, application_id: str, sub_topology: str, tasks: int, replication: int = -1
 ) -> list[str]:
-    """As `ensure_changelogs`, for the commits topic of a sub-topology. One that keeps control records for a week no longer does."""
+    """Creates or checks the commits topic of a sub-topology, as `ensure_changelogs` does for changelogs.
+
+    The setting of an older version, which kept control records for a week, is corrected.
+    """
     name, config = commits_topic(application_id, sub_topology), commits_config(replication)
     made = _ensure(admin, {name: config}, tasks, replication)
     if not made and admin.topic_config(name).get("delete.retention.ms") == str(DELETE_RETENTION_MS):
@@ -159,28 +162,28 @@ def ensure_commits(
 
 
 def ensure_pauses(admin: TopicAdmin, application_id: str, replication: int = -1) -> list[str]:
-    """As `ensure_changelogs`, for the topic of pauses."""
+    """Creates or checks the topic of pauses, as `ensure_changelogs` does for changelogs."""
     return _ensure(admin, {pauses_topic(application_id): _small_config(replication)}, 1, replication)
 
 
 def ensure_endpoints(admin: TopicAdmin, application_id: str, replication: int = -1) -> list[str]:
-    """As `ensure_changelogs`, for the topic of the processes that serve, which write a record every few seconds."""
+    """Creates or checks the topic of the processes that serve, as for changelogs. They write a record every few seconds."""
     config = endpoints_config(replication)
     return _ensure(admin, {endpoints_topic(application_id): config}, 1, replication)
 
 
 def ensure_replays(admin: TopicAdmin, name: str, replication: int = -1) -> list[str]:
-    """As `ensure_changelogs`, for a topic that remembers which dead letters have been replayed."""
+    """Creates or checks a topic that remembers which dead letters have been replayed, as for changelogs."""
     return _ensure(admin, {name: _small_config(replication)}, 1, replication)
 
 
 def ensure_repartition(admin: TopicAdmin, name: str, partitions: int, replication: int = -1) -> list[str]:
-    """As `ensure_changelogs`, for a repartition topic, whose records stay until they are consumed and are then trimmed."""
+    """Creates or checks a repartition topic, as for changelogs. Its records stay until they are consumed and are then trimmed."""
     return _ensure(admin, {name: repartition_config(replication)}, partitions, replication)
 
 
 def _ensure(admin: TopicAdmin, wanted: Mapping[str, dict[str, str]], tasks: int, replication: int) -> list[str]:
-    # A local import, so that computing a topic's name loads no Kafka client.
+    # Imported here, so that computing a topic's name loads no Kafka client.
     from state.kafka.topics import TopicSpec
 
     if not wanted:
@@ -231,7 +234,7 @@ def _check_config(name: str, wanted: Mapping[str, str], found: Mapping[str, str]
     }
     if wrong:
         said = ", ".join(f"{key} is {has!r} where {needs!r} is needed" for key, (has, needs) in wrong.items())
-        # Lists need brackets on that command line, their commas would end the setting.
+        # Lists need brackets on that command line, because a comma would end the setting.
         fix = ",".join(f"{key}=[{needs}]" if "," in needs else f"{key}={needs}" for key, (_, needs) in wrong.items())
         raise ChangelogMismatchError(
             name,
@@ -252,7 +255,11 @@ NO_CHANGELOG = (
 
 
 def check_end(store: str, end: int, version: int, promised: int) -> None:
-    """Checks that a changelog still has all that a step wrote."""
+    """Checks that a changelog still has everything that a step wrote.
+
+    Raises:
+        RestoreError: It ends before the offset in the step's commit marker.
+    """
     if end < promised:
         raise RestoreError(
             f"the changelog of store {store!r} ends at offset {end}, but the commit marker of step {version} says "
@@ -268,8 +275,9 @@ def check_end(store: str, end: int, version: int, promised: int) -> None:
 # trimmed. Invariant: a trim is requested only after Spark has confirmed the step whose state no longer needs the records.
 #
 # The trim is delayed: a single record with a wrong timestamp may expire whole windows, and deleted records cannot be recovered.
-# Records therefore stay for `trim_delay_ms` after they ceased to be needed, which gives an operator time to intervene. Each
-# commit marker notes what was needed when, so neither a restart nor a move to another host restarts the delay.
+# Records therefore stay for `trim_delay_ms` after they are no longer needed, which gives an operator time to intervene. Each commit
+# marker notes what was needed when, so neither a restart nor a move to another host restarts the delay. Example, with a delay of a
+# day: the notes (0 h, offset 100) and (3 h, offset 250) let records below 100 be deleted after 24 h, and below 250 after 27 h.
 
 DAY_MS = 24 * 60 * 60 * 1000
 
@@ -277,7 +285,7 @@ Noted = Mapping[str, Sequence[tuple[int, int]]]
 """Store -> (time, first changelog offset needed then), the oldest first."""
 _NAME = "needed"
 _NOTES = 8
-"""Interval of notes within the delay: records stay up to 1/8 longer, and a marker has at most ten notes per store."""
+"""Notes are this fraction (1/8) of the delay apart: records stay up to 1/8 longer, and a marker has at most ten notes a store."""
 
 
 def trim_notes(operator_state: Mapping[str, Any]) -> Noted:
@@ -289,7 +297,7 @@ def trim_notes(operator_state: Mapping[str, Any]) -> Noted:
 def note_needed(
     operator_state: dict[str, Any], before: Mapping[str, Any], needed: Mapping[str, int], now_ms: int, delay_ms: int
 ) -> None:
-    """Adds the offsets needed now to the state for the next commit marker, next to the notes of the last marker."""
+    """Adds the offsets needed now to the state for the next commit marker, after the notes of the last marker."""
     if needed and delay_ms:
         operator_state.setdefault("task", {})[_NAME] = noted(trim_notes(before), needed, now_ms, delay_ms)
 
@@ -301,14 +309,14 @@ def noted(before: Noted, needed: Mapping[str, int], now_ms: int, delay_ms: int) 
         of_store = [(int(at), int(first)) for at, first in before.get(store, ())]
         if not of_store or (offset > of_store[-1][1] and now_ms - of_store[-1][0] >= delay_ms // _NOTES):
             of_store.append((now_ms, offset))
-        # Among the notes that are due, the newest one implies the others.
+        # Of the notes that are due, the newest one covers the others.
         due = sum(at + delay_ms <= now_ms for at, _ in of_store)
         notes[store] = of_store[max(0, due - 1) :]
     return notes
 
 
 def due(notes: Noted, needed: Mapping[str, int], now_ms: int, delay_ms: int) -> dict[str, int]:
-    """Store -> offset below which no record is needed now or has been needed for as long as the delay."""
+    """Store -> the offset below which records may be deleted: none is needed now, and none was within the delay."""
     if not delay_ms:
         return dict(needed)
     cuts = {}

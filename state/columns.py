@@ -1,6 +1,6 @@
 """Records and bytes as Arrow columns: runs of records, header lists as cells, and access for compiled kernels.
 
-Columns, because a Python object per record costs more than reading and processing the record.
+Columns are used because a Python object for each record costs more than reading and processing the record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from state.numba_kernels import allocating_kernel, as_pointer, call, carray, copy_bytes, kernel
 
 BinaryColumn: TypeAlias = "pa.BinaryArray | pa.LargeBinaryArray"
-"""Bytes or null per row."""
+"""Bytes or null for each row."""
 
 
 @dataclass(frozen=True)
@@ -60,18 +60,18 @@ class RecordColumns:
         return keys
 
     def cells(self) -> list[tuple[bytes | None, bytes | None]]:
-        """Key and value of each record."""
+        """The key and value of each record."""
         return list(zip(self.keys.to_pylist(), self.values.to_pylist(), strict=True))
 
     def take(self, rows: npt.NDArray[np.int64]) -> RecordColumns:
-        """Some of the records."""
+        """The records at these rows."""
         at = pa.array(rows)
         headers = None if self.headers is None else self.headers.take(at)
         numbers = (self.offsets[rows], self.timestamps[rows])
         return RecordColumns(self.topic, self.partition, *numbers, self.keys.take(at), self.values.take(at), headers)
 
     def part(self, first: int, last: int) -> RecordColumns:
-        """The records [first, last) by their number; a view."""
+        """The records [first, last) by their number, as a view."""
         headers = None if self.headers is None else self.headers[first:last]
         numbers = (self.offsets[first:last], self.timestamps[first:last])
         return RecordColumns(
@@ -80,29 +80,29 @@ class RecordColumns:
 
 
 FEW_ROWS = 8
-"""Up to so many rows cost less as objects, one by one, than the calls for a column of them."""
+"""Up to this many rows, working on objects one by one costs less than the calls for a column."""
 FEW_CELLS = 100
-"""Up to so many cells are cut and joined for less as `bytes` than by compiled code, whose calls cost the same for any number."""
+"""Up to this many cells, cutting and joining `bytes` costs less than compiled code, whose calls cost the same for any number."""
 
 
 _BINARY = pa.binary()
 
 
 def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
-    """A column of these values, with 64-bit offsets from 2 GiB on, where Arrow would otherwise split it into chunks."""
+    """Makes a column of these values. From 2 GiB on it has 64-bit offsets, where Arrow would otherwise split it into chunks."""
     if len(values) <= FEW_CELLS and (found := _few_cells(values)) is not None:
         return found
     return one_piece(pa.array(values, _BINARY))
 
 
 def _few_cells(values: Sequence[bytes | None]) -> pa.BinaryArray | None:
-    """A column of few values, for which Arrow's own function takes longer; None: it is needed."""
+    """Makes a column of a few values faster than Arrow's own function does; None if that one is needed."""
     nulls = values.count(None)
     cells = [cell or b"" for cell in values] if nulls else values
     try:
         data, ends = b"".join(cells), [0, *accumulate(map(len, cells))]  # type: ignore[arg-type]
     except TypeError:
-        return None  # a serde has given something else than bytes
+        return None  # a serde has returned something other than bytes
     if ends[-1] != len(data) or ends[-1] >= 2**31:
         return None
     valid = None
@@ -114,14 +114,14 @@ def _few_cells(values: Sequence[bytes | None]) -> pa.BinaryArray | None:
 
 
 def column_of(cells: Sequence[bytes], rows: npt.NDArray[Any]) -> BinaryColumn:
-    """The column of these of some cells."""
+    """The column of the cells at these rows."""
     if len(rows) <= FEW_CELLS:
         return binary_column([cells[row] for row in rows.tolist()])
     return binary_column(cells).take(number_column(rows))
 
 
 def cells_of(values: Sequence[bytes | None]) -> pa.BinaryArray:
-    """A column with these cells, of 2 GiB at most. `pa.array` imports pandas, to see whether it has been given something of it."""
+    """Makes a column of these cells, of at most 2 GiB. `pa.array` would import pandas, to check whether it was given pandas."""
     sizes = np.fromiter((len(value) if value else 0 for value in values), np.int64, len(values))
     bounds = np.zeros(len(values) + 1, np.int32)
     np.cumsum(sizes, out=bounds[1:])
@@ -132,12 +132,12 @@ def cells_of(values: Sequence[bytes | None]) -> pa.BinaryArray:
 
 
 def one_piece(column: pa.BinaryArray | pa.ChunkedArray) -> BinaryColumn:
-    """The column as a single array, whether Arrow returned one or split it into chunks."""
+    """The column as a single array, whether Arrow returned one array or several chunks."""
     return column.cast(pa.large_binary()).combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def one_column(columns: Sequence[BinaryColumn]) -> BinaryColumn:
-    """One column of several, one after the other; with 64-bit offsets, if one of them has these or all of them need these."""
+    """Joins columns, one after the other. The result has 64-bit offsets if one of them has, or if their sum needs them."""
     if any(pa.types.is_large_binary(column.type) for column in columns) or sum(one.nbytes for one in columns) >= 2**31:
         columns = [column.cast(pa.large_binary()) for column in columns]
     return pa.concat_arrays(columns)
@@ -151,13 +151,13 @@ _NUMBERS = {_NARROW: pa.int32(), _WIDE: pa.int64(), np.dtype(np.float64): pa.flo
 
 
 def number_column(numbers: npt.NDArray[Any]) -> pa.Array:
-    """The column of these int32, int64 or float64 numbers, without a copy, as from `pa.array` in a quarter of its time."""
+    """Makes a column of int32, int64 or float64 numbers without a copy, in a quarter of the time of `pa.array`."""
     numbers = np.ascontiguousarray(numbers)
     return pa.Array.from_buffers(_NUMBERS[numbers.dtype], len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def cell_bounds(column: BinaryColumn) -> npt.NDArray[np.int32] | npt.NDArray[np.int64]:
-    """Where each of the n >= 1 cells begins in the column's data, and where the last one ends, [n + 1]; a view."""
+    """The position in the column's data where each of the n >= 1 cells begins, and where the last one ends, [n + 1]; a view."""
     width = _WIDE if isinstance(column, pa.LargeBinaryArray) else _NARROW
     bounds: npt.NDArray[Any] = np.frombuffer(
         column.buffers()[1], width, len(column) + 1, column.offset * width.itemsize
@@ -166,7 +166,7 @@ def cell_bounds(column: BinaryColumn) -> npt.NDArray[np.int32] | npt.NDArray[np.
 
 
 def data_and_bounds(column: BinaryColumn) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
-    """The bytes of all cells, uint8, and where each begins and the last one ends, uint64[n + 1], for compiled kernels.
+    """The bytes of all cells, uint8, and the positions where each begins and the last one ends, uint64[n + 1], for kernels.
 
     Positions are unsigned: for signed ones numba checks for negative indices at every byte. The bytes are always read-only,
     because that is part of the type, and numba compiles a kernel for each type.
@@ -180,7 +180,7 @@ def data_and_bounds(column: BinaryColumn) -> tuple[npt.NDArray[np.uint8], npt.ND
 
 
 def cell_sizes(column: BinaryColumn, null: int = 0) -> npt.NDArray[np.int64]:
-    """The size of each cell, bytes; `null` for null. For few rows, Arrow's own function would cost more than the whole of this."""
+    """The size of each cell, bytes, and `null` for null. For few rows, Arrow's own function alone costs more than all of this."""
     if not len(column):
         return np.empty(0, np.int64)
     bounds = cell_bounds(column)
@@ -191,29 +191,28 @@ def cell_sizes(column: BinaryColumn, null: int = 0) -> npt.NDArray[np.int64]:
 
 
 class BinaryCells:
-    """Addresses of an Arrow binary column's buffers, for compiled kernels; holds references to the buffers.
+    """Addresses of an Arrow binary column's buffers, for compiled kernels. It holds references to the buffers.
 
     Args:
         column: The column; None = all null.
 
     Attributes:
-        addresses: Of the ends (int64[n + 1], relative to the data), of the data, and of the validity (uint8[n], 0 =
-        null;
-            address 0 = no nulls). All 0 = every cell is null.
+        addresses: The addresses of the ends (int64[n + 1], relative to the data), of the data, and of the validity (uint8[n],
+            0 = null; address 0 = no nulls). All 0 = every cell is null.
     """
 
     def __init__(self, column: BinaryColumn | pa.NullArray | None) -> None:
         self.addresses = (0, 0, 0)
         if column is None or (nulls := column.null_count) == (count := len(column)):
             return
-        # They belong to the column.
+        # The buffers belong to the column.
         self._column = column
         _, bounds, data = column.buffers()
         offset, width = column.offset, _WIDE if isinstance(column, pa.LargeBinaryArray) else _NARROW
         self._ends = np.frombuffer(bounds, width, count + 1, offset * width.itemsize)
         if width is _NARROW:
             self._ends = self._ends.astype(_WIDE)
-        # An address even where there are no bytes at all: for librdkafka address 0 means null, not empty.
+        # There is an address even if there are no bytes at all, because for librdkafka address 0 means null, not empty.
         start = data.address if data is not None and data.size else address_of(_NO_BYTES)
         validity = 0
         if nulls:
@@ -223,7 +222,6 @@ class BinaryCells:
 
 
 def valid_rows(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Whether each cell is not null."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
     valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
@@ -231,7 +229,7 @@ def valid_rows(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def dictionary_of(column: BinaryColumn) -> pa.DictionaryArray:
-    """The column with each of its distinct cells once."""
+    """Encodes the column as a dictionary: each distinct cell once, and a code for each row."""
     if len(column) > FEW_CELLS or column.null_count:
         return column.dictionary_encode()
     cells = column.to_pylist()
@@ -241,19 +239,19 @@ def dictionary_of(column: BinaryColumn) -> pa.DictionaryArray:
 
 
 def codes_in(keys: pa.DictionaryArray, null: int) -> npt.NDArray[np.int32]:
-    """The code of each row, `null` for null."""
+    """The code of each row, and `null` for null."""
     codes = keys.indices if not keys.indices.null_count else keys.indices.fill_null(null)
     found: npt.NDArray[np.int32] = codes.to_numpy()
     return found
 
 
 def rows_where(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """The rows at which a mask is true; `np.flatnonzero`, with an eighth of its calls."""
+    """The rows at which a mask is true, as by `np.flatnonzero`, which makes eight times as many calls."""
     return mask.nonzero()[0]
 
 
 def address_of(array: npt.NDArray[Any]) -> int:
-    """Where the data of an array begin; `ndarray.ctypes` makes several objects to tell it."""
+    """The address of an array's data. `ndarray.ctypes` makes several objects to find it."""
     address: int = array.__array_interface__["data"][0]
     return address
 
@@ -296,7 +294,7 @@ class ColumnBuffers:
         return len(self._data)
 
     def enlarge(self, slots: int, capacity: int) -> None:
-        """Makes room for more; what was appended so far stays."""
+        """Makes room for more. What was appended so far stays."""
         if slots >= len(self._ends):
             self._ends = _enlarged(self._ends, slots + 1)
             self._valid = _enlarged(self._valid, (slots + 7) // 8)
@@ -320,7 +318,7 @@ def _enlarged(array: Any, length: int) -> Any:
 
 @kernel
 def has_room(columns: Any, counters: Any, which: int, size: int) -> bool:
-    """Whether `size` more bytes fit into the column; otherwise the fact is noted in `counters`."""
+    """Whether `size` more bytes fit into the column. If not, `counters` notes the column and the size."""
     if counters[BYTES + which] + size <= columns[which, CAPACITY]:
         return True
     counters[FULL] = which
@@ -330,7 +328,7 @@ def has_room(columns: Any, counters: Any, which: int, size: int) -> bool:
 
 @allocating_kernel
 def add_cell(columns: Any, counters: Any, which: int, source: int, size: int) -> None:
-    """Append one cell; a null pointer is a null."""
+    """Appends one cell; a null pointer is a null."""
     if source != 0:
         copy_bytes(columns[which, DATA] + counters[BYTES + which], source, size)
         count_cell(columns, counters, which, size, True)
@@ -340,7 +338,7 @@ def add_cell(columns: Any, counters: Any, which: int, source: int, size: int) ->
 
 @allocating_kernel
 def count_cell(columns: Any, counters: Any, which: int, size: int, is_valid: bool) -> None:
-    """Note end and validity of a cell whose bytes are already copied."""
+    """Notes the end and the validity of a cell whose bytes are already copied."""
     row = counters[ROWS]
     counters[BYTES + which] += size
     carray(as_pointer(columns[which, ENDS] + 4 * (row + 1)), 1, np.int32)[0] = counters[BYTES + which]
@@ -352,7 +350,7 @@ def count_cell(columns: Any, counters: Any, which: int, size: int, is_valid: boo
 
 @allocating_kernel
 def cell(columns: Any, which: int, row: int, out: Any) -> None:
-    """Put address and size of one cell into out[0:2]; 0, 0 = null. An empty cell has an address, since it is not null.
+    """Puts the address and size of one cell into out[0:2]; 0, 0 = null. An empty cell has an address, since it is not null.
 
     A row of `columns` is `BinaryCells.addresses`.
     """
@@ -374,7 +372,7 @@ def byte_at(address: int) -> int:
 
 @kernel
 def compare(memcmp: int, left: int, left_size: int, right: int, right_size: int) -> int:
-    """Below, equal to or above 0 as the left bytes are below, equal to or above the right ones; `memcmp` is C's."""
+    """Returns a number below, equal to or above 0 if the left bytes are below, equal to or above the right ones."""
     order = np.int64(np.int32(call(memcmp, (left, right, min(left_size, right_size)))))
     return order if order != 0 else left_size - right_size
 
@@ -385,7 +383,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 def constant(data: bytes) -> pa.BinaryScalar:
-    """A constant for a module: `pa.scalar` would import pandas, which takes half a second of each start."""
+    """Makes a constant for a module. `pa.scalar` would import pandas, which takes half a second at each start."""
     bounds = np.array([0, len(data)], np.int32)
     return pa.BinaryArray.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])[0]
 
@@ -394,19 +392,19 @@ NOTHING = constant(b"")
 
 
 def packed(numbers: Int64s) -> pa.BinaryArray:
-    """Each number as 8 bytes, big endian."""
+    """A column with each number as 8 bytes, big endian."""
     bounds = np.arange(len(numbers) + 1, dtype=np.int32) * 8
     data = numbers.astype(">i8").tobytes()
     return pa.BinaryArray.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(bounds), pa.py_buffer(data)])
 
 
 def long_cells(*numbers: Int64s) -> Iterator[bytes]:
-    """The numbers of each row next to each other, each as 8 bytes, big endian."""
+    """Yields the numbers of each row one after the other, each as 8 bytes, big endian."""
     return map(Struct(f">{len(numbers)}q").pack, *(column.tolist() for column in numbers))
 
 
 def joined(*parts: Any) -> pa.BinaryArray:
-    """Columns (or constants) joined row by row; null where any part is null."""
+    """Joins columns (or constants) row by row. A row is null if any part of it is."""
     return pc.binary_join_element_wise(*parts, NOTHING)
 
 
@@ -414,7 +412,7 @@ def numbers_at(column: pa.BinaryArray, place: int) -> Int64s:
     """The 8-byte number in each cell that begins at `place`, counted from the end if negative.
 
     Raises:
-        ValueError: A cell is null or too short. A kernel would read memory that is not the cell's.
+        ValueError: A cell is null or too short; the kernel would read memory outside the cell.
     """
     if len(column):
         _check_sizes(column, place + 8 if place >= 0 else -place, column.null_count)
@@ -424,10 +422,10 @@ def numbers_at(column: pa.BinaryArray, place: int) -> Int64s:
 
 
 def sliced(column: pa.BinaryArray, front: int, back: int = 0) -> pa.BinaryArray:
-    """The cells without their first and last bytes; null where the column is null.
+    """The cells without their first `front` and last `back` bytes. A null stays null.
 
     Raises:
-        ValueError: A cell has less bytes than are left out. A kernel would write beyond its buffers.
+        ValueError: A cell has fewer bytes than are left out; the kernel would write beyond its buffers.
     """
     if front + back:
         _check_sizes(column, front + back)
@@ -451,7 +449,7 @@ def _check_sizes(column: pa.BinaryArray, needed: int, nulls: int = 0) -> None:
 
 
 def replaced(column: BinaryColumn, rows: Int64s, cells: BinaryColumn) -> BinaryColumn:
-    """The column with other cells in some rows, which rise; with 64-bit offsets where these are or may be needed."""
+    """The column with other cells in these rising rows. It has 64-bit offsets if one part has them, or if they may be needed."""
     if any(pa.types.is_large_binary(one.type) for one in (column, cells)) or column.nbytes + cells.nbytes >= 2**31:
         column, cells = column.cast(pa.large_binary()), cells.cast(pa.large_binary())
     mask = np.zeros(len(column), np.bool_)
@@ -460,7 +458,7 @@ def replaced(column: BinaryColumn, rows: Int64s, cells: BinaryColumn) -> BinaryC
 
 
 def prefix_ends(column: pa.BinaryArray) -> pa.BinaryArray:
-    """For each cell the smallest bytes above all that start with it; no cell may be all 0xff."""
+    """For each cell, the smallest bytes that are above everything that starts with it. No cell may be all 0xff."""
     cells, buffers = BinaryCells(column), ColumnBuffers(len(column), data_bytes(column))
     counters = np.zeros(COUNTERS, np.int64)
     table = np.array([(*cells.addresses, 0), buffers.addresses], np.int64)
@@ -469,7 +467,6 @@ def prefix_ends(column: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def data_bytes(column: pa.BinaryArray) -> int:
-    """How many bytes the cells have."""
     if not len(column):
         return 0
     ends = np.frombuffer(column.buffers()[1], np.int32)

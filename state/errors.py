@@ -1,16 +1,16 @@
 """All named errors of the engine, in one tree.
 
-All exceptions raised by `state` and by what builds on it are here, so that a user who catches or searches an error finds
-every one of them, with its cure, in one place. Invariants: a message says what happened, where (topic, partition, offset,
+All exceptions raised by `state` and by the packages that build on it are here, so that a user who looks for an error finds
+all of them, with their cures, in one place. Invariants: a message says what happened, where (topic, partition, offset,
 key) and what to do; no message contains a secret; every error survives pickling (Spark sends errors between processes).
 
     StreamsError
     ├── KafkaClientError               a Kafka request failed; `failure` = the client library's code and flags
     │   ├── AuthenticationError        the brokers do not accept the user, the password or the mechanism
     │   ├── TlsError                   no secure connection: a certificate does not fit, or one end speaks no TLS
-    │   ├── AuthorizationError         a right is missing: who lacks which right on what, and what grants it
+    │   ├── AuthorizationError         a right is missing: the user, the right, the resource, and the command that grants it
     │   ├── TopicNotFoundError         the topic or the partition does not exist
-    │   ├── TopicRecreatedError        the topic was deleted and created again: its offsets mean other records now
+    │   ├── TopicRecreatedError        the topic was deleted and created again: its offsets now stand for other records
     │   ├── TopicMismatchError         the topic exists, but with another number of partitions than needed
     │   ├── OffsetsLostError           offsets that are still needed are gone (retention, DeleteRecords, truncation)
     │   ├── ReadTimeoutError           no progress while reading a range
@@ -22,17 +22,17 @@ key) and what to do; no message contains a secret; every error survives pickling
     ├── CommitError                    Spark's checkpoint and Kafka's commits topic do not fit together
     │   ├── CheckpointMismatchError    lost, rolled back, foreign, or of another topology: an operator decides
     │   ├── OpenTransactionError       a transaction is open where only this task writes
-    │   ├── UnexpectedOffsetError      the step's records did not land at the end of the log: something else wrote there
-    │   ├── RoutingMismatchError       functions gave other keys than in the attempt that was committed: rows would move
+    │   ├── UnexpectedOffsetError      the step's records are not at the end of the log: another program wrote there
+    │   ├── RoutingMismatchError       functions returned other keys than in the committed attempt: rows would move
     │   └── MarkerFormatError          the commits topic holds something that this version cannot read
     └── StateError                     local state or its changelog cannot be used as it is
         ├── ForeignFolderError         a folder for private data belongs to another user
         ├── StateLockedError           another process has the store open
-        ├── StateCorruptedError        the local store is damaged; delete it, the changelog restores it
-            │   └── StateFormatError       another version wrote the local store; the cure is the same
-            ├── ChangelogMismatchError     a changelog topic exists, but with settings that the store cannot use
-            ├── StepTooLargeError          a step passes on 2 GiB or more at once; take fewer records at a time
-        ├── RestoreError               the changelog does not give the state that the commit marker promises
+        ├── StateCorruptedError        the local store is damaged; delete it, and the changelog restores it
+        │   └── StateFormatError       another version wrote the local store; the cure is the same
+        ├── ChangelogMismatchError     a changelog topic exists, but with settings that the store cannot use
+        ├── StepTooLargeError          a step passes on 2 GiB or more at once; take fewer records at a time
+        ├── RestoreError               the changelog does not have the state that the commit marker promises
         │   └── ForeignRowError        another program wrote a record of the changelog
         └── SnapshotError              a snapshot, or the location of snapshots, cannot be used
 """
@@ -48,7 +48,7 @@ from typing import Any
 
 
 class ErrorKind(str, Enum):
-    """Who can resolve an error, so that a supervisor can act on it without reading the message."""
+    """Who can resolve an error, so that a supervisor can act without reading the message."""
 
     CONFIGURATION = "configuration"
     """A person: the program, a setting, a topic, a permission or the checkpoint must change before another start helps."""
@@ -67,7 +67,7 @@ class StreamsError(Exception):
 
     @property
     def transient(self) -> bool:
-        """Whether the same call may succeed later without intervention: a broker is away, a leader is being elected."""
+        """Whether the same call may succeed later without intervention: a broker is away, or a leader is being elected."""
         return self.kind is ErrorKind.TRANSIENT
 
     def __reduce__(self) -> tuple[Callable[..., StreamsError], tuple[Any, ...]]:
@@ -75,7 +75,7 @@ class StreamsError(Exception):
 
 
 def _rebuild(kind: type[StreamsError], args: tuple[Any, ...], attributes: dict[str, Any]) -> StreamsError:
-    """Unpickles an error. `__init__` takes the parts of a message, but `args` holds the message itself, so it is not called."""
+    """Unpickles an error without calling `__init__`, which takes the parts of a message, while `args` has the whole message."""
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(attributes)
@@ -87,7 +87,7 @@ def _rebuild(kind: type[StreamsError], args: tuple[Any, ...], attributes: dict[s
 PASSING = frozenset(
     {
         "_ALL_BROKERS_DOWN",
-        "_DESTROY_BROKER",  # the client has dropped a broker that its cluster no longer names
+        "_DESTROY_BROKER",  # the client has dropped a broker that its cluster no longer lists
         "_TRANSPORT",
         "_RESOLVE",
         "_TIMED_OUT",
@@ -96,7 +96,7 @@ PASSING = frozenset(
         "_WAIT_COORD",
         "LEADER_NOT_AVAILABLE",
         "NOT_LEADER_FOR_PARTITION",
-        # The leader knows less than the broker that named it: the partition is new, or has just moved.
+        # The leader knows an older epoch than the broker that named it: the partition is new, or has just moved.
         "UNKNOWN_LEADER_EPOCH",
         "FENCED_LEADER_EPOCH",
         "REPLICA_NOT_AVAILABLE",
@@ -114,7 +114,7 @@ PASSING = frozenset(
         "KAFKA_STORAGE_ERROR",
     }
 )
-"""Names of failures that resolve themselves once brokers, leaders and coordinators are back."""
+"""Names of failures that end by themselves once brokers, leaders and coordinators are back."""
 _TIMED_OUT = -185
 _SHOWN = re.compile(r"\[(_?[A-Z][A-Z0-9_]*) \((-?\d+)((?:, (?:retriable|fatal|abortable))*)\): ([^\n]*)\]")
 
@@ -127,9 +127,9 @@ class ClientFailure:
         code: librdkafka's number; negative = raised by the client itself, positive = Kafka's protocol error.
         name: The name of the code, e.g. `_FENCED` or `UNKNOWN_TOPIC_OR_PART`.
         text: The library's sentence.
-        retriable: The library would allow the same call again.
-        fatal: The client instance can no longer be used.
-        abortable: The current transaction can only be aborted.
+        retriable: Whether the library allows the same call again.
+        fatal: Whether the client instance can no longer be used.
+        abortable: Whether the current transaction can only be aborted.
     """
 
     code: int
@@ -141,12 +141,12 @@ class ClientFailure:
 
     @property
     def transient(self) -> bool:
-        """Whether the failure may resolve itself."""
+        """Whether the failure may end by itself."""
         return not self.fatal and (self.retriable or self.name in PASSING)
 
     @classmethod
     def in_text(cls, text: str) -> ClientFailure | None:
-        """The failure at the end of an error's message: Spark passes on only text."""
+        """The failure at the end of an error's message, because Spark passes on only text."""
         found = _SHOWN.findall(text)
         if not found:
             return None
@@ -163,7 +163,7 @@ class KafkaClientError(StreamsError):
 
     Args:
         message: What was tried, where, and what to do.
-        failure: The client library's failure, if the error came from it.
+        failure: The client library's failure, if that caused the error.
     """
 
     def __init__(self, message: str, failure: ClientFailure | None = None) -> None:
@@ -183,11 +183,11 @@ class AuthenticationError(KafkaClientError):
 
 
 class TlsError(KafkaClientError):
-    """No secure connection to the brokers: a certificate that is not trusted, expired or another host's, or no TLS at one end."""
+    """No secure connection to the brokers: a certificate is not trusted, expired or for another host, or one end has no TLS."""
 
 
 class AuthorizationError(KafkaClientError):
-    """The brokers know who is asking, and do not allow the request: an ACL is missing."""
+    """The brokers know the user, and do not allow the request: an ACL is missing."""
 
 
 class TopicNotFoundError(KafkaClientError):
@@ -228,7 +228,7 @@ class TopicNotFoundError(KafkaClientError):
 
 
 class TopicRecreatedError(KafkaClientError):
-    """A topic's id differs from the one this application has read from: the topic was deleted and created again."""
+    """A topic's id differs from the one that this application has read: the topic was deleted and created again."""
 
     def __init__(self, topic: str, expected_id: str, found_id: str) -> None:
         super().__init__(
@@ -255,7 +255,7 @@ class TopicMismatchError(KafkaClientError):
 
 
 class OffsetsLostError(KafkaClientError):
-    """Offsets that must be read are not in the log (any more).
+    """Offsets that must be read are not, or no longer, in the log.
 
     Args:
         topic: The topic.
@@ -264,7 +264,7 @@ class OffsetsLostError(KafkaClientError):
         earliest: The first offset in the log.
         latest: The offset after the last record of the log.
         failure: The client library's failure.
-        setting: The value of `on_lost_offsets`; None where that is not known, as to a reader.
+        setting: The value of `on_lost_offsets`; None if it is not known, as in a reader.
     """
 
     kind = ErrorKind.DATA
@@ -342,7 +342,7 @@ class HangingTransactionError(KafkaClientError):
 
     Args:
         partitions: Where the transaction is open, as `topic-partition`.
-        seconds: How long the wait was.
+        seconds: How long the call waited.
     """
 
     def __init__(self, partitions: Sequence[str], seconds: float) -> None:
@@ -387,12 +387,12 @@ class ProduceError(KafkaClientError):
 
     @property
     def retriable(self) -> bool:
-        """The client library would allow the same call again (the engine never does: a new attempt decides)."""
+        """Whether the client library allows the same call again. The engine never repeats it: a new attempt decides."""
         return self.failure is not None and self.failure.retriable
 
     @property
     def fatal(self) -> bool:
-        """The client instance can no longer be used."""
+        """Whether the client instance can no longer be used."""
         return self.failure is not None and self.failure.fatal
 
 
@@ -423,11 +423,11 @@ class CommitError(StreamsError):
 
 
 class CheckpointMismatchError(CommitError):
-    """The last commit marker cannot be the one that Spark's checkpoint knows; nothing was written."""
+    """The last commit marker cannot be the one that Spark's checkpoint knows. Nothing was written."""
 
 
 class OpenTransactionError(CommitError):
-    """A transaction is open on a partition that only this task writes, although all of the task's own are decided.
+    """A transaction is open on a partition that only this task writes, although all of the task's own transactions are decided.
 
     Args:
         task: The task that found it.
@@ -452,7 +452,7 @@ class OpenTransactionError(CommitError):
 
 
 class UnexpectedOffsetError(CommitError):
-    """A record of a step landed elsewhere than at the end of the log that the step had seen. The step was not committed.
+    """A record of a step was not written at the end of the log that the step had seen. The step was not committed.
 
     Args:
         task: The task that found it.
@@ -479,16 +479,16 @@ class UnexpectedOffsetError(CommitError):
 
 
 class RoutingMismatchError(CommitError):
-    """A repeated micro-batch gave a task other rows than the attempt that was committed.
+    """In a repeated micro-batch, a task got other rows than in the attempt that was committed.
 
-    Rows are routed to tasks by key. If a function in front of the shuffle makes another key at each call, a row that one task has
-    committed goes to another task in the next attempt, and is counted twice or not at all.
+    Rows go to tasks by key. If a function before the shuffle makes another key at each call, a row that one task has committed goes
+    to another task in the next attempt, and is counted twice or not at all.
 
     Args:
         task: The task that found it.
         batch_id: Spark's number of the micro-batch.
         version: The committed step.
-        keyed_by: Names of the nodes that change keys in front of the shuffle.
+        keyed_by: Names of the nodes that change keys before the shuffle.
     """
 
     def __init__(self, task: str, batch_id: int, version: int, keyed_by: Sequence[str]) -> None:
@@ -520,7 +520,7 @@ class StateError(StreamsError):
 
 
 class ForeignFolderError(StateError):
-    """A folder that is to hold private data belongs to another user, who could read or replace what is written there."""
+    """A folder for private data belongs to another user, who could read or replace what is written there."""
 
     def __init__(self, path: str, owner: int) -> None:
         super().__init__(
@@ -588,7 +588,7 @@ class StepTooLargeError(StateError):
 
 
 class RestoreError(StateError):
-    """The changelog does not give the state that the commit marker promises, or records in it make no sense."""
+    """The changelog does not have the state that the commit marker promises, or some of its records make no sense."""
 
     kind = ErrorKind.DATA
 

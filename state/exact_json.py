@@ -1,7 +1,7 @@
 """JSON whose integers are exact, whatever their size: msgspec reads it, orjson writes it.
 
-orjson reads an integer beyond 64 bits as a float, and writes none. msgspec reads them exactly, in no more time; orjson's notation
-stays, because equal values have to have equal bytes.
+orjson reads an integer beyond 64 bits as a float, and cannot write one. msgspec reads such integers exactly, in the same time.
+orjson's notation is kept, because equal values must have equal bytes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import msgspec
 import orjson
 
 read: Final = msgspec.json.Decoder().decode
-"""The value of a JSON text. Raises one of `UNREADABLE` if it is none."""
+"""Returns the value of a JSON text. Raises one of `UNREADABLE` if the text is not JSON."""
 UNREADABLE: Final = (msgspec.DecodeError, ValueError, RecursionError)
 
 
 def write(value: Any, default: Callable[[Any], Any] | None = None, option: int = 0) -> bytes:
-    """The text of a value; the arguments are those of `orjson.dumps`. Raises `TypeError` for what JSON does not have."""
+    """Returns the text of a value, with the arguments of `orjson.dumps`. Raises `TypeError` for values that are not JSON."""
     try:
         return orjson.dumps(value, default, option)
     except TypeError as error:
@@ -29,7 +29,7 @@ def write(value: Any, default: Callable[[Any], Any] | None = None, option: int =
 
 
 def _in_pieces(value: Any) -> Any:
-    """A value with each large integer as a piece of text."""
+    """Replaces each large integer in a value by a piece of text."""
     if type(value) is int:
         return value if -(2**63) <= value < 2**64 else orjson.Fragment(str(value))
     if isinstance(value, dict):

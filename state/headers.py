@@ -1,4 +1,4 @@
-"""The headers of one record as bytes. Apart from `columns`, whose libraries a command that asks Kafka something does not need."""
+"""The headers of one record as bytes. They are not in `columns`, so a command that only asks Kafka something needs no Arrow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Header = tuple[str, "bytes | None"]
 
 
 def name_bytes(name: str) -> bytes:
-    """A header's name as Kafka's bytes."""
+    """A header's name in Kafka's bytes."""
     return name.encode(errors=FOREIGN_BYTES)
 
 
@@ -22,13 +22,13 @@ def name_bytes(name: str) -> bytes:
 # Format, little endian, no padding, the headers one after the other in the order of the record: `int32 length of name ∥
 # name (UTF-8) ∥ int32 length of value, -1 = null ∥ value`. Invariant: the compiled reader and writer
 # (`kafka/native_*`) use the same format; tests compare them with these two functions. As in Kafka, names may repeat and their order
-# matters. An empty header list is written as no headers at all: Kafka does not distinguish the two.
+# matters. An empty header list is written as no headers at all, because Kafka does not distinguish the two.
 
 _LENGTH = struct.Struct("<i")
 
 
 def encode_headers(headers: Iterable[Header]) -> bytes:
-    """Encode the header list of one record."""
+    """Encodes the header list of one record."""
     parts: list[bytes] = []
     for name, value in headers:
         encoded = name_bytes(name)
@@ -38,7 +38,7 @@ def encode_headers(headers: Iterable[Header]) -> bytes:
 
 
 def decode_headers(cell: bytes | None) -> list[Header]:
-    """Decode one cell made by `encode_headers`; null means no headers."""
+    """Decodes one cell made by `encode_headers`; null means no headers."""
     headers: list[Header] = []
     at = 0
     data = cell or b""
@@ -52,7 +52,7 @@ def decode_headers(cell: bytes | None) -> list[Header]:
 
 
 def _next_part(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """Read one length-prefixed field at `at`: the field, and the position of the next one."""
+    """Reads one length-prefixed field at `at`. Returns the field, and the position of the next one."""
     start = at + _LENGTH.size
     if start > len(data):
         raise ValueError(f"encoded headers are cut off at byte {len(data)}: not a header cell")

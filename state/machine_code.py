@@ -1,4 +1,4 @@
-"""Machine code from elsewhere: `CLibrary`, the functions of a shared library; and the folder where compiled code is cached."""
+"""Machine code of other libraries (`CLibrary`: the functions of a shared library), and the folder where compiled code is cached."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 
 def cache_folder() -> Path:
-    """`__pycache__` next to the source; where that cannot be written (installed package, read-only image), a private folder.
+    """`__pycache__` in the source folder. If that cannot be written (installed package, read-only image), a private folder.
 
     The folder holds executable code, so a folder that other users may write to is never used.
     """
@@ -30,24 +30,24 @@ def cache_folder() -> Path:
 
 
 def kernels_compiled() -> bool:
-    """Whether numba's cache has a worker's kernels for this Python; if not, the first worker compiles for a minute."""
-    # Next to the source of the kernels, unless the cache is one folder for all modules.
+    """Whether numba's cache has a worker's kernels for this Python. If not, the first worker compiles for a minute."""
+    # They are in the source folders, unless the cache is one folder for all modules.
     folders = {Path(os.environ.get("NUMBA_CACHE_DIR") or cache_folder()), Path(__file__).parent}
-    # A kernel that the test driver does without: tests compile others first.
+    # This kernel is not used by the test driver, and other kernels are compiled first by tests.
     name = f"native_kernels.fill_file-*.py{sys.version_info.major}{sys.version_info.minor}.nbi"
     return any(next(folder.rglob(name), None) is not None for folder in folders)
 
 
 Signatures: TypeAlias = Mapping[str, tuple[Any, Sequence[Any]]]
-"""Function -> the types of its result and its arguments, as `ctypes` takes them."""
+"""Function -> the `ctypes` types of its result and its arguments."""
 
 
 class CLibrary:
-    """The declared functions of a shared library; subclasses add what is called in more than one step.
+    """The declared functions of a shared library. Subclasses add operations that need several calls.
 
     Args:
         path: The shared library.
-        prefix: What all names of functions begin with in the library.
+        prefix: The prefix of all names of functions in the library.
         signatures: The functions, without the prefix.
 
     Raises:
@@ -67,10 +67,10 @@ class CLibrary:
         raise AttributeError(f"the C function {name!r} is not declared in {type(self).__module__}")
 
     def address(self, name: str) -> int:
-        """Address of a function, for compiled kernels."""
+        """The address of a function, for compiled kernels."""
         return address_of(getattr(self, name))
 
 
 def address_of(function: Any) -> int:
-    """Address of a function of `ctypes`."""
+    """The address of a function of `ctypes`."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0

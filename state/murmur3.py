@@ -1,6 +1,6 @@
 """MurmurHash3 of 128 bits (x64) of columns: the hash by which Kafka Streams identifies left rows of foreign-key joins.
 
-Invariant: the compiled kernel gives the bytes that Kafka Streams (`internals.Murmur3`, seed 104729) writes; a test compares it with
+Invariant: the compiled kernel gives the bytes that Kafka Streams (`internals.Murmur3`, seed 104729) writes. A test compares it with
 hashes that Kafka Streams wrote.
 """
 
@@ -21,7 +21,7 @@ _BYTES = 16
 
 def murmur3(cells: BinaryColumn | pa.NullArray) -> list[bytes | None]:
     """The hash of each cell, in 16 bytes; None for null."""
-    columns = BinaryCells(cells)  # it keeps the buffers
+    columns = BinaryCells(cells)  # keeps the buffers alive
     if columns.addresses == (0, 0, 0):
         return [None] * len(cells)
     found = np.zeros((len(cells), 2), np.uint64)
@@ -35,7 +35,7 @@ def murmur3(cells: BinaryColumn | pa.NullArray) -> list[bytes | None]:
 
 @allocating_kernel
 def hash_cells(ends: int, data: int, valid: int, seed: int, found: Any) -> None:
-    """Put the hash of each valid cell into two numbers; the addresses are those of `BinaryCells`."""
+    """Puts the hash of each valid cell into two numbers. The addresses are those of `BinaryCells`."""
     bounds = carray(as_pointer(ends), found.shape[0] + 1, np.int64)
     for row in range(found.shape[0]):
         if valid == 0 or carray(as_pointer(valid + row), 1, np.uint8)[0] != 0:

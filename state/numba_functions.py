@@ -1,7 +1,7 @@
-"""What kernels are compiled with: numba, and the few pointer operations that it lacks. Imported by the first kernel that runs.
+"""The compiler of kernels: numba, and the few pointer operations that it lacks. Imported by the first kernel that runs.
 
-Kernels take addresses as arguments: a kernel that captures a ctypes function contains an address of this very process and
-cannot be cached on disk, whereas with int64 addresses the machine code is compiled once per machine. Invariants: all
+Kernels take addresses as arguments. A kernel that captures a ctypes function contains an address of its process and cannot be
+cached on disk, whereas with int64 addresses the machine code is compiled once on each machine. Invariants: all
 kernels release the GIL; a pointer is an int64; arguments and results of C calls are integers or pointers (both 64-bit
 ABIs pass them in registers, so int32 parameters may be passed as int64; of an int32 result only the low half counts).
 """
@@ -26,7 +26,7 @@ __all__ = ["as_pointer", "call", "carray", "cfunc", "compiled", "copy_bytes", "p
 
 
 def _use_writable_cache() -> None:
-    """Gives numba a cache folder where it cannot write next to the source, which is where it writes by itself."""
+    """Gives numba a cache folder if it cannot write to the source folder, which it uses by default."""
     folder = cache_folder()
     if not os.environ.get("NUMBA_CACHE_DIR") and folder.name != "__pycache__":
         numba.config.CACHE_DIR = str(folder)
@@ -36,9 +36,9 @@ _use_writable_cache()
 
 
 def _make_contexts() -> None:
-    """Makes what all kernels share, before two threads do: each would have a lock of numba that the other one waits for."""
+    """Makes the contexts of all kernels before two threads do: each would hold a lock of numba that the other one waits for."""
     with global_compiler_lock:
-        # Made when they are asked for.
+        # They are made on first access.
         _ = cpu_target.typing_context, cpu_target.target_context
 
 
@@ -46,17 +46,17 @@ _make_contexts()
 
 
 def compiled(function: Callable[..., Any], allocates: bool) -> Any:
-    """A kernel, compiled at its first call (or loaded from the disk cache), without the GIL.
+    """Makes a kernel that is compiled at its first call (or loaded from the disk cache), and runs without the GIL.
 
     Args:
-        function: Its definition.
+        function: The definition.
         allocates: Whether it makes arrays, so that references to arrays are counted.
     """
     return numba.njit(nogil=True, cache=True, error_model="numpy", _nrt=allocates)(function)
 
 
 def type_of(function: object) -> Any:
-    """The type under which numba's compiler knows a function that kernels may call."""
+    """The type by which numba's compiler knows a function that kernels may call."""
     context = cpu_target.typing_context
     context.refresh()
     return context.resolve_value_type(function)
@@ -74,7 +74,7 @@ def as_pointer(_context: Any, address: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def call(_context: Any, address: Any, arguments: Any) -> Any:
-    """Call the C function at `address` with a tuple of int64 arguments; its result as int64."""
+    """Calls the C function at `address` with a tuple of int64 arguments, and returns its result as int64."""
 
     def generate(_target: Any, builder: Any, _signature: Any, values: Any) -> Any:
         word = ir.IntType(64)
@@ -89,7 +89,7 @@ def call(_context: Any, address: Any, arguments: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def copy_bytes(_context: Any, target: Any, source: Any, size: Any) -> Any:
-    """Copy `size` bytes from one address to another."""
+    """Copies `size` bytes from one address to another."""
 
     def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         byte_pointer = ir.IntType(8).as_pointer()

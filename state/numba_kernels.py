@@ -1,8 +1,8 @@
-"""Kernels: functions that numba compiles, for loops over columns and for calls of C libraries. What a module needs to define them.
+"""Kernels: functions that numba compiles, for loops over columns and for calls of C libraries. Modules define them with this.
 
 Importing numba takes 50 MB and 0.15 s of CPU, and a driver imports the modules of all operators without ever running a kernel. So
-here are only stand-ins: the first kernel that runs imports numba (`state.numba_functions`). Numba asks a stand-in that a kernel
-refers to for its type by numba's own protocol, the attribute `_numba_type_`.
+here are only stand-ins: the first kernel that runs imports numba (`state.numba_functions`). If a kernel refers to a stand-in, numba
+asks it for its type by numba's own protocol, the attribute `_numba_type_`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class _Kernel:
-    """A function that is compiled when it is called, or when a kernel that calls it is."""
+    """A function that is compiled when it is first called, or when a kernel that calls it is compiled."""
 
     compiled: Any
-    """Numba's dispatcher of the function, made when it is asked for."""
+    """Numba's dispatcher of the function, made on first access."""
 
     def __init__(self, function: Callable[..., Any], allocates: bool) -> None:
         self._function = function
@@ -26,7 +26,7 @@ class _Kernel:
         update_wrapper(self, function)
 
     def __getattr__(self, name: str) -> Any:
-        # No `cached_property`: before Python 3.12 it has a lock, and numba's own may be waited for with it and without.
+        # No `cached_property`: before Python 3.12 it has a lock, and threads wait for numba's own lock both with and without it.
         if name != "compiled":
             raise AttributeError(name)
         from state.numba_functions import compiled
@@ -55,16 +55,16 @@ class _InKernels:
 
 
 def kernel(function: _Function) -> _Function:
-    """Decorator: compile on first call (or load from the disk cache), without the GIL. All arrays come from the caller.
+    """Decorator: compiles at the first call (or loads from the disk cache); runs without the GIL on arrays of the caller.
 
-    So numba need not count references to arrays. It would do so at each call from kernel to kernel, once for each array, with an
-    instruction that waits for all processors: in the JSON scanner, that took two thirds of the time.
+    Because it makes no arrays, numba need not count references to them. It would do so at each call from kernel to kernel, once for
+    each array, with an instruction that waits for all processors: in the JSON scanner, that took two thirds of the time.
     """
     return cast(_Function, _Kernel(function, allocates=False))
 
 
 def allocating_kernel(function: _Function) -> _Function:
-    """`kernel`, of a function that makes arrays (also by `carray`), or calls a kernel that does: references are counted."""
+    """Decorator for a kernel that makes arrays (also by `carray`), or calls one that does: references are counted."""
     return cast(_Function, _Kernel(function, allocates=True))
 
 
@@ -73,8 +73,8 @@ carray: Any = _InKernels("carray")
 as_pointer: Any = _InKernels("as_pointer")
 """int64 address -> pointer, for `carray`."""
 call: Any = _InKernels("call")
-"""Call the C function at an address with a tuple of int64 arguments; its result as int64."""
+"""Calls the C function at an address with a tuple of int64 arguments, and returns its result as int64."""
 copy_bytes: Any = _InKernels("copy_bytes")
-"""Copy a number of bytes from one address (the second argument) to another (the first)."""
+"""Copies a number of bytes from one address (the second argument) to another (the first)."""
 plain_bytes: Any = _InKernels("plain_bytes")
-"""How many of the 16 bytes of an array from a position on stand before the first quote, backslash or control character."""
+"""The number of bytes before the first quote, backslash or control character, in the 16 bytes of an array from a position."""

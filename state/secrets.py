@@ -1,11 +1,11 @@
-"""Secrets of the settings, masked wherever something is shown: by the name of a property, by known values, and by their form.
+"""Masks secrets of the settings wherever something is shown: by the name of a property, by known values, and by their form.
 
-Three ways, because each misses something. A property with a telling name (`sasl.password`) is masked where settings are printed
-(`redact`). The values of such properties are noted (`remember`), so that they are masked in any text, whoever has written it: a
-library's error, a line of Java's. And what looks like a password in an address (`https://user:password@host`), a private key,
-or `password=...` is masked even if nobody has named it before (`mask`).
+There are three ways because each misses something. A property whose name says so (`sasl.password`) is masked where settings are
+printed (`redact`). The values of such properties are noted (`remember`), so that they are masked in any text, even one that a
+library or Java has written. And text that looks like a password in an address (`https://user:password@host`), a private key, or
+`password=...` is masked even if its value is not known (`mask`).
 
-Invariant: masking never fails, and takes away at most a value; a text without secrets stays as it is.
+Invariant: masking never fails, and removes at most a value; a text without secrets stays as it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 MASK = "********"
 SHORTEST = 4
-"""Characters of the shortest value that is masked in any text: shorter ones are in every second word."""
+"""The length of the shortest value that is masked in any text. Shorter ones occur in ordinary words."""
 
 _IN_IDENTITIES = re.compile(
     r"password|secret|token(?!\.endpoint|\.refresh)|credential|jaas|user\.info|private\.key|key\.pem|key\.p8|ssl_key"
@@ -28,7 +28,7 @@ SPARK_PATTERN = (
     r"(?i)password|passwd|passphrase|secret|token|credential|jaas|user[.]info|private[._-]?key|key[.]pem|ssl[.]key$|ssl_key"
     r"|access[._-]?key|account[.]key|api[._-]?key|[.]sas[.]|://[^/@\s]+:[^/@\s]+@"
 )
-"""The same for Spark, which compares a pattern with the names and the values of settings (`spark.redaction.regex`)."""
+"""Names and values of secrets for Spark, which compares this pattern with both in its settings (`spark.redaction.regex`)."""
 _IN_ADDRESS = re.compile(r"(?P<before>\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s/?#:@'\"]*:)[^\s/?#'\"]+(?=@)")
 _PRIVATE_KEY = re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 _ASSIGNED = re.compile(
@@ -41,7 +41,7 @@ _ADDRESS_PASSWORD = re.compile(r"://[^\s/?#:@]*:([^\s/?#]+)@")
 
 _known: set[str] = set()
 _pattern: list[re.Pattern[str]] = []
-"""The noted values as one pattern, made when it is first needed; empty: not made, or there are none."""
+"""The noted values as one pattern, made when it is first needed. Empty if it is not made yet, or if there are no values."""
 
 
 def is_secret(name: str) -> bool:
@@ -51,12 +51,12 @@ def is_secret(name: str) -> bool:
 
 
 def redact(config: Mapping[str, object]) -> dict[str, object]:
-    """Copies properties with secret values masked, fit for logs and terminals."""
+    """Copies properties with secret values masked, for logs and terminals."""
     return {name: MASK if is_secret(name) else _shown(value) for name, value in config.items()}
 
 
 def redact_identity(settings: Mapping[str, object]) -> dict[str, object]:
-    """Like `redact` for the settings of a serde, by a list of names that never changes: the result is part of topology hashes."""
+    """Masks the settings of a serde by a list of names that never changes, because the result is part of topology hashes."""
     return {name: MASK if _IN_IDENTITIES.search(name.lower()) else value for name, value in settings.items()}
 
 
@@ -69,7 +69,7 @@ def remember(config: Mapping[str, object]) -> None:
 
 
 def secret_values(config: Mapping[str, object]) -> Iterator[str]:
-    """The secrets among the values of properties: whole values, and the parts of them that are passwords themselves."""
+    """Yields the secrets among the values of properties: whole values, and the parts of them that are passwords themselves."""
     for name, value in config.items():
         if not isinstance(value, str):
             continue
@@ -77,14 +77,14 @@ def secret_values(config: Mapping[str, object]) -> Iterator[str]:
         if not is_secret(name):
             continue
         yield value
-        # A login module's options, or `user:password`.
+        # The options of a login module, or `user:password`.
         yield from _PARTS.findall(value)
         if "user.info" in name:
             yield value.partition(":")[2]
 
 
 def mask(text: str) -> str:
-    """The text without secrets: known values, and what has the form of one, replaced by `MASK`."""
+    """Replaces the secrets in a text by `MASK`: known values, and everything that has the form of a secret."""
     text = mask_known(text)
     if "://" in text:
         text = _IN_ADDRESS.sub(rf"\g<before>{MASK}", text)
@@ -94,12 +94,12 @@ def mask(text: str) -> str:
 
 
 def mask_known(text: str) -> str:
-    """The text without the values that are known to be secret; much cheaper than `mask`."""
+    """Replaces the values that are known to be secret; much cheaper than `mask`."""
     return _known_pattern().sub(MASK, text) if _known else text
 
 
 def mask_line(line: bytes) -> bytes:
-    """`mask_known` for a line of another program, whatever its bytes are."""
+    """Applies `mask_known` to a line of another program, whatever its bytes are."""
     if not _known:
         return line
     return mask_known(line.decode(errors="surrogateescape")).encode(errors="surrogateescape")
@@ -107,14 +107,14 @@ def mask_line(line: bytes) -> bytes:
 
 def _known_pattern() -> re.Pattern[str]:
     if not _pattern:
-        # A longer value first, since another may be a part of it; inside JSON a value is written with escapes.
+        # A longer value comes first, since another may be a part of it. In JSON, a value is written with escapes.
         forms = {form for value in _known for form in _forms(value)}
         _pattern.append(re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))))
     return _pattern[0]
 
 
 def _forms(value: str) -> Iterable[str]:
-    """How a value is written as it is, in JSON, and by `repr`."""
+    """The value as it is, as in JSON, and as by `repr`."""
     return value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]
 
 

@@ -14,16 +14,16 @@ import pyarrow as pa
 from state.columns import MEMCMP, BinaryCells, Int64s, byte_at, compare
 from state.numba_kernels import allocating_kernel, as_pointer, carray
 
-# Bytes of a key that one round of sorting looks at; the eighth byte of the sorted number says how many there are.
+# The bytes of a key that one round of sorting looks at. The eighth byte of the sorted number says how many there are.
 _CHUNK = 7
-# From here on, comparing whole keys is faster than another round.
+# Up to this many rows, comparing whole keys is faster than another round.
 _FEW = 16
-# From here on, sorting by digits beats comparing numbers.
+# From this many rows on, sorting by digits is faster than comparing numbers.
 _MANY = 512
 
 
 def sorted_rows(column: pa.BinaryArray) -> Int64s:
-    """The order of the rows by the bytes of their cells, none null; rows of equal cells stay in their order."""
+    """The order of the rows by the bytes of their cells, which must not be null. Rows of equal cells stay in their order."""
     if len(column) < 2:
         return np.arange(len(column))
     cells = BinaryCells(column)
@@ -37,7 +37,7 @@ def is_identity(order: Int64s) -> bool:
 
 
 def inverse(order: Int64s) -> Int64s:
-    """For each row its place in an order."""
+    """For each row, its place in an order."""
     places = np.empty_like(order)
     places[order] = np.arange(len(order))
     return places
@@ -52,7 +52,7 @@ def last_of_each(column: pa.BinaryArray) -> Int64s:
 
 
 def numbered(column: pa.BinaryArray, order: Int64s) -> tuple[Int64s, Int64s]:
-    """For each row the number of its cell among the distinct ones, in their order, and how many equal cells are in front of it."""
+    """For each row, the number of its cell among the distinct ones in their order, and how many equal cells come before it."""
     cells = BinaryCells(column)
     numbers, repeats = number_rows(cells.addresses, order, MEMCMP)
     return numbers, repeats
@@ -62,7 +62,7 @@ def numbered(column: pa.BinaryArray, order: Int64s) -> tuple[Int64s, Int64s]:
 def sort_rows(keys: Any, count: int, memcmp: int) -> Any:
     """The order of the rows by key: int64[count].
 
-    Rounds of a radix sort: each sorts groups of rows that agree so far by their next 7 bytes.
+    It sorts in rounds of a radix sort. Each round sorts groups of rows that agree so far by their next 7 bytes.
     """
     order = np.arange(count)
     if in_order(keys, count, memcmp):
@@ -94,7 +94,7 @@ def sort_rows(keys: Any, count: int, memcmp: int) -> Any:
 
 @allocating_kernel
 def sort_by_chunk(keys: Any, order: Any, numbers: Any, first: int, last: int, depth: int) -> None:
-    """Sort the rows order[first:last] by the bytes of their keys from `depth` on; their numbers go into numbers[first:last]."""
+    """Sorts the rows order[first:last] by the bytes of their keys from `depth` on. Their numbers go into numbers[first:last]."""
     for place in range(first, last):
         numbers[place] = chunk(keys, order[place], depth)
     if last - first >= _MANY:
@@ -107,7 +107,7 @@ def sort_by_chunk(keys: Any, order: Any, numbers: Any, first: int, last: int, de
 
 @allocating_kernel
 def radix_sort(numbers: Any, order: Any) -> None:
-    """Sort numbers, and the row numbers with them, digit by digit from the lowest."""
+    """Sorts numbers, and the row numbers with them, digit by digit from the lowest."""
     count = len(numbers)
     counts = np.zeros((8, 256), np.int64)
     for place in range(count):
@@ -129,7 +129,7 @@ def radix_sort(numbers: Any, order: Any) -> None:
 
 @allocating_kernel
 def chunk(keys: Any, row: int, depth: int) -> Any:
-    """The next 7 bytes of a key as a number that sorts like them, and in its lowest byte how many there are (8 = more)."""
+    """The next 7 bytes of a key as a number that sorts like them. Its lowest byte says how many bytes are left (8 = over 7)."""
     ends = carray(as_pointer(keys[0] + 8 * row), 2, np.int64)
     start = keys[1] + ends[0] + depth
     rest = min(ends[1] - ends[0] - depth, _CHUNK + 1)
@@ -142,7 +142,7 @@ def chunk(keys: Any, row: int, depth: int) -> Any:
 
 @allocating_kernel
 def insertion_sort(keys: Any, order: Any, first: int, last: int, memcmp: int) -> None:
-    """Sort few rows by comparing whole keys."""
+    """Sorts a few rows by comparing whole keys."""
     for place in range(first + 1, last):
         row, to = order[place], place
         while to > first and compare_rows(keys, order[to - 1], keys, row, memcmp) > 0:
@@ -161,7 +161,7 @@ def in_order(keys: Any, count: int, memcmp: int) -> bool:
 
 @allocating_kernel
 def compare_rows(left: Any, row: int, right: Any, other: int, memcmp: int) -> int:
-    """The key of a row of one column against that of a row of another one."""
+    """Returns a number below, equal to or above 0 if the left row's key is below, equal to or above the right row's."""
     ends, others = (
         carray(as_pointer(left[0] + 8 * row), 2, np.int64),
         carray(as_pointer(right[0] + 8 * other), 2, np.int64),
@@ -185,7 +185,7 @@ def distinct(keys: Any, order: Any, memcmp: int) -> Any:
 
 @allocating_kernel
 def number_rows(keys: Any, order: Any, memcmp: int) -> Any:
-    """For each row the number of its key, in key order, and how many rows before it have the same key: int64[2, n]."""
+    """For each row, the number of its key in key order, and how many rows before it have the same key: int64[2, n]."""
     numbers = np.zeros((2, len(order)), np.int64)
     for place in range(1, len(order)):
         row, before = order[place], order[place - 1]
@@ -199,7 +199,7 @@ def number_rows(keys: Any, order: Any, memcmp: int) -> Any:
 
 @allocating_kernel
 def merge_orders(keys: Any, one: Any, other: Any, memcmp: int) -> Any:
-    """The order of all rows, of two orders of rows of one column; for equal keys the rows of `one` come first."""
+    """Merges two orders of rows of one column. For equal keys, the rows of `one` come first."""
     merged = np.empty(len(one) + len(other), np.int64)
     i = j = 0
     for place in range(len(merged)):
@@ -214,13 +214,13 @@ def merge_orders(keys: Any, one: Any, other: Any, memcmp: int) -> Any:
 
 @allocating_kernel
 def lower_bounds(keys: Any, order: Any, asked: Any, count: int, memcmp: int) -> Any:
-    """For each key asked for the number of rows below it: int64[count]. Fast where the keys asked for are sorted."""
+    """For each key in `asked`, the number of rows below it: int64[count]. It is fast if these keys are sorted."""
     found = np.empty(count, np.int64)
     low = 0
     for row in range(count):
         if row > 0 and compare_rows(asked, row - 1, asked, row, memcmp) > 0:
             low = 0
-        # Ever longer steps from the last place on, then halving.
+        # Steps from the last place grow longer and longer; then the range is halved.
         high, step = low, 1
         while high < len(order) and compare_rows(keys, order[high], asked, row, memcmp) < 0:
             low = high + 1
@@ -239,7 +239,7 @@ def lower_bounds(keys: Any, order: Any, asked: Any, count: int, memcmp: int) -> 
 
 @allocating_kernel
 def find_rows(keys: Any, order: Any, asked: Any, count: int, memcmp: int) -> Any:
-    """For each key asked for its row, -1 if there is none: int64[count]."""
+    """For each key in `asked`, its row, or -1 if there is none: int64[count]."""
     found = lower_bounds(keys, order, asked, count, memcmp)
     for row in range(count):
         place = found[row]
@@ -267,7 +267,7 @@ def expand(begins: Any, ends: Any) -> Any:
 
 @allocating_kernel
 def overlay_rows(newer: Any, newer_ranges: Any, older: Any, older_ranges: Any, memcmp: int) -> Any:
-    """Merges rows ordered by range and key; where both have a key of a range, the newer row hides the older one."""
+    """Merges rows ordered by range and key. If both have a key of a range, the newer row hides the older one."""
     merged = np.empty(len(newer_ranges) + len(older_ranges), np.int64)
     i = j = count = 0
     while i < len(newer_ranges) or j < len(older_ranges):

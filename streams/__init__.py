@@ -4,10 +4,10 @@ This package has every name that a program needs to declare and run a topology. 
 builds a `topology`, which `application` and `spark` plan and run; `operators` process records for `runtime`; and `testing`
 runs a topology without Spark and Kafka.
 
-The names are imported when the first of them is used (PEP 562): `streams.api` says why.
+The names are imported when the first of them is used (PEP 562), for the reason in `streams.api`.
 """
 
-# ruff: noqa: F403 - the check comes before the imports that it is about
+# ruff: noqa: F403 - the check must run before the imports that it protects
 import typing as _typing
 
 from streams import shadowing as _shadowing

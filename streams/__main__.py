@@ -1,4 +1,4 @@
-"""`python -m streams`: the command `streams`, where its script is not on the search path."""
+"""`python -m streams`: the command `streams`, if its script is not on the search path."""
 
 from streams.cli.main import app
 

@@ -1,7 +1,7 @@
-"""Every name that a program needs to declare a topology, in one place; `streams` has them too, and imports them when one is used.
+"""Every name that a program needs to declare a topology, in one place. `streams` has them too, and imports them on first use.
 
-What a name needs (numpy, pyarrow, compiled kernels) takes the better part of a second to import. The command line's help and the
-processes in which Spark inspects a query's source import the package, but use none of its names.
+Their libraries (numpy, pyarrow, compiled kernels) take most of a second to import. The command line's help and the processes in
+which Spark inspects a query's source import the package, but use none of its names.
 """
 
 from streams.dsl.builder import StreamsBuilder

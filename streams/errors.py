@@ -4,32 +4,32 @@
 
     StreamsError                     (state.errors: the one base of everything the project raises)
     ├── TopologyError                the topology is wrong: change the program
-    │   └── UnknownNameError         no such method, option or name: what it is called here, or what is most like it
-    ├── TopologyMismatchError        the state was written by a program of another structure: run that one, or start over
-    ├── ResetUnfinishedError         a reset has deleted some of the application's things, and others are still there
+    │   └── UnknownNameError         no such method, option or name: the error gives the name used here, or a similar one
+    ├── TopologyMismatchError        a program with another structure wrote the state: run that one, or start over
+    ├── ResetUnfinishedError         a reset has deleted only a part of the application's topics and files
     ├── AlreadyRunningError          another process runs the application: stop it first
     ├── RescaleError                 the number of tasks cannot be changed like this, or not now: nothing was replaced
-    ├── RescaleUnfinishedError       a rescale was begun and has not come to its end
+    ├── RescaleUnfinishedError       a rescale was started and not finished
     ├── ConfigError                  a setting is wrong: change the configuration
     │   └── DeltaMissingError        the Spark session was started without Delta Lake, which the topology needs
-    ├── EnrichError                  a function of enrich() cannot be used as it is: no record's fault, no policy applies
-    ├── RegistryError                the schema registry does not answer, or refuses: no record's fault, no policy applies
+    ├── EnrichError                  a function of enrich() cannot be used: no record is at fault, no policy applies
+    ├── RegistryError                the schema registry does not answer, or refuses: no record is at fault, no policy applies
     ├── RangeTooLargeError           a micro-batch holds far more bytes than it was planned for
-    ├── ValueNotPicklableError       a value cannot be handed on to the tasks: the program's fault, no policy applies
+    ├── ValueNotPicklableError       a value cannot be sent to the tasks: the program is at fault, no policy applies
     ├── OperatorStateError           `ctx.state` of the operators does not fit into the commit marker
     ├── LakeError                    a lake sink cannot continue: its table, its internal topic or another writer is in the way
     │   ├── LakePositionError        the table and the sink's internal topic no longer fit together
-    │   ├── LakeSchemaError          the table's columns are not those of the sink
-    │   ├── LakeConflictError        another instance writes for the same sink, or other writers never let go of the table
+    │   ├── LakeSchemaError          the table's columns differ from the sink's
+    │   ├── LakeConflictError        another instance writes for the same sink, or other writers keep the table busy
     │   └── SinkUnavailableError     the store of a sink does not answer: it is opened again until it does
     ├── ServeError                   a read of a served store gave no rows: the base of the four below
     │   ├── QueryError               the request asks for something that the store cannot answer
     │   ├── StoreNotReadyError       no copy here can be read yet
     │   ├── NotUpToBoundError        the copy has not reached the position or commit that the request names
-    │   └── CursorExpiredError       the commit that a cursor continues is not kept any more
-    ├── KeyOrderError                a range of keys was asked for whose bytes do not sort as the keys do
-    ├── SuppressBufferFullError      a buffer that must not emit early has reached its bound
-    ├── KeyPlacementError            live execution: a record is in another partition than its key's
+    │   └── CursorExpiredError       the commit that a cursor refers to is no longer kept
+    ├── KeyOrderError                a range was requested of keys whose bytes do not sort like the keys
+    ├── SuppressBufferFullError      a buffer that must not emit early has reached its limit
+    ├── KeyPlacementError            live execution: a record is not in the partition that its key belongs to
     ├── NewPartitionsError           live execution: a topic has more partitions than there are tasks
     ├── ClusterUnreachableError      the cluster did not answer
     ├── DamagedCheckpointError       a file of Spark's checkpoint is missing or cut short
@@ -45,15 +45,15 @@
         ├── SerdeError               its bytes or its value do not fit the serde
         ├── TimestampError           it has no usable timestamp
         ├── FutureTimestampError     its timestamp is too far ahead of the wall clock
-        ├── CallFailedError          the function of enrich() has failed for it
+        ├── CallFailedError          the function of enrich() failed for it
         ├── NoFieldsError            an aggregate or expression reads a field of a value that has none
         ├── OversizedRowError        its row of state is larger than the changelog takes
         ├── OversizedRecordError     its result is larger than the topic takes
         ├── RowError                 it does not fit the columns of a table in the lake
-        ├── RefusedRecordError       its result has no key or a time that the topic does not take
+        ├── RefusedRecordError       its result has no key, or a time that the topic does not accept
         ├── ForbiddenTopicError      it names an internal topic, or no topic at all
         ├── UnknownTopicError        it names a topic that does not exist
-        └── RecordFailedError        what the policy `fail` raises: which record, where and why
+        └── RecordFailedError        raised by the policy `fail`: which record, where and why
 
 The branches below `state` (Kafka client, stores, commit) are drawn in `state.errors`.
 """
@@ -115,12 +115,12 @@ __all__ = [
 
 
 class TopologyError(StreamsError):
-    """The topology contradicts itself; raised while it is built, or as soon as a processor asks for what it was not given.
+    """The topology contradicts itself. Raised while it is built, or as soon as a processor uses something that it was not given.
 
-    Its text ends with the line of the user's that led to it: `(app.py, line 9)`.
+    The text ends with the user's line of code that led to it: `(app.py, line 9)`.
 
     Attributes:
-        line: That line, as `app.py, line 9`; None where no code of the user's was running.
+        line: That line, as `app.py, line 9`; None if no user's code was running.
     """
 
     def __init__(self, message: str) -> None:
@@ -133,35 +133,35 @@ class TopologyError(StreamsError):
 
 
 class UnknownNameError(TopologyError, AttributeError):
-    """A method, an option or a name that does not exist, such as `mapValues`; its text says what exists.
+    """A method, an option or a name that does not exist, such as `mapValues`. The text says what exists.
 
-    An `AttributeError` too, so that `hasattr` and `getattr` with a default work as always.
+    It is an `AttributeError` too, so that `hasattr` and `getattr` with a default work as always.
     """
 
     def __init__(self, message: str, name: str) -> None:
         super().__init__(message)
-        # Python's traceback adds a guess of its own where an error has none of its attributes set.
+        # If a name error has none of its attributes set, Python's traceback adds a guess of its own.
         self.name = name
 
 
 class TopologyMismatchError(StreamsError):
-    """What an application has kept was written by a program of another structure; nothing was written."""
+    """The application's state and topics were written by a program with another structure. Nothing was written."""
 
 
 class ResetUnfinishedError(StreamsError):
-    """A reset was begun and has not come to its end: running it again finishes it."""
+    """A reset was started and not finished. Running it again finishes it."""
 
 
 class AlreadyRunningError(StreamsError):
-    """Another process runs the application: at most one may, and its state is changed only while it is stopped."""
+    """Another process runs the application. Only one may run, and state is changed only while none runs."""
 
 
 class RescaleError(StreamsError):
-    """The number of tasks cannot be changed: the state has no rule, or is not at rest; the text says what to do."""
+    """The number of tasks cannot be changed: the state has no rule for it, or is not at rest. The text says what to do."""
 
 
 class RescaleUnfinishedError(StreamsError):
-    """A rescale was begun and has not come to its end: running it again finishes it."""
+    """A rescale was started and not finished. Running it again finishes it."""
 
 
 class ConfigError(StreamsError):
@@ -173,11 +173,11 @@ class DeltaMissingError(ConfigError):
 
 
 class ApplicationFailedError(StreamsError):
-    """A streaming query ended with an error; nothing half-done is visible, and a restart continues where it stopped.
+    """A streaming query ended with an error. Nothing half-done is visible, and a restart continues where it stopped.
 
     Args:
         message: What happened.
-        **where: What is known of the error behind it: `cause` (its class), and `topic`, `partition`, `offset`, `key`, `node` and
+        **where: What is known about the cause: `cause` (the error's class), and `topic`, `partition`, `offset`, `key`, `node` and
             `task` of the record that failed. They become attributes.
     """
 
@@ -187,31 +187,31 @@ class ApplicationFailedError(StreamsError):
 
 
 class EnrichError(StreamsError):
-    """The function of an `enrich` cannot be made, or gives something else than one result for each value."""
+    """The function of an `enrich` cannot be made, or does not return one result for each value."""
 
 
 class RegistryError(StreamsError):
-    """The schema registry does not answer, or refuses: the step fails, whatever the error policies say."""
+    """The schema registry does not answer, or refuses. The step fails, whatever the error policies say."""
 
     kind = ErrorKind.TRANSIENT
 
 
 class RangeTooLargeError(StreamsError):
-    """The records of a micro-batch are far larger than those it was planned by: it would not fit into memory."""
+    """The records of a micro-batch are far larger than the sample by which it was planned, so it would not fit into memory."""
 
     kind = ErrorKind.DATA
 
 
 class ValueNotPicklableError(StreamsError):
-    """A value cannot be pickled, so the step fails: skipping would lose all records that an operator makes such values of."""
+    """A value cannot be pickled, so the step fails: skipping would lose all records for which an operator makes such values."""
 
 
 class OperatorStateError(StreamsError):
-    """What operators keep in `ctx.state` cannot be written into the commit marker; no record's fault, no policy applies."""
+    """The contents of `ctx.state` cannot be written into the commit marker. No record is at fault, so no policy applies."""
 
 
 class KeyOrderError(StreamsError):
-    """A range of keys was asked for whose serde's bytes do not sort as the keys do, so that rows would be missing."""
+    """A range was requested of keys whose bytes do not sort like the keys, so rows would be missing."""
 
 
 class LakeError(StreamsError):
@@ -227,21 +227,21 @@ class LakeSchemaError(LakeError):
 
 
 class LakeConflictError(LakeError):
-    """Another instance of the application writes for the same sink, or other writers of the table never let go of it."""
+    """Another instance of the application writes for the same sink, or other writers keep the table busy."""
 
 
 class SinkUnavailableError(LakeError):
-    """The store of a sink does not answer now. Its query starts again, later and later, until it does."""
+    """The store of a sink does not answer. Its query starts again, at growing intervals, until it does."""
 
     kind = ErrorKind.TRANSIENT
 
 
 class SuppressBufferFullError(StreamsError):
-    """A buffer that must not emit early has reached its bound."""
+    """A buffer that must not emit early has reached its limit."""
 
 
 class KeyPlacementError(StreamsError):
-    """A record is in another partition than the one its key belongs to, so live execution cannot give it to the key's task.
+    """A record is not in the partition that its key belongs to, so live execution cannot give it to the key's task.
 
     The sub-topology continues in micro-batches, whose shuffle brings each record to the task of its key.
 
@@ -253,8 +253,8 @@ class KeyPlacementError(StreamsError):
         offset: Its offset.
         key: Its key, as its producer has written it.
         task: The task that the record's key belongs to.
-        placement: What the sub-topology goes by.
-        why: What the key shows of the reason.
+        placement: The placement that the sub-topology uses.
+        why: The reason, as far as the key shows it.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class KeyPlacementError(StreamsError):
 
 
 class NewPartitionsError(StreamsError):
-    """A topic has got more partitions, which no live task reads.
+    """A topic has new partitions, which no live task reads.
 
     The sub-topology continues in micro-batches, which read all partitions.
 
@@ -299,29 +299,29 @@ class NewPartitionsError(StreamsError):
 
 
 class ClusterUnreachableError(StreamsError):
-    """The cluster did not answer: wrong address, not running, or its security settings do not fit."""
+    """The cluster did not answer: the address is wrong, it is not running, or its security settings do not fit."""
 
     kind = ErrorKind.TRANSIENT
 
 
 class DamagedCheckpointError(StreamsError):
-    """A file of Spark's checkpoint is missing or cannot be read; the message says which."""
+    """A file of Spark's checkpoint is missing or cannot be read. The message says which."""
 
     kind = ErrorKind.DATA
 
 
 class RecordError(StreamsError):
-    """One record cannot be handled; the policy for its stage decides whether that stops the task."""
+    """One record cannot be handled. The policy for its stage decides whether that stops the task."""
 
     kind = ErrorKind.DATA
 
 
 class SerdeError(RecordError):
-    """A value cannot be turned into bytes, or bytes not into a value (Kafka's `SerializationException`)."""
+    """A value cannot be turned into bytes, or bytes cannot be turned into a value (Kafka's `SerializationException`)."""
 
 
 class TimestampError(RecordError):
-    """A record has no valid timestamp, and its extractor is one that fails on that."""
+    """A record has no valid timestamp, and its extractor fails in that case."""
 
 
 class FutureTimestampError(RecordError):
@@ -329,15 +329,15 @@ class FutureTimestampError(RecordError):
 
 
 class CallFailedError(RecordError):
-    """The function has failed for a record, as often as it was to be called."""
+    """The function has failed for a record in all of the calls that its rules allow."""
 
 
 class OversizedRowError(RecordError):
-    """A row of state is larger than its changelog takes: raised while its record is known, long before Kafka would refuse it."""
+    """A row of state is larger than its changelog accepts. Raised while its record is known, long before Kafka would refuse it."""
 
 
 class OversizedRecordError(RecordError):
-    """A result is larger than may be sent; the broker or the client would refuse it and with it the whole step."""
+    """A result is too large to be sent. The broker or the client would refuse it, and with it the whole step."""
 
 
 class RowError(RecordError):
@@ -345,11 +345,11 @@ class RowError(RecordError):
 
 
 class RefusedRecordError(RecordError):
-    """A result that its topic does not take, for its time or because it has no key."""
+    """A result that its topic does not accept, because of its time or because it has no key."""
 
 
 class ForbiddenTopicError(RecordError):
-    """A record names a topic that none may choose: an internal one, or no topic's name at all."""
+    """A record names a topic that no record may choose: an internal one, or an invalid name."""
 
 
 class UnknownTopicError(RecordError):
@@ -357,7 +357,7 @@ class UnknownTopicError(RecordError):
 
 
 class NoFieldsError(RecordError):
-    """A value has no fields at all (a text, a number), so nothing that is computed of one of its fields can be right."""
+    """A value has no fields at all (a text, a number), so nothing computed from one of its fields can be right."""
 
     def __init__(self, field: str) -> None:
         super().__init__(
@@ -421,7 +421,7 @@ class NotUpToBoundError(ServeError):
     """The copy has not reached the position or commit that the request names, within the time that it may wait.
 
     Args:
-        message: What was asked for.
+        message: What was requested.
         position: The position that the copies have.
         commits: The commits that they have.
     """
@@ -432,7 +432,7 @@ class NotUpToBoundError(ServeError):
 
 
 class CursorExpiredError(ServeError):
-    """The commit that a cursor continues is not kept any more: begin again without a cursor."""
+    """The commit that a cursor refers to is no longer kept. Begin again without a cursor."""
 
 
 class BrokerError(StreamsError):
@@ -460,11 +460,11 @@ class BrokerStartError(BrokerError):
 
 
 class PortInUseError(BrokerStartError):
-    """Another process uses the broker's port: end it, or give another port."""
+    """Another process uses the broker's port. End it, or use another port."""
 
 
 def more_about(error: BaseException) -> str:
-    """The command that prints an error's entry of docs/errors.md: that of its cause, if the cause is one of ours."""
+    """The command that prints the entry in docs/errors.md of an error, or of its cause if the cause is an error of the engine."""
     cause = str(getattr(error, "cause", None))
     known = globals().get(cause) or getattr(errors_below, cause, None)
     return f"streams errors {cause if known else type(error).__name__}"

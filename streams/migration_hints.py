@@ -1,8 +1,8 @@
 """Hints for names that do not exist here: "KStream has no 'through': here it is repartition(), or ...".
 
-Users write programs from memory of Kafka Streams in Java, of its older versions, or of other libraries. The tables say what their
-names are called here; for other names, the most similar ones are suggested. A key of a table is a name as in Java, or with
-underscores, which then stands for both; names that differ only in their spelling (`mapValues`, `map_values`) need no entry.
+Users write programs from memory of Kafka Streams in Java, of its older versions, or of other libraries. The tables give the names
+used here; for other names, the most similar ones are suggested. A key of a table is a name as in Java, or with underscores, which
+then stands for both forms; names that differ only in their spelling (`mapValues`, `map_values`) need no entry.
 
 `AnswersUnknownNames` is a base class for the classes that users build topologies with. Python calls `__getattr__` only for missing
 attributes, so `hasattr`, `copy` and `pickle` work as always, and existing names cost nothing. Classes that process every record
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def _all(names: str, hint: T) -> dict[str, T]:
-    """The same hint, or the same table of hints, for several names."""
+    """Gives several names one hint, or one table of hints."""
     return dict.fromkeys(names.split(), hint)
 
 
@@ -304,7 +304,7 @@ CONTEXTS: dict[str, dict[str, str]] = {
     "Windowed": _WINDOWED,
     "Window": _WINDOW,
 }
-"""The same for what is used with every record: the contexts of processors, windowed keys."""
+"""Contexts of processors, windowed keys and other classes used with every record -> missing name -> what to write instead."""
 
 _ITERATOR = "a scan is an iterator of Python: for key, value in store.all()"
 _ROW = "a row is a tuple of Python: for key, value in store.all()"
@@ -313,7 +313,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     **_all("generator map list_iterator", dict.fromkeys(("has_next", "next", "peek_next_key", "remove"), _ITERATOR)),
     "tuple": dict.fromkeys(("key", "value"), _ROW),
 }
-"""The same for what stores give."""
+"""Built-in classes of the objects that stores return -> missing name -> what to write instead."""
 
 CALLS = {
     "object does not support the context manager protocol": f"{_ITERATOR}, and nothing has to be closed",
@@ -476,7 +476,7 @@ OF_THE_APPLICATION = {
     "auto_offset_reset": "it stands where a topic is read: Consumed(offset_reset='earliest')",
     "max_task_idle_ms": "a task always waits for a partition if the brokers have more of its records, and for no other (KIP-695)",
 }
-"""A setting of Kafka Streams' application -> why it is not here."""
+"""A setting of Kafka Streams' application -> what replaces it here."""
 
 SETTINGS: dict[str, dict[str, str]] = {
     **{kind: _of_option(kind, own) for kind, own in _OPTIONS.items()},
@@ -594,7 +594,7 @@ _ANSWERS: dict[str, Mapping[str, str]] = {**OPERATORS, **SETTINGS, **CONTEXTS}
 
 
 def answer(kind: type, name: str) -> str | None:
-    """What to write instead of a name that the class does not have; None if nothing is similar."""
+    """Says what to write instead of a name that the class does not have; None if nothing is similar."""
     snake = snake_case(name)
     for base in kind.__mro__:
         answers = _ANSWERS.get(base.__name__, {})
@@ -622,12 +622,12 @@ def _parameters(kind: type) -> Iterable[inspect.Parameter]:
 
 
 def no_such_attribute(kind: type, name: str) -> UnknownNameError:
-    """The error for a name that neither the class nor its objects have."""
+    """Makes the error for a name that neither the class nor its objects have."""
     return UnknownNameError(_sentence(kind.__name__, name, answer(kind, name)), name)
 
 
 def answer_to(error: BaseException) -> str | None:
-    """What to write instead if a user's code has read a missing attribute of one of the engine's objects.
+    """Says what to write instead if a user's code has read a missing attribute of one of the engine's objects.
 
     This is for objects that are used for every record, and therefore have no `__getattr__`.
     """
@@ -647,7 +647,7 @@ def _sentence(owner: str, name: str, instead: str | None) -> str:
 
 
 def snake_case(name: str) -> str:
-    """`mapValues` as `map_values`; the underscore that distinguishes a name from a Python keyword stays."""
+    """Turns `mapValues` into `map_values`. An underscore that distinguishes a name from a Python keyword stays."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
@@ -683,7 +683,7 @@ class AnswersUnknownNames(metaclass=_AnsweringType):
 
 
 def _missing(kind: type, name: str, owner: str) -> AttributeError:
-    """The error for a missing name. Names that begin with an underscore are used by Python or the engine."""
+    """Makes the error for a missing name. Names that begin with an underscore are used by Python or the engine."""
     return (
         AttributeError(f"{owner} has no attribute {name!r}") if name.startswith("_") else no_such_attribute(kind, name)
     )
@@ -692,7 +692,7 @@ def _missing(kind: type, name: str, owner: str) -> AttributeError:
 def names_of_package(
     package: str, home: str, late: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package whose names are imported on first use (PEP 562).
+    """Makes `__getattr__` and `__dir__` for a package whose names are imported on first use (PEP 562).
 
     For a name that does not exist, as in `from streams import Serdes` or `streams.Serdes`, the error has a suggestion.
     """

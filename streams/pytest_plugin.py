@@ -1,4 +1,4 @@
-"""Fixtures for the tests of applications; pytest finds them where the package is installed."""
+"""Fixtures for the tests of applications. pytest finds them wherever the package is installed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MakeDriver(Protocol):
 
 @pytest.fixture
 def topology_test_driver() -> Iterator[MakeDriver]:
-    """A function that makes a `TopologyTestDriver`, which is closed at the end of the test."""
+    """Returns a function that makes a `TopologyTestDriver`, which is closed at the end of the test."""
     from streams.testing import TopologyTestDriver
 
     with ExitStack() as drivers:
@@ -31,7 +31,7 @@ def topology_test_driver() -> Iterator[MakeDriver]:
 
 @pytest.fixture(scope="session")
 def embedded_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """A real Kafka broker for all tests of the session (`.bootstrap_servers`); it ends with them. Needs Java."""
+    """A real Kafka broker for all tests of the session (`.bootstrap_servers`), which ends with the session. Needs Java."""
     from streams.broker import EmbeddedBroker, fetch_jars
 
     fetch_jars()

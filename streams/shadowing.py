@@ -1,7 +1,7 @@
-"""A check that `state`, the engine's second package, is the engine's own, in the repository and where it is installed editable.
+"""Checks that `state` is the engine's second package, in the repository and where the engine is installed editable.
 
-Why: Python looks next to the user's program first, and `state.py` is a name that programs have. Without the check, the first
-import would fail deep inside the engine with `'state' is not a package`. A wheel has `streams._state` instead (`setup.py`).
+Python looks in the folder of the user's program first, and programs may have a `state.py`. Without the check, the first import
+would fail deep inside the engine with `'state' is not a package`. A wheel has `streams._state` instead (`setup.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The user's own line of code behind an error, out of a stack that is mostly the engine's.
+"""Finds the user's own line of code behind an error, in a stack that is mostly the engine's.
 
-An error that comes out of a function of the user's has that line in its traceback (`users_line`). An error that the engine
-raises about a call of the user's finds it on the stack of that call (`calling_line`).
+If a user's function raises an error, its traceback has the line (`users_line`). If the engine raises an error about a user's call,
+the line is on the stack of that call (`calling_line`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INSTALLED = {"site-packages", "dist-packages"}
 def users_line(error: BaseException) -> str | None:
     """`file, line N` of the innermost frame that is neither the engine's nor Python's; None if there is none.
 
-    Frames of installed packages count only where there is nothing else.
+    Frames of installed packages count only if there is no other one.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
@@ -41,18 +41,18 @@ def users_line(error: BaseException) -> str | None:
 
 
 def calling_line(frame: FrameType | None = None) -> str | None:
-    """`file, line N` of the user's call that is running; None if no code of the user's is on the stack.
+    """`file, line N` of the user's call that is running; None if no user's code is on the stack.
 
-    The file is relative to the working directory where it lies below that, as compilers write it.
+    A file below the working directory is given relative to it, as compilers do.
 
     Args:
-        frame: The innermost frame of the stack; None: that of the caller.
+        frame: The innermost frame of the stack; None: the caller's.
     """
     frame = frame or sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
         if filename == "<string>":
-            # A method that a decorator has made, such as a dataclass' `__init__`: it belongs to the module of its class.
+            # A method that a decorator has made, such as a dataclass' `__init__`, belongs to the module of its class.
             filename = frame.f_globals.get("__file__", filename)
         if not filename.startswith((*_ENGINE, *_PYTHON)) and not _is_installed(filename):
             return f"{_below_here(filename)}, line {frame.f_lineno}"
@@ -61,7 +61,7 @@ def calling_line(frame: FrameType | None = None) -> str | None:
 
 
 def is_of_state(error: BaseException) -> bool:
-    """Whether an error of the operating system comes out of local state: the disk is full or cannot be written, for example."""
+    """Whether an error of the operating system comes from local state: for example, the disk is full or cannot be written."""
     if not isinstance(error, OSError):
         return False
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
@@ -72,7 +72,7 @@ def is_of_state(error: BaseException) -> bool:
 
 
 def line_of(function: object) -> str | None:
-    """`file, line N` where a function of the user's begins; None if it is written in C, or the engine's own."""
+    """`file, line N` where a user's function begins; None if it is written in C, or the engine's own."""
     code = getattr(inspect.unwrap(cast("Any", function)), "__code__", None)
     if code is None or code.co_filename.startswith((*_ENGINE, *_PYTHON)):
         return None
@@ -80,9 +80,9 @@ def line_of(function: object) -> str | None:
 
 
 def users_function(function: Any) -> Any:
-    """The function of the user's behind the adapters of the engine, or the expression.
+    """The user's function behind the engine's adapters, or the expression.
 
-    A decorator of the user's is a function of its own: what it does around another one counts.
+    A user's decorator counts as a function of its own, with its effect on the function in it.
     """
     while (inner := getattr(function, "__wrapped__", None)) is not None:
         if not getattr(function, "__globals__", {}).get("__name__", "").startswith("streams."):

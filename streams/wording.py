@@ -1,4 +1,4 @@
-"""Words for messages: what somebody gave, in a few words and never with all that is in it, and suggestions for misspelt names."""
+"""Words for messages: short descriptions of values, which never show a value in full, and suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 
 _SHOWN = 60
 _PLAIN = (str, bytes, int, float, bool, type(None))
-# They are spelled with a vowel and spoken with a consonant.
+# These begin with a vowel in writing and with a consonant in speech.
 _SPOKEN_AS_YOU = ("uu", "uni", "use", "util")
 
 
@@ -31,7 +31,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def described(value: object) -> str:
-    """What a value is: plain values as they are written, functions and classes by name, anything else by its type."""
+    """Describes a value: plain values as they are written, functions and classes by name, and all others by type."""
     if isinstance(value, FunctionType | BuiltinFunctionType | MethodType):
         name = value.__name__
         return "a lambda" if name == "<lambda>" else f"the function {name}"
@@ -47,6 +47,6 @@ def described(value: object) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question that names the closest of the known names; empty where none is close."""
+    """A question that names the closest of the known names; empty if none is close."""
     found = get_close_matches(name, list(known), n=3, cutoff=0.6)
     return f" Did you mean {' or '.join(map(repr, found))}?" if found else ""

@@ -1,1 +1,1 @@
-"""Spark's checkpoint of a sub-topology as the engine sees it: what it has logged, whether the commit markers fit, another one."""
+"""Spark's checkpoint of a sub-topology as the engine sees it: its contents, whether the commit markers fit it, and a new one."""

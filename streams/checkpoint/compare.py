@@ -1,4 +1,4 @@
-"""Checkpoints and commit markers: whether they belong together, new ones from the markers, and batches that are too large."""
+"""Checks that checkpoints and commit markers belong together, makes new checkpoints from markers, and finds oversized batches."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check_program(sub: SubIdentity, markers: Markers) -> None:
 
 
 def check_checkpoint(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> None:
-    """Compares the markers with the checkpoint: tasks must have committed nothing that the checkpoint does not know.
+    """Compares the markers with the checkpoint: tasks must not have committed anything that the checkpoint does not know.
 
     Raises:
         CheckpointMismatchError: The checkpoint was lost, rolled back, or belongs to another application.
@@ -94,7 +94,7 @@ def _check_batch(sub: SubIdentity, checkpoint: Checkpoint, task: int, marker: Co
     if expected is not None:
         fits = marker.batch == expected
     elif batch == 0 and end is not None:
-        # Begun by an older version of the engine, which did not save where the first micro-batch begins.
+        # An older version of the engine began it, and did not save where the first micro-batch begins.
         fits = all(
             to == end.of(topic, int(partition))
             for topic, of in marker.ranges.items()
@@ -111,14 +111,14 @@ def _check_batch(sub: SubIdentity, checkpoint: Checkpoint, task: int, marker: Co
 
 
 def _is_taken_over(checkpoint: Checkpoint, marker: CommitMarker) -> bool:
-    """Whether a marker is of the first micro-batch of an adopted checkpoint, which repeats the last one of the old."""
+    """Whether the marker is of an adopted checkpoint's first micro-batch, which repeats the last one of the old checkpoint."""
     return marker.batch_id == 0 and checkpoint.logged < 0 and checkpoint.digest(0) == marker.batch
 
 
 def check_topic(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> None:
     """Compares the checkpoint with the markers: tasks must have committed every micro-batch that Spark has confirmed.
 
-    Each range of a micro-batch makes the task that owns its partition commit, and a tick makes all tasks commit; so these
+    Each range of a micro-batch makes the task that owns its partition commit, and a tick makes all tasks commit. So these
     tasks have a marker of that micro-batch, or a later one.
 
     Raises:
@@ -139,7 +139,7 @@ def check_topic(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> N
 
 
 def lost_commits(sub: SubIdentity, task: int, known: str, last: str = "nothing at all") -> CheckpointMismatchError:
-    """The error about markers that have been there; `last`: what is left of the task's."""
+    """Makes the error for markers that existed and are lost. `last` says which of the task's are left."""
     return misfit(
         sub,
         f"{known}, but the commits topic has {last} of task {task}: the commits topic was deleted, truncated or recreated, or the "
@@ -155,8 +155,11 @@ def lost_commits(sub: SubIdentity, task: int, known: str, last: str = "nothing a
 # marker of micro-batch 0, and skip it; the others get a marker of micro-batch -1, and run it. Records that N did not
 # read for a task that has committed it stay unread: micro-batch 1 begins there.
 #
-# If N is complete, nothing is repeated, and the new query begins where N ended: its records may be deleted already,
-# and a changed program may route them otherwise.
+# Example: N is 41 and read offsets 100 to 200. Tasks 0 and 1 have committed it, task 2 has not. Micro-batch 0 reads 100 to 200
+# again; tasks 0 and 1 skip it and task 2 processes its records.
+#
+# If N is complete, nothing is repeated, and the new query begins where N ended. Its records may already be deleted,
+# and a changed program may send them to other tasks.
 #
 # Everything is written down as one plan before the first marker is replaced, so that an interrupted adoption can be
 # continued.
@@ -170,10 +173,12 @@ class Adoption:
     """The plan of an adoption for one sub-topology.
 
     Attributes:
-        versions: Task -> the version of its last marker, which stays; in a switch, 0 of a task that has never committed.
-        done: The tasks that have already committed that micro-batch; none if it is empty, because nothing is repeated.
-        switch: Whether the application has made it, to continue in the other execution; the next start may finish it. It concerns
-            all tasks, and local state stays in use.
+        query_id: The id of the new query.
+        first: Where the new query begins, and where its first micro-batch ends.
+        versions: Task -> the version of its last marker, which stays. In a switch, 0 for a task that has never committed.
+        done: The tasks that have already committed that micro-batch. Empty if the micro-batch is, because nothing is repeated.
+        switch: Whether the application has made the plan, to continue in the other execution; the next start may finish it. It
+            concerns all tasks, and local state stays in use.
     """
 
     query_id: str
@@ -191,12 +196,12 @@ class Adoption:
             query_id=self.query_id,
             batch_id=0 if done else NEVER,
             batch=batch_digest(self.first.start, end) if done else "",
-            # Where no micro-batch is repeated (positions were moved), the ranges of the last one do not predict the next.
+            # If no micro-batch is repeated (positions were moved), the ranges of the last one do not predict the next.
             ranges=old.ranges if self.done else {},
             adopted=old.version,
             # A changelog that was restored from a backup has another id, and is adopted with the rest.
             changelog_ids={},
-            # Positions were moved, or a checkpoint or topics are lost: then state is not what it was known by.
+            # If positions were moved, or a checkpoint or topics are lost, the state is no longer the one that local copies know.
             continues=old.state_of if self.switch else "",
             format=format_of(old.placement),
         )
@@ -204,7 +209,7 @@ class Adoption:
     def barrier(self, sub: SubIdentity, task: int) -> CommitMarker:
         """The marker of a task that has never committed.
 
-        A process of the query before that opens its session late, or fences again, finds it and commits nothing.
+        If a process of the previous query opens its session late, or fences again, it finds this marker and commits nothing.
         """
         return CommitMarker(
             query_id=self.query_id,
@@ -228,7 +233,7 @@ class Adoption:
         )
 
     def pending(self, markers: Markers) -> list[int] | None:
-        """The tasks whose markers are still to be replaced; None if the plan was made for other markers."""
+        """The tasks whose markers have yet to be replaced; None if the plan was made for other markers."""
         found = {task: marker for task, marker in markers.items() if marker is not None or task in self.versions}
         if versions_of(found) != dict(self.versions):
             return None
@@ -238,9 +243,9 @@ class Adoption:
         return any(self._has_replaced(marker) for marker in markers.values())
 
     def renewed(self, markers: Markers) -> Adoption | None:
-        """The plan of a switch, for tasks that have committed since it was made: it begins where they have ended.
+        """Renews the plan of a switch for tasks that have committed since it was made: it begins where they have ended.
 
-        None: a task has gone on behind the marker of this plan.
+        None: a task has already continued after the marker of this plan.
         """
         replaced = {task: marker for task, marker in markers.items() if self._has_replaced(marker)}
         if any(version != self.versions.get(task) for task, version in versions_of(replaced).items()):
@@ -271,23 +276,23 @@ def runs_live(markers: Markers) -> bool:
 
 
 def position(checkpoint: Checkpoint, markers: Markers) -> SourceOffsets | None:
-    """Where reading continues: behind the last micro-batch, and where live steps have ended; None if that is not known.
+    """Where reading continues: after the last micro-batch, and after the last live steps; None if that is not known.
 
-    A live step reads the task's own partition of each topic, so the marker of a task says how far that is read.
+    A live step reads the task's own partition of each topic, so the task's marker says how far that partition is read.
     """
     at = checkpoint.start(checkpoint.logged + 1)
     return None if at is None else behind_live(at, markers)
 
 
 def behind_live(at: SourceOffsets, markers: Markers) -> SourceOffsets:
-    """Positions, with those of the live steps in some markers in their place."""
+    """Moves positions to where the live steps in the markers have ended."""
     live = [marker for marker in markers.values() if marker is not None and marker.live]
     read = {place: end for marker in live for place, end in marker.live_positions.items()}
     return at.behind(read, {topic: topic_id for marker in live for topic, topic_id in marker.topic_ids.items()})
 
 
 def versions_of(markers: Markers) -> dict[int, int]:
-    """Task -> the version of its last marker; 0: it has never committed."""
+    """Task -> the version of its last marker; 0 if it has never committed."""
     return {task: 0 if marker is None else marker.version for task, marker in markers.items()}
 
 
@@ -339,9 +344,9 @@ def plan_adoption(
     found = {task: marker for task, marker in markers.items() if marker is not None}
     versions = {task: marker.version for task, marker in found.items()}
     done = frozenset(task for task, marker in found.items() if marker.batch_id == batch != NEVER)
-    # A live step is never repeated: each task continues behind its own last one.
+    # A live step is never repeated: each task continues after its own last one.
     confirmed = confirmed or any(marker.live for marker in found.values())
-    # Behind an import, or an adoption without a step since, there is no micro-batch to repeat.
+    # After an import, or an adoption without a step since, there is no micro-batch to repeat.
     if confirmed or batch == NEVER or done == markers.keys():
         at = SourceOffsets(_topics(topic_ids, ends))
         return Adoption(query_id, FirstBatch(at, at), versions, frozenset())
@@ -359,8 +364,7 @@ def _topics(topic_ids: Mapping[str, str], at: Mapping[TopicPartition, int]) -> d
     return {name: TopicOffsets(topic_ids[name], tuple(of)) for name, of in numbers.items()}
 
 
-# --- A logged micro-batch that is too large: Spark repeats its offsets at each start, whatever the present limits
-# are.
+# --- A logged micro-batch that is too large. Spark repeats its offsets at each start, whatever the present limits are.
 #
 # As long as no task has committed the micro-batch, its plan can be taken back: without the last file of the offset
 # log, Spark plans it again.
@@ -371,8 +375,8 @@ class Oversized:
     """A logged micro-batch that is larger than the present limits allow.
 
     Attributes:
-        records: The number of its records, at most (offsets).
-        limit: The number of records that it would be planned with now.
+        records: The most records that it can have, by its offsets.
+        limit: The number of records with which it would be planned now.
     """
 
     batch: int
@@ -384,7 +388,7 @@ class Oversized:
 
 
 def oversized(checkpoint: Checkpoint, limit: Callable[[SourceOffsets, SourceOffsets], int]) -> Oversized | None:
-    """The logged and unconfirmed micro-batch, if it is too large; None also if its start is unknown."""
+    """The logged and unconfirmed micro-batch, if it is too large. None also if its start is unknown."""
     batch = checkpoint.logged
     ranges = checkpoint.ranges(batch) if batch > checkpoint.committed else None
     start, end = checkpoint.start(batch), checkpoint.offsets.get(batch)

@@ -39,14 +39,14 @@ class LocalFiles:
         self._root = Path(checkpoint_dir.removeprefix("file:"))
 
     def names(self, folder: str) -> list[str]:
-        """Sorted names of a folder's entries; none if the folder does not exist."""
+        """The sorted names of a folder's entries; none if the folder does not exist."""
         try:
             return sorted(entry.name for entry in (self._root / folder).iterdir())
         except FileNotFoundError:
             return []
 
     def read(self, path: str) -> bytes | None:
-        """A file's bytes; None if the file does not exist."""
+        """The bytes of a file; None if it does not exist."""
         try:
             return (self._root / path).read_bytes()
         except FileNotFoundError:
@@ -63,7 +63,7 @@ class LocalFiles:
         """Renames a file or a folder; the new path must not exist."""
         old, new = self._root / path, self._root / to
         _make_parent(new)
-        # A checksum that stays behind would be compared with the next file of that name.
+        # A checksum file left behind would be compared with the next file of that name.
         if _checksum(old).exists():
             _checksum(old).rename(_checksum(new))
         old.rename(new)
@@ -76,17 +76,17 @@ class LocalFiles:
 
 
 def _make_parent(file: Path) -> None:
-    """Creates the folder of a file; Spark's own folders, which are within the application's private one, stay as they are."""
+    """Creates the folder of a file. Folders that Spark has made within the application's private folder stay as they are."""
     if not file.parent.exists():
         make_private(file.parent)
 
 
 def move_aside(files: CheckpointFiles, folder: str) -> str:
-    """Renames the checkpoint of a sub-topology that gets a new one; returns the new name, which begins with the old one."""
+    """Renames the checkpoint of a sub-topology that gets a new one. Returns the new name, which begins with the old one."""
     at = aside = f"{folder}~replaced-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     number = 1
     while files.names(aside):
-        # Another one was moved aside within this second.
+        # Another checkpoint was moved aside within this second.
         number += 1
         aside = f"{at}-{number}"
     files.move(folder, aside)
@@ -102,13 +102,12 @@ def _checksum(file: Path) -> Path:
 #
 # Spark writes `metadata` (id of the query), `offsets/N` (where micro-batch N ends, written before it runs) and
 # `commits/N` (written after it), and retains only the last of these. Until micro-batch 0 is done, Spark asks the
-# source at each start where it begins; a source that begins at the end of its topics, or at a time relative to now,
-# would answer differently each time. So the engine saves that position in a file of its own next to Spark's, before
-# the query starts.
+# source at each start where it begins. A source that begins at the end of its topics, or at a time relative to now,
+# would answer differently each time. So the engine saves that position in a file of its own before the query starts.
 
 FIRST_BATCH = "first-batch.json"
 LIVE = "live.json"
-"""Next to a checkpoint under which tasks may have run live: Spark logs nothing of them."""
+"""Marks a checkpoint under which tasks may have run live, because Spark logs nothing of them."""
 _VERSION = "v1"
 
 
@@ -120,8 +119,8 @@ class Checkpoint:
         query_id: Id of the query; None if there is no checkpoint.
         logged: The last micro-batch whose offsets are logged; -1: none.
         committed: The last micro-batch that Spark has confirmed; -1: none.
-        offsets: Micro-batch -> its end, for the ones that were requested and still exist.
-        first: Where the first micro-batch begins; None if an older version of the engine has begun it.
+        offsets: Micro-batch -> its end, for the micro-batches that were read and still exist.
+        first: Where the first micro-batch begins; None if an older version of the engine began it.
     """
 
     query_id: str | None = None
@@ -132,7 +131,7 @@ class Checkpoint:
 
     @property
     def repeats(self) -> bool:
-        """Whether the first micro-batch repeats the last one of an adopted checkpoint, and has yet to be logged."""
+        """Whether the next micro-batch to be logged is the first one, and repeats the last one of an adopted checkpoint."""
         return self.logged < 0 and self.first is not None and self.first.end not in (None, self.first.start)
 
     def start(self, batch: int) -> SourceOffsets | None:
@@ -152,7 +151,7 @@ class Checkpoint:
 
 
 def read_checkpoint(files: CheckpointFiles, sub: str, batches: Iterable[int] = ()) -> Checkpoint:
-    """Reads a sub-topology's checkpoint: the last micro-batches, as far back as every partition has been read in one of them."""
+    """Reads a sub-topology's checkpoint: its last micro-batches, back to where every partition was read at least once."""
     offsets, commits = _numbers(files, f"{sub}/offsets"), _numbers(files, f"{sub}/commits")
     metadata = files.read(f"{sub}/metadata")
     if metadata is None:
@@ -182,7 +181,7 @@ def read_checkpoint(files: CheckpointFiles, sub: str, batches: Iterable[int] = (
 
 
 def logged_end(files: CheckpointFiles, sub: str, batch: int) -> SourceOffsets:
-    """Where a logged micro-batch ends.
+    """The end of a logged micro-batch.
 
     Raises:
         DamagedCheckpointError: Its file is missing or truncated.
@@ -191,7 +190,7 @@ def logged_end(files: CheckpointFiles, sub: str, batch: int) -> SourceOffsets:
 
 
 def logged_settings(files: CheckpointFiles, sub: str, batch: int) -> Mapping[str, Any]:
-    """What Spark has logged of a micro-batch besides its end: its time, and settings with which it must run again.
+    """What Spark has logged of a micro-batch apart from its end: its time, and settings with which it must run again.
 
     Raises:
         DamagedCheckpointError: Its file is missing or truncated.
@@ -201,7 +200,7 @@ def logged_settings(files: CheckpointFiles, sub: str, batch: int) -> Mapping[str
 
 
 def confirmed_end(files: CheckpointFiles, sub: str, topic: str) -> TopicOffsets | None:
-    """Where the last micro-batch that Spark has confirmed ends in a topic; None: there is none, or Spark is just writing."""
+    """The end, in a topic, of the last micro-batch that Spark has confirmed; None if there is none, or Spark is just writing."""
     try:
         checkpoint = read_checkpoint(files, sub)
     except DamagedCheckpointError:
@@ -211,7 +210,7 @@ def confirmed_end(files: CheckpointFiles, sub: str, topic: str) -> TopicOffsets 
 
 
 def _all_moved(start: SourceOffsets, end: SourceOffsets) -> bool:
-    """Whether all partitions were read between two positions: then each task that reads any has a commit in between."""
+    """Whether all partitions were read between two positions. Then each task that reads any has a commit in between."""
     return all(
         position > start.of(topic, partition)
         for topic, positions in end.topics.items()
@@ -225,7 +224,7 @@ def write_first_batch(files: CheckpointFiles, folder: str, first: FirstBatch) ->
 
 
 def write_query_id(files: CheckpointFiles, folder: str, query_id: str) -> None:
-    """Writes a new checkpoint's query id in Spark's form, which a query started on it adopts."""
+    """Writes a new checkpoint's query id in Spark's form. A query started on the checkpoint takes over the id."""
     files.write(f"{folder}/metadata", orjson.dumps({"id": query_id}))
 
 
@@ -255,7 +254,7 @@ def _numbers(files: CheckpointFiles, folder: str) -> set[int]:
 
 
 def _lines(files: CheckpointFiles, path: str, count: int) -> list[str]:
-    """The lines of one of Spark's log files; the first is the version."""
+    """The lines of one of Spark's log files. The first one is the version."""
     lines = (files.read(path) or b"").decode(errors="replace").splitlines()
     if len(lines) < count or lines[0] != _VERSION:
         raise DamagedCheckpointError(

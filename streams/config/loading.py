@@ -1,4 +1,4 @@
-"""Where settings come from, and their documentation."""
+"""Loads the settings of an application, and makes their documentation."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Layer:
-    """Settings from one place.
+    """Settings from one source.
 
     Attributes:
-        origin: A description of the place.
+        origin: A description of the source.
         values: Settings by name, not validated yet.
-        open_file: A file with secrets that other users can read.
+        open_file: The file, if it has secrets that other users can read.
     """
 
     origin: str
@@ -66,7 +66,7 @@ def load_config(
 def config_from(
     config: StreamsConfig | Mapping[str, Any] | str | Path | None, settings: Mapping[str, Any]
 ) -> StreamsConfig:
-    """The settings that a Python program gives: complete ones, a mapping, or the path of a TOML file, and further ones.
+    """Makes the settings that a Python program gives: complete ones, a mapping, or the path of a TOML file, and further ones.
 
     Raises:
         ConfigError: A setting is unknown, invalid or missing; the message names each.
@@ -83,7 +83,7 @@ def config_from(
 def config_layers(
     file: Path | None, options: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None
 ) -> list[Layer]:
-    """The places that settings come from; later ones take precedence.
+    """The sources of the settings; later ones take precedence.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -98,7 +98,7 @@ def config_layers(
 
 
 def config_of(layers: Sequence[Layer]) -> StreamsConfig:
-    """The settings from several layers combined."""
+    """Combines the settings from several sources."""
     merged: dict[str, Any] = {}
     for layer in layers:
         merged |= layer.values
@@ -114,7 +114,7 @@ def config_of(layers: Sequence[Layer]) -> StreamsConfig:
 
 
 def _wrong(found: ErrorDetails) -> str:
-    """One line about a setting that pydantic rejects."""
+    """Makes one line about a setting that pydantic rejects."""
     name = ".".join(map(str, found["loc"])) or "settings"
     if found["type"] == "extra_forbidden":
         here = OF_THE_APPLICATION.get(name.replace(".", "_"))
@@ -148,7 +148,7 @@ def _from_file(file: Path) -> Layer:
 
 
 def _flat(table: Mapping[str, Any], front: str = "") -> dict[str, Any]:
-    """Settings by their whole names, those of tables within tables, too."""
+    """Settings by their full names, including those of tables within tables."""
     found: dict[str, Any] = {}
     for name, value in table.items():
         found |= _flat(value, f"{front}{name}.") if isinstance(value, Mapping) else {f"{front}{name}": value}
@@ -156,7 +156,7 @@ def _flat(table: Mapping[str, Any], front: str = "") -> dict[str, Any]:
 
 
 def _from_environment() -> dict[str, Any]:
-    """Settings from STREAMS_… variables, as pydantic-settings reads them; tables as JSON."""
+    """Reads the settings from STREAMS_… variables, as pydantic-settings does; tables are JSON."""
     source = StreamsConfig.model_config
     variables = EnvSettingsSource(
         StreamsConfig,
@@ -166,7 +166,7 @@ def _from_environment() -> dict[str, Any]:
     try:
         return variables()
     except SettingsError:
-        # Neither the text nor a cause that contains it is shown: it may be a password.
+        # Neither the text nor a cause that contains it is shown, because it may be a password.
         raise ConfigError(
             'STREAMS_KAFKA or STREAMS_SPARK is not a JSON object of texts, such as {"security.protocol": "SASL_SSL"}'
         ) from None
@@ -217,27 +217,27 @@ def markdown() -> str:
 def schema() -> dict[str, Any]:
     """The JSON schema of a settings file, with which editors complete and check it."""
     found = StreamsConfig.model_json_schema()
-    # The environment or an option may give what the file lacks.
+    # A setting that the file lacks may come from the environment or an option.
     return {"$schema": "http://json-schema.org/draft-07/schema#"} | {
         name: value for name, value in found.items() if name != "required"
     }
 
 
 def toml(values: Mapping[str, Any], given: Mapping[str, str]) -> str:
-    """A TOML file of all settings, with comments; settings that are not given are commented out."""
+    """Makes a TOML file of all settings, with comments. Settings that are not given are commented out."""
     tables = ("kafka", "spark")
-    # Tables end the top level of a TOML file, so they come last.
+    # A table ends the top level of a TOML file, so tables come last.
     ordered = sorted(settings(), key=lambda one: one.name in tables)
     return "\n".join(_toml_entry(one, values[one.name], given.get(one.name)) for one in ordered)
 
 
 def explained(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
-    """A line for each setting: its value in force, and the value's origin."""
+    """Makes a line for each setting: its value in force, and the value's origin."""
     return [f"{name} = {toml_value(value)}  # {given.get(name, 'default')}" for name, value in values.items()]
 
 
 def origins(layers: Sequence[Layer]) -> dict[str, str]:
-    """The origin of each setting that is given; for the tables, all places that contribute."""
+    """The origin of each setting that is given. Tables have all sources that contribute."""
     found: dict[str, str] = {}
     for layer in layers:
         for name, value in layer.values.items():
@@ -249,7 +249,7 @@ def origins(layers: Sequence[Layer]) -> dict[str, str]:
 
 
 def toml_value(value: Any) -> str:
-    """A value in TOML; None, which TOML lacks, is the word `none`, which settings accept."""
+    """A value in TOML. TOML has no null, so None becomes the word `none`, which settings accept."""
     if value is None:
         return '"none"'
     if isinstance(value, Mapping):
@@ -281,7 +281,7 @@ def _is_duration(field: FieldInfo) -> bool:
 
 
 def _type(annotation: Any) -> str:
-    """A type in words; whether a setting may be unset is visible from its default."""
+    """A type in words. Whether a setting may be unset is visible from its default."""
     if get_origin(annotation) in (Union, UnionType):
         return " or ".join(_type(part) for part in get_args(annotation) if part is not NoneType)
     if get_origin(annotation) is Annotated:

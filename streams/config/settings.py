@@ -1,4 +1,4 @@
-"""All settings of an application (`StreamsConfig`), and how addresses and durations are written."""
+"""All settings of an application (`StreamsConfig`), and the notation of addresses and durations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FORM = re.compile(r"(?:(?P<host>\[[0-9a-fA-F:.]+\]|[^:\s\[\]]*):)?(?P<port>\d{1
 
 
 class Address(NamedTuple):
-    """Where a server listens; port 0: a free one."""
+    """The address where a server listens; port 0 means a free one."""
 
     host: str
     port: int
@@ -48,7 +48,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """The address from text. Without a host, only programs on this host can connect."""
+        """Reads an address from text. Without a host, only programs on this host can connect."""
         found = _FORM.fullmatch(text.strip())
         if found is None or int(found["port"]) > 65535:
             raise ValueError(
@@ -69,7 +69,7 @@ _EXAMPLES = "500ms, 5s, 10m, 1h30m or 7d, or a number of milliseconds"
 
 
 def to_milliseconds(value: Any) -> Any:
-    """Milliseconds for a text or a `timedelta`; other values are returned unchanged, for pydantic to check."""
+    """Converts a text or a `timedelta` to milliseconds. Other values are returned unchanged, for pydantic to check."""
     if isinstance(value, timedelta):
         return value // timedelta(milliseconds=1)
     if not isinstance(value, str):
@@ -105,7 +105,7 @@ def age_in_words(ms: int) -> str:
 
 
 DurationMs = Annotated[int, BeforeValidator(to_milliseconds), WithJsonSchema({"type": ["integer", "string"]})]
-"""The type of a setting in milliseconds; a field of this type takes durations with a unit as well."""
+"""The type of a setting in milliseconds. A field of this type also takes durations with a unit."""
 
 
 # --- The definition of one setting with its documentation, as used in errors, `streams config` and
@@ -113,7 +113,7 @@ DurationMs = Annotated[int, BeforeValidator(to_milliseconds), WithJsonSchema({"t
 
 
 def setting(says: str, default: Any = ..., *, unit: str = "", shown: str | None = None, **limits: Any) -> Any:
-    """One field of `StreamsConfig`, with its documentation."""
+    """Makes one field of `StreamsConfig`, with its documentation."""
     if "default_factory" not in limits:
         limits["default"] = default
     return Field(description=says, json_schema_extra={"unit": unit, "shown": shown}, **limits)
@@ -126,7 +126,7 @@ def setting(says: str, default: Any = ..., *, unit: str = "", shown: str | None 
 MOST_SPILL_BYTES = 1024 * 1024 * 1024
 SHORTEST_TOKEN = 16
 MESSAGE_MAX_BYTES = 1_000_000
-"""librdkafka's own `message.max.bytes`."""
+"""librdkafka's default for `message.max.bytes`."""
 
 
 class Mode(str, Enum):
@@ -153,7 +153,7 @@ class ErrorPolicy(str, Enum):
 
 
 class StreamsConfig(BaseSettings):
-    """All settings of an application; each field has its unit, its default and a description.
+    """All settings of an application. Each field has its unit, its default and a description.
 
     `docs/configuration.md`, `streams config` and the errors about settings are generated from these fields.
     """
@@ -428,18 +428,18 @@ class StreamsConfig(BaseSettings):
     )
     @classmethod
     def _none(cls, value: Any) -> Any:
-        """None for the word `none`, because TOML, the environment and the command line have no null."""
+        """Returns None for the word `none`, because TOML, the environment and the command line have no null."""
         return None if value == "none" else value
 
     @field_validator("metrics", "ui", "serve", mode="before")
     @classmethod
     def _listening_address(cls, value: Any) -> Any:
-        """A number is a port; the text must be an address."""
+        """Returns the address in full; a number alone is a port."""
         if isinstance(value, int | str) and (text := str(value).strip()):
             return str(Address.parse(text))
         return value
 
-    # Below `_listening_address`, and so called before it.
+    # It is defined after `_listening_address`, and is therefore called before it.
     @field_validator(
         *("metrics", "ui", "ui_token", "ui_stores", "ui_stores_token", "ui_follow", "serve", "snapshot_dir"),
         mode="before",
@@ -451,14 +451,14 @@ class StreamsConfig(BaseSettings):
     @field_validator("starting_offsets", mode="before")
     @classmethod
     def _starting_duration(cls, value: Any) -> Any:
-        """`duration:10m` is `duration:600000`."""
+        """Turns `duration:10m` into `duration:600000`."""
         if isinstance(value, str) and value.startswith("duration:"):
             return f"duration:{to_milliseconds(value.removeprefix('duration:'))}"
         return value
 
     @model_validator(mode="after")
     def _secrets(self) -> StreamsConfig:
-        """Notes the secrets, so that they are masked in whatever this process shows from now on."""
+        """Notes the secrets, so that they are masked in everything that this process shows from now on."""
         named = ("snapshot_dir", "ui_token", "ui_stores_token")
         for settings in (self.kafka, self.spark, {name: getattr(self, name) for name in named}):
             remember(settings)
@@ -534,35 +534,35 @@ class StreamsConfig(BaseSettings):
 
     @property
     def metrics_address(self) -> Address | None:
-        """Where metrics are served; None: nowhere."""
+        """The address where metrics are served; None if they are not."""
         return Address.parse(self.metrics) if self.metrics else None
 
     @property
     def ui_address(self) -> Address | None:
-        """Where the dashboard is served; None: nowhere."""
+        """The address of the dashboard; None if there is none."""
         return Address.parse(self.ui) if self.ui else None
 
     @property
     def serve_address(self) -> Address | None:
-        """Where the stores are served; None: nowhere."""
+        """The address where the stores are served; None if they are not."""
         return Address.parse(self.serve) if self.serve else None
 
     @property
     def snapshots(self) -> SnapshotSettings:
         """Where and how often snapshots are taken."""
-        # With the libraries of columns, which no command needs to read its settings.
+        # The module imports the libraries of columns, which no command needs to read its settings.
         from state.restore.snapshots import SnapshotSettings
 
         return SnapshotSettings(self.snapshot_dir, self.snapshot_interval_ms, self.snapshot_steps, self.snapshots_kept)
 
     @property
     def logs(self) -> LogSettings:
-        """What is logged, and in which form."""
+        """The format and the minimum level of log lines."""
         return LogSettings(self.log_format, self.log_level)
 
     @property
     def max_message_bytes(self) -> int:
-        """The largest record that the Kafka client sends."""
+        """The size of the largest record that the Kafka client sends, bytes."""
         return int(self.kafka.get("message.max.bytes", max(self.max_record_bytes, MESSAGE_MAX_BYTES)))
 
     def printable(self) -> dict[str, Any]:

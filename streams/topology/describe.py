@@ -2,7 +2,7 @@
 
 The text has the format of Kafka Streams' `TopologyDescription`, for which there are viewers. Sub-topologies are ordered by
 number, and nodes by how many are below them, most first, then by name (Kafka Streams' comparator). Children after an arrow are
-in the order in which they run; Kafka Streams has them, and the stores of a node, in the order of Java's hashes.
+in the order in which they run; in Kafka Streams they, and the stores of a node, are in the order of Java's hashes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streams.wording import counted
 
 
 def topology_text(topology: Graph) -> str:
-    """The text, ending in an empty line."""
+    """Returns the text, which ends in an empty line."""
     groups = sub_topologies(topology)
     parts = [f"  Sub-topology: {index}\n{_sub_topology(topology, names)}\n" for index, names in enumerate(groups)]
     for index, table in enumerate(topology.global_tables.values(), len(groups)):
@@ -28,7 +28,7 @@ def topology_text(topology: Graph) -> str:
 
 
 def short_text(graph: Graph) -> str:
-    """One line, such as `2 sub-topologies: orders -> totals-repartition; totals-repartition -> totals (1 store)`."""
+    """Returns one line, such as `2 sub-topologies: orders -> totals-repartition; totals-repartition -> totals (1 store)`."""
     groups = sub_topologies(graph)
     parts = "; ".join(_short(graph, names) for names in groups)
     tables = f"; global tables: {', '.join(graph.global_tables)}" if graph.global_tables else ""
@@ -102,7 +102,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def mermaid(topology: Graph) -> str:
-    """The chart's source, without a code fence; topics are named without the application's id."""
+    """Returns the chart's source, without a code fence. Topics are named without the application's id."""
     lines = ["flowchart LR"]
     ids: dict[tuple[str, str], str] = {}
     for sub in plan_alone(topology).sub_topologies:
@@ -193,7 +193,7 @@ _STYLES = {
     ".reader": "fill:#dcebfb;stroke:#4a7db5",
     ".task": "fill:#fdf3d0;stroke:#b58f2a",
 }
-"""By selector; within the drawing, as a style sheet in a notebook concerns the whole page."""
+"""Selector -> style. Selectors are limited to the drawing, because a style sheet in a notebook applies to the whole page."""
 _ARROWHEAD = (
     '<defs><marker id="streams-arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
     '<polygon points="0 0 8 4 0 8" fill="#666"/></marker></defs>'
@@ -202,7 +202,7 @@ _ARROWHEAD = (
 
 @dataclass(slots=True)
 class _Box:
-    """One topic or operator.
+    """The box of one topic or operator.
 
     Attributes:
         look: The CSS class of the rectangle.
@@ -235,7 +235,7 @@ class _Box:
 
 
 def svg(graph: Graph) -> str:
-    """The drawing, an `<svg>` element.
+    """Returns the drawing, an `<svg>` element.
 
     Raises:
         TopologyError: The topology cannot be planned.
@@ -258,7 +258,7 @@ def svg(graph: Graph) -> str:
 
 
 def _frame(graph: Graph, sub: SubTopology, top: int) -> tuple[str, int, int]:
-    """Draws a sub-topology in its frame; returns the frame's right edge, and where the next one begins."""
+    """Draws a sub-topology in its frame. Returns the drawing, the frame's right edge, and where the next one begins."""
     columns = _columns(graph, sub)
     boxes = {key: box for column in columns for key, box in column.items()}
     right, bottom = _place(columns, top + _TITLE)
@@ -274,7 +274,7 @@ def _frame(graph: Graph, sub: SubTopology, top: int) -> tuple[str, int, int]:
 
 
 def _columns(graph: Graph, sub: SubTopology) -> list[dict[str, _Box]]:
-    """The columns: topics that are read, operators by distance, topics that are written."""
+    """The columns of boxes: topics that are read, operators by distance, topics that are written."""
     distance: dict[str, int] = {}
     for name in sub.nodes:  # parents first
         distance[name] = 1 + max((distance[parent] for parent in graph.nodes[name].parents), default=0)
@@ -292,12 +292,11 @@ def _columns(graph: Graph, sub: SubTopology) -> list[dict[str, _Box]]:
 
 
 def _text_box(look: str, *texts: str) -> _Box:
-    """A box with its text, long text in several lines."""
     return _Box(look, tuple(line for text in texts for line in _wrapped(text)))
 
 
 def _wrapped(text: str) -> list[str]:
-    """Text wrapped into lines, if possible after dashes and spaces."""
+    """Wraps text into lines, if possible after dashes and spaces."""
     lines = [""]
     for part in re.findall(r"[^ -]*[ -]?", text):
         if lines[-1] and len(lines[-1]) + len(part) > _LONGEST_LINE:
@@ -307,7 +306,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _place(columns: Iterable[dict[str, _Box]], top: int) -> tuple[int, int]:
-    """Places each box; returns the right and the lower edge."""
+    """Places each box, and returns the right and the lower edge."""
     x, bottom = 2 * _PADDING, top
     for column in columns:
         y = top
@@ -333,7 +332,7 @@ def _topic_boxes(graph: Graph, sub: SubTopology, of: type[SourceNode] | type[Sin
 
 
 def _edges(graph: Graph, sub: SubTopology) -> list[tuple[str, str]]:
-    """The arrows, by the keys of their boxes."""
+    """The arrows, as pairs of the keys of their boxes."""
     edges: list[tuple[str, str]] = []
     for name in sub.nodes:
         node = graph.nodes[name]

@@ -1,13 +1,13 @@
-"""Compares two versions of a program before the new one is started, and classifies each change by what it does to the state.
+"""Compares two versions of a program before the new one is started, and classifies each change by its effect on the state.
 
 Kafka Streams finds such changes at run time, or never: a renamed store silently begins empty. Here the manifest of the old
-program (`streams describe --format json`, or the one next to the application's checkpoint) is compared with the new program.
-Every change is *safe*, *needs migration* (the state stays, but does not fit the program, or what was written does not) or *loses
-state*, and says whether the engine refuses to start. A start makes the same comparison as `streams diff`.
+program (`streams describe --format json`, or the one stored with the application's checkpoint) is compared with the new program.
+Every change is *safe*, *needs migration* (the state stays, but it or the written records do not fit the program) or *loses
+state*. Each change also says whether the engine refuses to start. A start makes the same comparison as `streams diff`.
 
-Invariants: a change of a sub-topology's hash is refused, and so is one that moves a store or a source to where its commits are
-unknown. Functions cannot be compared, so a changed function is not a change here; only a digest shows that the condition of a
-table's filter is another one, which leaves rows behind it.
+Invariants: a change of a sub-topology's hash is refused, and so is one that moves a store or a source into a sub-topology that has
+no commits of it. Functions cannot be compared, so a changed function is not a change here. Only a changed condition of a table's
+filter is found, by a digest, because the new filter may leave old rows undeleted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TopologyChange:
     Attributes:
         severity: The consequence for the state.
         where: The sub-topology.
-        what: What has changed, such as `store 'counts'`.
+        what: The changed thing, such as `store 'counts'`.
         says: What is different, and what to do if the change is not safe.
         refused: Whether the engine refuses to start a program with this change.
         depends: Whether the refusal depends on the contents of Kafka at the start, as `says` explains.
@@ -66,17 +66,17 @@ class TopologyChange:
 
 
 def safe(where: str, what: str, says: str) -> TopologyChange:
-    """A change after which the engine continues, and nothing is lost."""
+    """Makes a change after which the engine continues, and nothing is lost."""
     return TopologyChange(StateEffect.SAFE, where, what, says)
 
 
 def refused(where: str, what: str, says: str) -> TopologyChange:
-    """A change with which the engine refuses to start."""
+    """Makes a change with which the engine refuses to start."""
     return TopologyChange(StateEffect.NEEDS_MIGRATION, where, what, f"{says}. {REFUSED}", refused=True)
 
 
 def worst_first(changes: Iterable[TopologyChange]) -> list[TopologyChange]:
-    """The changes, worst first; those of the same severity stay in order."""
+    """Sorts the changes, worst first. Changes of the same severity stay in order."""
     return sorted(changes, key=lambda change: -_ORDER.index(change.severity))
 
 
@@ -86,7 +86,7 @@ def worst(changes: Iterable[TopologyChange]) -> StateEffect:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """The differences between two sets of settings."""
+    """The differences between two sets of settings, as text."""
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     return ", ".join(f"{name} {old.get(name)} -> {new.get(name)}" for name in names)
 
@@ -130,7 +130,7 @@ def changed_store(where: str, name: str, old: Mapping[str, Any], new: Mapping[st
 
 
 def unreadable_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """What of typed keys and values the new program cannot read; empty if it can, or if the old description has no fields."""
+    """Why the new program cannot read typed keys and values. Empty if it can, or if the old description has no fields."""
     found = {part: unreadable(old[part], new[part]) for part in ("key", "value") if part in old and part in new}
     return "; ".join(f"of {part}s, {one}" for part, why in found.items() for one in why)
 
@@ -165,7 +165,7 @@ def missing_store(
 
 
 def compare(old: Mapping[str, Any], new: Graph) -> list[TopologyChange]:
-    """Compares a manifest with a topology that is not planned yet, like `compare_plan`.
+    """Compares a manifest with a topology that is not planned yet, as `compare_plan` does with a plan.
 
     Raises:
         TopologyError: `old` is not a manifest, or the new topology cannot be planned.
@@ -204,7 +204,7 @@ def _sub_topologies(old: Mapping[str, Any], now: Manifest) -> Iterator[TopologyC
 def _gone(
     where: str, old: Mapping[str, Any], after: Mapping[str, Mapping[str, Any]], owner: Mapping[str, str]
 ) -> Iterator[TopologyChange]:
-    """The changes for a sub-topology whose name no longer exists; its stores and sources may be in another one now."""
+    """The changes for a sub-topology whose name no longer exists. Its stores and sources may be in another one now."""
     moved = [
         refused(
             where,
@@ -252,9 +252,9 @@ def _sub_topology(
 
 
 def _filters(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[TopologyChange]:
-    """Filters of tables that may hold back rows which were written without them.
+    """Finds filters of tables that may hold back deletions of rows that were written without them.
 
-    A row that passed before and is held back now is never deleted behind the filter: its deletion is held back, too.
+    A row that passed before and is held back now is never deleted after the filter, because its deletion is held back, too.
     """
     before: Mapping[str, Any] = old.get("filters", {})
     for name, now in new.get("filters", {}).items():
@@ -277,7 +277,7 @@ def _filters(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iter
 
 
 def _has_rows(old: Mapping[str, Any], new: Mapping[str, Any], filtered: Mapping[str, Any]) -> list[str]:
-    """What is behind a filter and may have rows of the old program: topics that it wrote to, and its stateful operators."""
+    """Lists the places after a filter that may have rows of the old program: topics that it wrote to, and stateful operators."""
     topics = dict.fromkeys(new["sinks"][name] for name in filtered["sinks"])
     written = [one for one in topics if one in old["sinks"].values()]
     return [
@@ -287,7 +287,7 @@ def _has_rows(old: Mapping[str, Any], new: Mapping[str, Any], filtered: Mapping[
 
 
 def _differ(was: str | None, now: str | None) -> bool:
-    """Whether two descriptions of a condition show that it was changed; those of functions under other Pythons show nothing."""
+    """Whether two descriptions show that a condition changed. Digests of functions made by different Pythons show nothing."""
     if was is None or now is None:
         return False
     forms = {one.removeprefix("not ").split(":")[0] for one in (was, now)}

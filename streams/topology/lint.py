@@ -1,4 +1,4 @@
-"""Finds problems that a valid topology will cause later (`streams check`), to be solved before there is state; and notes."""
+"""Finds problems that a valid topology will cause later (`streams check`), to solve them before there is state; and notes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ChangingCall:
 
 
 def changing_calls(node: Any) -> list[ChangingCall]:
-    """The calls in the functions and classes that a program has passed to a node."""
+    """Finds such calls in the functions and classes that a program has passed to a node."""
     found = (
         ChangingCall(called, f"{function.__code__.co_filename}, line {function.__code__.co_firstlineno}")
         for function in users_functions(node)
@@ -106,7 +106,7 @@ _ENDS = {
     NodeKind.KSTREAM_PROCESSVALUES,
     NodeKind.KSTREAM_BRANCHCHILD,
 }
-"""Kinds of operators that may end a stream: they do something of their own, or a branch is left out on purpose."""
+"""Kinds of operators that may end a stream: they have effects of their own, or a branch is left unused on purpose."""
 
 
 _STORE = "count(materialized=Materialized(name='...'))"
@@ -120,11 +120,11 @@ _NAMED_BY: Mapping[str, str] = {
     "KTABLE-FK-JOIN-": "join(..., named='...')",
     "KTABLE-TOP-": "top(..., named='...')",
 }
-"""How the generated name of a store or topic begins -> what gives it a name instead, where that is an option of its operator."""
+"""Prefix of a generated name of a store or topic -> the option that names it instead, if its operator has one."""
 
 
 class Level(str, Enum):
-    """How much a finding matters."""
+    """How serious a finding is."""
 
     PROBLEM = "problem"
     NOTE = "note"
@@ -136,7 +136,7 @@ class LintFinding:
 
     Attributes:
         rule: The rule's name.
-        level: How much the finding matters.
+        level: How serious the finding is.
         where: The node, store or topic.
         says: What is wrong, and what to write instead.
     """
@@ -181,7 +181,7 @@ def lint(topology: Graph) -> list[LintFinding]:
 
 
 def _generated_names(topology: Graph) -> Iterator[LintFinding]:
-    # A table's store that is named after its topic keeps its name as long as the table reads that topic.
+    # A store named after its table's topic keeps its name as long as the table reads that topic.
     after_topics = {f"{topic}-STATE-STORE" for source in topology.sources() for topic in source.topics}
     for name in topology.stores:
         if is_generated(name) and name not in after_topics:
@@ -229,7 +229,7 @@ def _reads(source: SourceNode, sink: SinkNode) -> bool:
 
 
 def _reached(topology: Graph, start: str) -> set[str]:
-    """Names of all nodes that records of a source may reach, including through topics."""
+    """The names of all nodes that records of a source may reach, including those behind topics."""
     found: set[str] = set()
     waiting = [start]
     while waiting:
@@ -295,7 +295,7 @@ def _leaving_columns(plan: Plan) -> Iterator[LintFinding]:
                 )
 
 
-# --- What passes unnoticed: rows that come late because of what is above, or that are never deleted.
+# --- Problems that stay unnoticed: rows that come late because of operators above, or that are never deleted.
 
 
 def _late_rows_of_joins(topology: Graph) -> Iterator[LintFinding]:
@@ -320,7 +320,7 @@ def _late_rows_of_joins(topology: Graph) -> Iterator[LintFinding]:
 
 
 def _passing_on(topology: Graph, node: Node) -> Iterator[ProcessorNode]:
-    """The operators above a node whose results get there with the times that they have left with."""
+    """The operators above a node whose results arrive there with unchanged times."""
     waiting, seen = list(node.parents), set[str]()
     while waiting:
         name = waiting.pop()
@@ -378,7 +378,7 @@ def _filtered_rows(topology: Graph) -> Iterator[LintFinding]:
 
 
 def _aggregated(topology: Graph, node: Node) -> Iterator[bool]:
-    """Whether each operator that makes the rows of a node is an aggregation."""
+    """Yields for each operator that makes the rows of a node whether it is an aggregation."""
     for name in node.parents:
         above = topology.nodes[name]
         if isinstance(above, ProcessorNode):
@@ -387,7 +387,7 @@ def _aggregated(topology: Graph, node: Node) -> Iterator[bool]:
 
 
 def _sinks_of_rows(topology: Graph, node: Node) -> Iterator[SinkNode]:
-    """The sinks that get what a node forwards, with its keys."""
+    """The sinks that get a node's results with unchanged keys."""
     for name in topology.children(node.name):
         child = topology.nodes[name]
         if isinstance(child, SinkNode):
@@ -397,7 +397,7 @@ def _sinks_of_rows(topology: Graph, node: Node) -> Iterator[SinkNode]:
 
 
 def _of_plain_json(sub: SubTopology, node: Node) -> bool:
-    """Whether all sources above a node have values whose fields can be columns: behind others, an expression gains nothing."""
+    """Whether all sources above a node have values whose fields can be columns. For other values, an expression gains nothing."""
     if isinstance(node, SourceNode):
         return is_plain_json(node.value_serde)
     return all(_of_plain_json(sub, sub.nodes[parent]) for parent in node.parents)

@@ -1,4 +1,4 @@
-"""The manifest of a topology: its persistent parts by name, as plain JSON, stored next to each checkpoint and compared by `diff`.
+"""The manifest of a topology: its persistent parts by name, as plain JSON, stored with each checkpoint and compared by `diff`.
 
 Invariants: a manifest has no application id, so that a program can be described without being run; equal topologies have equal
 manifests; functions are left out (their text does not identify them) except for a digest of the conditions of table filters, and so
@@ -27,14 +27,14 @@ Manifest: TypeAlias = dict[str, Any]
 G = TypeVar("G", bound=Graph)
 
 EXPRESSION = "expression"
-"""What the description of a condition begins with that is an expression; others begin with a version of Python."""
+"""Prefix of the description of a condition that is an expression. Other descriptions begin with a version of Python."""
 
 FORMAT = 1
 """Changes when an older program could misread a description."""
 
 
 def manifest(topology: Graph) -> Manifest:
-    """The manifest of a program that is not run, like `plan_manifest`.
+    """Makes the manifest of a program that is not run, as `plan_manifest` does of a plan.
 
     Raises:
         TopologyError: The topology cannot be planned.
@@ -43,19 +43,19 @@ def manifest(topology: Graph) -> Manifest:
 
 
 def manifest_json(topology: Graph) -> str:
-    """The manifest of a program as indented JSON text, for files under version control."""
+    """Makes the manifest of a program as indented JSON text, for files under version control."""
     return orjson.dumps(manifest(topology), option=orjson.OPT_INDENT_2).decode()
 
 
 def plan_manifest(plan: Plan, known: Sequence[str] | None = None) -> Manifest:
-    """`{"format", "sub_topologies": {name: ...}, "repartition_topics": {name: partitions}, "global_tables": {store: topic}}`.
+    """Makes `{"format", "sub_topologies": {name: ...}, "repartition_topics": {name: partitions}, "global_tables": {store: topic}}`.
 
-    A sub-topology holds `hash` (of its structure, without the application's id), `sources` (name -> topics), `operators`
+    A sub-topology has `hash` (of its structure, without the application's id), `sources` (name -> topics), `operators`
     (stateful ones: kind, stores, parameters, inputs), `stateless` (name -> kind), `sinks` (name -> topic; None:
     chosen by the record), `stores` (name -> kind, serdes, fields of typed values, retention in ms, ...) and `filters` (those of
-    tables: the sinks and operators behind them, and a digest of their conditions). `topic_fields` has the fields of the records
-    in repartition topics. `given_tables` are the topics of global tables whose rows the program gives. `repartitioned` is there if
-    the plan has added repartition topics where keys change their task: the sources behind which there is one, and why.
+    tables: the sinks and operators after them, and a digest of their conditions). `topic_fields` has the fields of the records
+    in repartition topics. `given_tables` has the topics of global tables whose rows the program gives. `repartitioned` is there if
+    the plan has added repartition topics where keys change their task: the sources followed by one, and why.
     """
     topology = plan.topology
     tables = topology.global_tables.items()
@@ -74,13 +74,13 @@ def plan_manifest(plan: Plan, known: Sequence[str] | None = None) -> Manifest:
 
 
 def as_written(topology: G, written: Mapping[str, Any]) -> G:
-    """The topology with repartition topics as the described program has them."""
+    """Adds the repartition topics that the described program has."""
     sources = written.get("repartitioned")
     return topology if sources is None else with_added_topics(topology, sources)
 
 
 def _topic_fields(topology: Graph) -> Manifest:
-    """The fields of the typed records that are on their way within the application."""
+    """The fields of the typed records in the application's internal topics."""
     found = {
         str(topic): _fields(source)
         for source in topology.sources()
@@ -91,7 +91,7 @@ def _topic_fields(topology: Graph) -> Manifest:
 
 
 def _lake_sinks(topology: Graph) -> Manifest:
-    """Each sink outside Kafka: what it writes to, its columns with their types, and its keys."""
+    """Each sink outside Kafka: its target, its columns with their types, and its keys."""
     return {
         name: {
             "target": sink.target_text,
@@ -116,7 +116,7 @@ def _sub_topology(topology: Graph, names: list[str]) -> Manifest:
     processors = [node for node in nodes.values() if isinstance(node, ProcessorNode)]
     return {
         "hash": topology_hash(nodes, stores),
-        # Those of retry topics may come and go; the topics are among the repartition topics, and the sinks' topics.
+        # Sources of retry topics may come and go. Their topics are among the repartition topics, and the sinks' topics.
         "sources": {
             name: list(node.subscription)
             for name, node in nodes.items()
@@ -144,7 +144,7 @@ def _sub_topology(topology: Graph, names: list[str]) -> Manifest:
 
 
 def _filters(nodes: Mapping[str, Node]) -> Manifest:
-    """The filters of tables that keep no rows: what is behind them, and what tells their conditions from others."""
+    """The filters of tables that keep no rows: the nodes after them, and what identifies their conditions."""
     return {
         name: {
             "sinks": sorted({one.name for one in _reached(nodes, name) if isinstance(one, SinkNode)}),
@@ -169,7 +169,7 @@ def is_of_table(nodes: Mapping[str, Node], node: Node) -> bool:
 
 
 def _reached(nodes: Mapping[str, Node], name: str) -> Iterator[Node]:
-    """The sinks and the stateful operators that get what a node forwards."""
+    """The sinks and the stateful operators that get a node's results."""
     for child in (one for one in nodes.values() if name in one.parents):
         if isinstance(child, SinkNode) or (isinstance(child, ProcessorNode) and not child.stateless):
             yield child
@@ -178,7 +178,7 @@ def _reached(nodes: Mapping[str, Node], name: str) -> Iterator[Node]:
 
 
 def _condition(spec: FilterSpec | TableFilterSpec) -> str | None:
-    """What tells a filter's condition from others; None: nothing does."""
+    """Identifies a filter's condition; None if that is impossible."""
     given = getattr(spec.predicate, "__wrapped__", spec.predicate)
     found = f"{EXPRESSION}:{given!r}" if isinstance(given, Expression) else code_digest(given)
     return None if found is None else f"not {found}" if spec.negate else found

@@ -20,7 +20,7 @@ from streams.errors import TopologyError
 from streams.wording import described
 
 INGEST = "-ingest"
-"""What the name of a source outside Kafka ends in where the name of a sub-topology would be."""
+"""Suffix of the persistent name of a source outside Kafka, which stands in the place of a sub-topology's name."""
 
 if TYPE_CHECKING:
     from streams.topology.node_kind import NodeKind
@@ -48,7 +48,7 @@ class Lineage:
         return Lineage(tuple(sorted(topics)), tuple(sorted(through)))
 
     def behind(self, name: str) -> Lineage:
-        """The lineage behind a stateful operator or a repartition topic."""
+        """The lineage of the results of a stateful operator, or of a stream that comes from a repartition topic."""
         return Lineage(self.topics, (name,))
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class Lineage:
 
 
 def stateless_name(kind: NodeKind, lineage: Lineage, taken: Container[str]) -> str:
-    """A name for a stateless node: kind and topics, numbered from the second on."""
+    """Makes a name for a stateless node from its kind and topics, numbered from the second on."""
     return numbered(f"{kind}-{lineage}", taken)
 
 
@@ -71,7 +71,7 @@ def numbered(name: str, taken: Container[str]) -> str:
 
 
 def stateful_name(kind: NodeKind | str, lineage: Lineage, parameters: Parameters = ()) -> str:
-    """A name for something with state: kind, topics, and 8 hex digits that distinguish it from others."""
+    """Makes a name for a node or store with state: kind, topics, and 8 hex digits that distinguish it from others."""
     what = [str(kind), lineage.topics, lineage.through, parameters]
     digest = hashlib.sha256(json.dumps(what, separators=(",", ":")).encode()).hexdigest()[:8]
     return f"{kind}-{lineage}-{digest}"
@@ -81,7 +81,7 @@ _GENERATED = re.compile(r"[A-Z]+(-[A-Z]+)+-.+-[0-9a-f]{8}(-[A-Za-z-]+|-.+-join-s
 
 
 def is_generated(name: str) -> bool:
-    """Whether a store or repartition topic has the form of a name by `stateful_name`, or is named after its table's topic."""
+    """Whether the name of a store or repartition topic was generated: by `stateful_name`, or from its table's topic."""
     return _GENERATED.fullmatch(name) is not None
 
 
@@ -106,7 +106,7 @@ def check_name(name: str) -> str:
 
 
 def wrong_application_id(application_id: str) -> str | None:
-    """What is wrong with an application id, as a sentence without a full stop; None if it is valid."""
+    """Says what is wrong with an application id, as a sentence without a full stop; None if it is valid."""
     if not re.fullmatch(r"[A-Za-z0-9._-]+", application_id):
         return "use letters, digits, '.', '_' and '-'"
     if not application_id.strip("."):
@@ -126,6 +126,6 @@ def pattern_text(pattern: re.Pattern[str]) -> str:
 
 
 def pattern_name(pattern: re.Pattern[str]) -> str:
-    """A name for the internal topics of a source with a pattern, whichever topics match: its plain text and `-pattern`."""
+    """A name for the internal topics of a source with a pattern: its plain text and `-pattern`, whichever topics match."""
     plain = re.sub(r"-{2,}", "-", fit_for_topic(pattern.pattern)).strip("-.")
     return f"{plain}-pattern" if plain else "pattern"

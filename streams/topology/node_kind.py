@@ -13,7 +13,7 @@ class NodeKind(Enum):
     """The kinds of operators, each with its text in names, hashes and manifests.
 
     Attributes:
-        value: Kafka Streams' text, also the result of `str(kind)` and f-strings.
+        value: Kafka Streams' text, which `str(kind)` and f-strings also give.
     """
 
     KSTREAM_FILTER = "KSTREAM-FILTER"

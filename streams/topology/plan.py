@@ -1,11 +1,11 @@
 """The plan: a topology divided into sub-topologies, one Spark query each.
 
-A sub-topology is a connected component of the graph (connected by shared nodes, sources and stores), separated from others only
-by repartition topics. The *head* of a sub-topology are the stateless nodes all of whose ancestors are in the head or sources;
-they run in the readers, per topic-partition. Records that cross an edge out of the head are routed to tasks by key, so a new key
+A sub-topology is a connected component of the graph (connected by shared nodes, sources and stores), separated from others only by
+repartition topics. The *head* of a sub-topology consists of the stateless nodes all of whose ancestors are in the head or sources.
+They run in the readers, for each topic-partition. Records that cross an edge out of the head go to tasks by key, so a new key
 within the head needs no topic. A new key computed from results that may differ between attempts (`enrich`) cannot be in the head,
-since the task of a record must be the same in every attempt. Records that only go to a sink behind a new key are routed by their
-source partition instead, as in Kafka Streams, so the key has no influence. All topic names in a plan are the real ones.
+since the task of a record must be the same in every attempt. Records that only go to a sink after a new key go by their source
+partition instead, as in Kafka Streams, so the key has no influence. All topic names in a plan are the real ones.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class SubTopology:
 
     Attributes:
         index: The number, as in `describe()`; not used in persistent names, since it may change with the topology.
-        name: The name for everything persistent; see `sub_names`.
-        nodes: All nodes by name, in the order in which they run (`run_order`).
+        name: The name for everything persistent (`planning.sub_topologies`).
+        nodes: All nodes by name, in the order in which they run (`in_run_order`).
         head: Names of the processors that run in the readers (without sources).
         entries: The edges out of the head, in the order of their nodes.
         global_tables: The global tables that the nodes read, by the names of their stores.
@@ -60,8 +60,8 @@ class SubTopology:
         reads_internal: Whether a source reads a topic that this or another sub-topology writes, other than for retries.
         delays: Retry topic -> how long after a record was written it is read, ms.
         units: The nodes of the task in the order in which they process a step's records.
-        columns: Which nodes process columns, and what becomes of these before they reach a task.
-        counted_beyond: Sink -> the operators behind its topic that would count a record twice (`planning.counting`).
+        columns: The nodes that work on columns, and the operators on columns before a task.
+        counted_beyond: Sink -> the operators after its topic that would count a record twice (`planning.counting`).
     """
 
     index: int
@@ -94,7 +94,7 @@ class SubTopology:
 
     @cached_property
     def without_shuffle(self) -> SubTopology:
-        """The same sub-topology for a task that reads its own partitions: its operators run there, but for those on columns.
+        """The sub-topology for a task that reads its own partitions: all operators run there, except those on columns.
 
         Between a head and a task in one process, each value would be pickled and unpickled, and each key written and read. Names,
         stores and the hash stay, so that steps of both kinds continue each other.
@@ -114,22 +114,21 @@ class SubTopology:
 
     @cached_property
     def ranks(self) -> dict[tuple[str, str], int]:
-        """`Unit.ranks` of all units."""
         return {edge: rank for unit in self.units for edge, rank in unit.ranks.items()}
 
     @cached_property
     def timed_as(self) -> dict[str, str]:
-        """Node -> the one that its CPU time is counted for."""
+        """Node -> the node for which its CPU time is counted."""
         return {name: names[0] for unit in self.units for names in unit.timed for name in names}
 
     @cached_property
     def entered(self) -> tuple[str, ...]:
-        """The nodes that rows enter at, in the order of the entries."""
+        """The nodes at which rows enter the task, in the order of the entries."""
         return tuple(dict.fromkeys(entry.node for entry in self.entries))
 
     @cached_property
     def watched(self) -> tuple[tuple[str, ...], ...]:
-        """For each unit the stores of tables that some of its nodes look up as of each record, and others of it update."""
+        """For each unit, the stores of tables that one of its nodes updates and another looks up as of each record."""
         found = []
         for unit in self.units:
             nodes = [node for name in unit.nodes if isinstance(node := self.nodes[name], ProcessorNode)]
@@ -161,12 +160,12 @@ class SubTopology:
 
     @cached_property
     def leads_to_state(self) -> frozenset[str]:
-        """The nodes whose records have to be in the task of their key, since something with state is behind them."""
+        """The nodes whose records must be in the task of their key, because something with state follows."""
         return leading_to_state(self.nodes)
 
     @cached_property
     def placed_entries(self) -> frozenset[int]:
-        """The entries whose rows have to be in the task of their key; nothing depends on where the others are processed."""
+        """The entries whose rows must be in the task of their key. Other rows may be processed anywhere."""
         return frozenset(
             entry.index for entry in self.entries if entry.node in self.leads_to_state and not entry.by_partition
         )
@@ -197,12 +196,12 @@ class Plan:
 
     @property
     def internal_topics(self) -> dict[str, str]:
-        """The real names of all topics that the engine makes for it, and what each of them is."""
+        """The real names of all topics that the engine makes for the application, each with a description."""
         return internal_topics(self.topology, self.application_id, [sub.name for sub in self.sub_topologies])
 
 
 def internal_topics(topology: Graph, application_id: str, sub_topology_names: Iterable[str]) -> dict[str, str]:
-    """The real names of all topics that the engine makes for a program, and what each of them is."""
+    """The real names of all topics that the engine makes for a program, each with a description."""
     stores = [store.name for store in topology.stores.values() if store.spec.logged]
     retries = _delays(topology.sources(), application_id)
     given = [table.given for table in topology.global_tables.values() if table.given is not None]
@@ -223,7 +222,7 @@ def internal_topics(topology: Graph, application_id: str, sub_topology_names: It
 
 
 def repartition_topics(topology: Graph, application_id: str) -> dict[str, int | None]:
-    """The real names of the repartition topics, those of lake sinks included, and their numbers of partitions.
+    """The real names of the repartition topics, including the topics of lake sinks, and their numbers of partitions.
 
     None: as many as the tasks of the writer.
     """
@@ -231,7 +230,7 @@ def repartition_topics(topology: Graph, application_id: str) -> dict[str, int | 
 
 
 def plan_alone(topology: Graph, known: Sequence[str] = ()) -> Plan:
-    """The plan of a program that is not run. Without an application id, the plan's real names must not be shown.
+    """Plans a program that is not run. It has no application id, so the plan's real names must not be shown.
 
     Raises:
         TopologyError: The topology cannot be planned.
@@ -240,11 +239,11 @@ def plan_alone(topology: Graph, known: Sequence[str] = ()) -> Plan:
 
 
 def with_added_topics(topology: G, sources: Mapping[str, str]) -> G:
-    """The topology of an application whose tasks may read their own partitions, see `planning.repartitions`.
+    """Adds repartition topics, so that tasks can read their own partitions (`planning.repartitions`).
 
     Args:
         topology: The topology as the program makes it.
-        sources: The sources behind which a repartition topic is needed, by the first name in their subscriptions, and why.
+        sources: The sources after which a repartition topic is needed, by the first name in their subscriptions, and why.
 
     Raises:
         TopologyError: The topology cannot be planned.
@@ -266,14 +265,14 @@ def with_needed_topics(
     before: Mapping[str, str] = MappingProxyType({}),
     known: Collection[str] = (),
 ) -> G:
-    """The topology with repartition topics where its records change their tasks.
+    """Adds repartition topics wherever records change their tasks.
 
     Args:
         topology: The topology as the program makes it.
         topics: How the records of each topic that it reads are distributed.
         tasks: The number of tasks that each sub-topology is to have; None: as many as partitions.
-        before: What was decided before: the sources behind which there is a topic, as in `with_added_topics`.
-        known: The names in subscriptions for which that was decided; the others are decided now.
+        before: Earlier decisions: the sources followed by a topic, as in `with_added_topics`.
+        known: The names in subscriptions that were decided earlier. The others are decided now.
     """
     behind_keys = behind_new_keys(topology, plan_alone(topology).sub_topologies)
     now = misplaced(behind_keys, sub_topologies(behind_keys), topics, tasks)
@@ -347,9 +346,9 @@ def _sub_topology(
 
 
 def _closing_in_turn(nodes: Mapping[str, Node], columns: ColumnHead, found: Sequence[Unit]) -> dict[str, Node]:
-    """The aggregations on columns whose windows close where records go depth first; as such that take these, too.
+    """Aggregations on columns whose windows close in a unit that goes depth first, changed to take records one by one.
 
-    Each result has its place among the results of the records. Columns would give all results of a step at once.
+    There, each result has its place among the results of the records. Columns would give all results of a step at once.
     """
     in_turn = (nodes[name] for unit in found if not unit.groups for name in unit.nodes if name in columns.aggregates)
     return {
@@ -360,7 +359,7 @@ def _closing_in_turn(nodes: Mapping[str, Node], columns: ColumnHead, found: Sequ
 
 
 def _delays(sources: Iterable[SourceNode], application_id: str) -> dict[str, int]:
-    """The real names of the retry topics that some sources read, and their delays in ms."""
+    """The real names of the retry topics that these sources read, and their delays in ms."""
     return {
         topic.topic_name(application_id): topic.delay_ms
         for source in sources
@@ -370,21 +369,19 @@ def _delays(sources: Iterable[SourceNode], application_id: str) -> dict[str, int
 
 
 def _global_tables(topology: Graph, nodes: dict[str, Node]) -> dict[str, GlobalTable]:
-    """The global tables that any of the nodes reads."""
     read = (name for node in nodes.values() if isinstance(node, ProcessorNode) for name in node.global_stores)
-    # Rows that the program gives are the driver's; tasks read them from the topic.
+    # Rows that the program gives belong to the driver; tasks read them from the topic.
     return {name: replace(topology.global_tables[name], given=None) for name in read}
 
 
 def with_real_tables(topology: G, application_id: str) -> G:
-    """The topology whose global tables read topics with real names."""
+    """Returns the topology with real names of the topics that global tables read."""
     tables = topology.global_tables.items()
     real = {name: replace(one, source=_real_source(one.source, application_id)) for name, one in tables}
     return replace(topology, global_tables=real)
 
 
 def _real(node: Node, application_id: str) -> Node:
-    """The node with real topic names."""
     if isinstance(node, SourceNode):
         return _real_source(node, application_id)
     if isinstance(node, SinkNode) and node.topic is not None:
@@ -470,7 +467,7 @@ def topology_hash(nodes: dict[str, Node], stores: dict[str, StoreNode]) -> str:
 
 def nearest_lasting(nodes: dict[str, Node], node: Node) -> list[str]:
     """The nearest sources and stateful operators above a node."""
-    # Each node once: the number of ways doubles where a stream is divided and merged.
+    # Each node is visited once, because the number of paths doubles wherever a stream is divided and merged.
     found, seen, waiting = set[str](), set[str](), list(node.parents)
     while waiting:
         name = waiting.pop()
@@ -517,7 +514,7 @@ def check_sources(topology: Graph) -> None:
 def _check_patterns(topology: Graph, reader: Mapping[Topic, SourceNode]) -> None:
     for source in topology.sources():
         for topic, other in reader.items():
-            # A pattern finds no topic of the application's own.
+            # A pattern does not match internal topics of the application.
             is_found = isinstance(topic, str) and source.pattern is not None and source.pattern.fullmatch(topic)
             if is_found and other is not source:
                 raise TopologyError(

@@ -1,4 +1,4 @@
-"""Programs with other topics: patterns replaced by the topics that match, and outputs renamed for a replay.
+"""Changes the topics of programs: replaces patterns by the topics that match, and renames outputs for a replay.
 
 Kafka Streams looks for new topics while it runs. Here the topics are fixed when a run starts, because Spark logs their
 partitions; a topic that is created later is read from the next start on. Nothing persistent (names, hashes, descriptions)
@@ -54,7 +54,7 @@ def with_matching_topics(topology: G, known: Iterable[str]) -> G:
 
 
 def with_own_outputs(topology: G, rename: Callable[[str], str]) -> G:
-    """The program with other output topics and without lake sinks, whose sources begin where the settings say.
+    """Returns the program with other output topics and without lake sinks. Its sources begin where the settings say.
 
     Topics of tables are read from their start, because a table without its older rows would be another table.
     """
@@ -91,12 +91,12 @@ def with_own_outputs(topology: G, rename: Callable[[str], str]) -> G:
 
 
 def rows_topic(sink: LakeSink) -> str:
-    """The topic of a lake sink's rows before it is renamed; each row is a JSON object."""
+    """The topic of a lake sink's rows before it is renamed. Each row is a JSON object."""
     return f"{sink.name}-rows"
 
 
 def calls_outside(topology: Graph) -> Iterator[str]:
-    """What a program does besides writing to topics, and a replay would therefore do again; for people."""
+    """Yields, for people, each effect that a program has apart from writing to topics, and that a replay would therefore repeat."""
     for node in topology.nodes.values():
         if isinstance(node, ProcessorNode) and node.kind in _OUTSIDE:
             yield f"{node.name} calls the program's function, with whatever it does to other systems"

@@ -1,4 +1,4 @@
-"""`Topology`: a finished graph for users, to be viewed as text, as a chart, and as a drawing in a notebook."""
+"""`Topology`: a finished graph for users, who can view it as text, as a chart, and as a drawing in a notebook."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from streams.wording import described
 
 @dataclass(frozen=True, repr=False)
 class Topology(Graph):
-    """The result of a builder, to be viewed with `describe()`, `explain()` and `mermaid()`, or as a drawing in a notebook."""
+    """The result of a builder. View it with `describe()`, `explain()` and `mermaid()`, or as a drawing in a notebook."""
 
     def describe(self) -> str:
         """Returns the topology as text, in the format of Kafka Streams' `TopologyDescription`, for which there are viewers."""
         return topology_text(self)
 
     def explain(self) -> str:
-        """Returns how each operator processes records, fastest first: on columns, together, one by one; and why not faster.
+        """Returns how each operator processes records, fastest first (on columns, together, one by one), and why it is not faster.
 
         The name is that of Spark's `DataFrame.explain`. Raises `TopologyError` if the topology cannot be planned.
         """
@@ -31,7 +31,7 @@ class Topology(Graph):
         return mermaid(self)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """The drawing for a notebook, which needs neither network nor script; as alternatives, the chart and one line of text."""
+        """The drawing for a notebook, which needs no network or script, and as alternatives the chart and one line of text."""
         drawing = svg(self)
         return {
             "text/html": f'<div style="overflow-x:auto">{drawing}</div>',

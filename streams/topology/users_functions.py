@@ -1,4 +1,4 @@
-"""The functions that a program has passed to a node: which ones, and whether another version of the program has the same ones.
+"""Finds the functions that a program has passed to a node, and whether another version of the program has the same ones.
 
 Nothing is called. The search looks into classes, partials, containers and the engine's closures.
 """
@@ -26,10 +26,10 @@ def users_functions(node: Any) -> Iterator[types.FunctionType]:
 
 
 def code_digest(value: Any) -> str | None:
-    """What tells a program's functions within a value from others: a digest of their code and of the plain values that it uses.
+    """A digest of the code of a program's functions within a value, and of the plain values that it uses. None: no functions.
 
-    Where a function stands in its file, and what other functions of the program do that it calls, makes no difference. It begins
-    with the version of Python, because another version makes other code of the same text. None: there are no functions.
+    It does not depend on where a function stands in its file, nor on the code of other functions of the program that it calls. It
+    begins with the version of Python, because another version compiles the same text differently.
     """
     found = [_described(function) for function in users_functions(value)]
     if not found:
@@ -60,7 +60,7 @@ def _names(code: types.CodeType) -> list[str]:
 
 
 def _plain(values: list[Any]) -> list[Any]:
-    """The values that have the same text at every start."""
+    """Keeps the values whose text is the same at every start."""
     return [one for one in values if _is_plain(one)]
 
 

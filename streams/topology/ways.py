@@ -1,7 +1,7 @@
 """How each operator processes records: on columns, together as a batch, or one by one, and why not on columns.
 
-Columns cost a fraction of a microsecond per record and operator, records one by one several microseconds. `ways` reads the plan,
-which decides (`planning.column_head`, `planning.units`); `explained` writes it down.
+Columns cost a fraction of a microsecond for each record and operator, records one by one several microseconds. The plan decides
+(`planning.column_head`, `planning.units`), `ways` reads it, and `explained` makes text of it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Way(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeWay:
-    """One node.
+    """How one node processes records.
 
     Attributes:
         node: The node's name.
         place: `readers` (in front of the shuffle) or `tasks`.
         way: How it processes records.
-        remark: For a source on columns, what it decodes; for slower ways, why they are not faster.
+        remark: For a source on columns, the fields that it decodes; for slower ways, why they are not faster.
     """
 
     node: str
@@ -49,7 +49,7 @@ class NodeWay:
 
 
 def ways(sub: SubTopology) -> list[NodeWay]:
-    """The way of each node of a sub-topology: those of the readers, then those of the tasks, in run order."""
+    """The way of each node of a sub-topology: first the nodes of the readers, then those of the tasks, in run order."""
     in_readers = [name for name, node in sub.nodes.items() if isinstance(node, SourceNode) or name in sub.head]
     in_tasks = [name for name in sub.nodes if name not in in_readers]
     return [
@@ -59,9 +59,9 @@ def ways(sub: SubTopology) -> list[NodeWay]:
 
 
 def why_not_live(sub: SubTopology) -> str | None:
-    """Why live execution cannot run a sub-topology, whatever its topics are like; None: it can.
+    """Why live execution cannot run a sub-topology, whatever its topics are like; None if it can.
 
-    That of an application that began live always can: its plan has repartition topics where records change their tasks.
+    It always can if the application began live, because its plan has repartition topics where records change their tasks.
     """
     for made_by, _, receiver in crossings(sub):
         return f"{made_by} makes keys in front of {receiver}, and {NO_TOPIC}"
@@ -75,7 +75,7 @@ NO_TOPIC = (
 
 
 def explained(topology: Graph) -> str:
-    """The ways of all nodes as text, and the repartition topics that live execution needs.
+    """Describes the ways of all nodes as text, and the repartition topics that live execution needs.
 
     Raises:
         TopologyError: The topology cannot be planned.
@@ -125,7 +125,7 @@ def _in_readers(sub: SubTopology, node: Node) -> NodeWay:
     if any(child in sub.head and not _is_step(sub, child) for child in children):
         return NodeWay(node.name, _READERS, Way.ONE_BY_ONE, "operators in the readers take whole records")
     if any(entry.transport in ("columns", "written") and entry.source == node.name for entry in sub.entries):
-        read = [path for path in sub.columns.paths[node.name] if path and path != TIMESTAMP]  # which are there anyway
+        read = [path for path in sub.columns.paths[node.name] if path and path != TIMESTAMP]  # these are there anyway
         fields = ", ".join("keys" if path == KEY else path for path in read)
         return NodeWay(node.name, _READERS, Way.COLUMNS, f"decodes {fields}" if fields else "decodes no field")
     return NodeWay(node.name, _READERS, Way.BYTES, "the tasks decode the records")
@@ -149,7 +149,7 @@ def _in_tasks(sub: SubTopology, node: Node) -> NodeWay:
 
 
 def _takes_bytes(sub: SubTopology, sink: SinkNode) -> bool:
-    """Whether a sink writes what readers have made of columns, without objects."""
+    """Whether a sink writes values that readers have made from columns, without objects."""
     transports = {entry.transport for entry in sub.entries if entry.node == sink.name}
     alone = all(any(entry.from_node == parent for entry in sub.entries) for parent in sink.parents)
     unit = next(unit for unit in sub.units if sink.name in unit.nodes)

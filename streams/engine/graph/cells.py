@@ -1,4 +1,4 @@
-"""Reads the keys and values of many rows, each error for itself."""
+"""Reads the keys and values of many rows. An error in one row does not affect the others."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class CellReader:
     """Reads keys and values.
 
     Args:
-        topics: The topic of all rows; or of each one.
-        headers: The encoded headers of each row, if any has some.
+        topics: One topic for all rows, or the topic of each row.
+        headers: The encoded headers of each row; None if no row has any.
     """
 
     def __init__(self, topics: str | Sequence[str], headers: Sequence[bytes | None] | None) -> None:
@@ -44,7 +44,7 @@ class CellReader:
             self._headers = [tuple(decode_headers(cell)) if cell else () for cell in headers]
 
     def keys(self, serde: Serde, column: BinaryColumn | pa.DictionaryArray, failed: dict[int, Exception]) -> KeyColumn:
-        """The keys of canonical bytes (`streams.engine.graph.keys`); rows whose key cannot be read are noted."""
+        """Reads keys in their canonical bytes (`streams.engine.graph.keys`). Errors go to `failed`, by row."""
         if self._topics is not None or not (self._headers is None or reads_alone(serde)):
             return KeyColumn.of(self._read_keys(serde, column.to_pylist(), failed))
         codes, data = _distinct(column)
@@ -68,7 +68,7 @@ class CellReader:
         ]
 
     def values(self, serde: Serde, column: BinaryColumn, failed: dict[int, Exception], encoded: bool) -> Sequence[Any]:
-        """The values, as bytes if `encoded` and the serde allows it; rows whose value cannot be read are noted."""
+        """Reads the values, or leaves them as bytes if `encoded` is set and the serde allows it. Errors go to `failed`, by row."""
         normal = normal_cells(serde, column) if encoded and self._topics is None else None
         if normal is None:
             return self._read(serde, column.to_pylist(), failed)
@@ -84,14 +84,14 @@ class CellReader:
         return EncodedValues(column, serde, self._topic, nulls, normal)
 
     def written(self, column: BinaryColumn, encoded: bool) -> Sequence[Any]:
-        """The values that a reader has written (`load_written`), as bytes if `encoded`."""
+        """Reads values in the format of a reader (`load_written`), or leaves them as bytes if `encoded` is set."""
         if (first_bytes(column) == PICKLED).any():
             return [None if cell is None else load_written(cell) for cell in column.to_pylist()]
         serde = JsonSerde()
         return EncodedValues(column, serde, self._topic, {}) if encoded else self._read(serde, column.to_pylist(), {})
 
     def _read_alone(self, serde: Serde, cells: Sequence[bytes | None], failed: dict[int, Exception]) -> list[Any]:
-        """The objects of cells that need no headers."""
+        """Reads cells whose serde does not look at headers."""
         return _each(lambda: read_all(serde, self._topic, cells, None), serde.deserialize, self._topic, cells, failed)
 
     def _read(self, serde: Serde, cells: list[bytes | None], failed: dict[int, Exception]) -> list[Any]:
@@ -111,7 +111,7 @@ class CellReader:
 
 
 def _distinct(column: BinaryColumn | pa.DictionaryArray) -> tuple[npt.NDArray[np.int32], list[bytes]]:
-    """The code of each cell, `NULL_KEY` for null, and the distinct cells that the codes name."""
+    """The number of each cell's value (`NULL_KEY` for null), and the distinct values in the order of these numbers."""
     if isinstance(column, pa.DictionaryArray):
         keys = column
     elif len(column) <= FEW_ROWS:
@@ -131,7 +131,7 @@ def _each(
     failed: dict[int, Exception],
     headers: Sequence[Headers] | None = None,
 ) -> list[Any]:
-    """All cells read together; one by one if that fails, with the failures noted, and None in their place."""
+    """Reads all cells in one call. If that fails, reads them one by one, notes each failure, and returns None in its place."""
     try:
         return together()
     except Exception as error:

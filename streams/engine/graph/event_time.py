@@ -1,9 +1,9 @@
 """Limits of timestamps: whole milliseconds of 64 bits, and not too far ahead of the batch's logged time.
 
-One record from the year 2200 (a device's clock, microseconds taken for milliseconds) would close every window of its task and
-make all later records late. Such a record is therefore turned away before it advances any time: the time of its partition in
-the head, stream time in the task. "Now" is the logged time of the micro-batch, not a clock's, so a repeated batch turns away
-the same records.
+One record from the year 2200 (a wrong clock, or microseconds taken for milliseconds) would close every window of its task and
+make all later records late. Such a record is therefore refused before it advances any time: the time of its partition in the
+head, or stream time in the task. "Now" is the logged time of the micro-batch and not a clock's, so a repeated batch refuses the
+same records.
 """
 
 from __future__ import annotations
@@ -18,32 +18,33 @@ from streams.engine.graph.settings import TaskSettings
 from streams.errors import FutureTimestampError, RecordError, TimestampError
 
 LATEST: Final = 2**62 - 1
-"""The last millisecond accepted as a time: windows add to times, and the sums must fit 64 bits."""
+"""The last millisecond accepted as a time. Windows add to times, and the sums must fit 64 bits."""
 
 UNKNOWN_NOW: Final = -1
-"""The micro-batch's time is unknown; then no timestamp is too far ahead."""
+"""Says that the micro-batch's time is unknown: then no timestamp counts as too far ahead."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def latest(settings: TaskSettings, now_ms: int) -> int:
-    """The last accepted timestamp in a micro-batch with this time."""
+    """The last timestamp that a micro-batch with this time accepts."""
     if settings.max_future_ms is None or now_ms == UNKNOWN_NOW:
         return LATEST
     return min(LATEST, now_ms + settings.max_future_ms)
 
 
 SECONDS: Final = (10**9, 10**10)
-"""Times that are milliseconds of the first months of 1970 or, far more likely, seconds of the years 2001 to 2286."""
+"""Times from here to there are the first months of 1970 in milliseconds or, far more likely, the years 2001 to 2286 in seconds."""
 MICROSECONDS: Final = 10**14
-"""The first millisecond (in the year 5138) that is far more likely a microsecond, or a nanosecond."""
+"""From here on a time (in milliseconds the year 5138) is far more likely in micro- or nanoseconds."""
 IN_SECONDS: Final = "in_seconds"
 IN_MICROSECONDS: Final = "in_microseconds"
-"""Counters of a source, `<counter>:<source>`: its records whose times look like another unit than milliseconds."""
+"""Counters of a source, `<counter>:<source>`: how many of its records have a time that looks like another unit than
+milliseconds."""
 
 
 def in_other_units(timestamps: npt.NDArray[np.int64]) -> dict[str, int]:
-    """The counters of the times that look like another unit, if there are any. Usual times cost a look at the extremes."""
+    """Counts the times that look like another unit; empty if there are none. For usual times, only the extremes are looked at."""
     smallest, largest = timestamps.min(initial=SECONDS[1]), timestamps.max(initial=0)
     if smallest >= SECONDS[1] and largest < MICROSECONDS:
         return {}
@@ -56,7 +57,7 @@ def in_other_units(timestamps: npt.NDArray[np.int64]) -> dict[str, int]:
 
 
 def unit_warning(counter: str, source: str) -> str:
-    """What a counter of other units means, and what to do, in a sentence."""
+    """Explains in a sentence what a counter of other units means and what to do."""
     taken, written, unit = (
         ("seconds", "the first months of 1970", "s")
         if counter == IN_SECONDS
@@ -69,7 +70,7 @@ def unit_warning(counter: str, source: str) -> str:
 
 
 def too_far(timestamp: int, settings: TaskSettings, now_ms: int) -> RecordError:
-    """The error of a timestamp beyond `latest`."""
+    """Makes the error for a timestamp beyond `latest`."""
     bound = settings.max_future_ms
     if bound is None or now_ms == UNKNOWN_NOW:
         return TimestampError(
@@ -86,7 +87,7 @@ def _hint(timestamp: int) -> str:
 
 
 def checked(timestamp: object) -> int:
-    """The timestamp, if it is a valid number; the caller decides whether it is negative or too late."""
+    """Returns the timestamp if it is a whole number of 64 bits; the caller decides whether it is negative or too late."""
     if isinstance(timestamp, bool) or not isinstance(timestamp, int):
         raise TimestampError(f"the timestamp {timestamp!r:.60} is not a whole number of milliseconds")
     if not -(2**63) <= timestamp < 2**63:

@@ -1,7 +1,8 @@
-"""Following a key: which of its records operators receive, which they drop, and why. For the page, where the settings name a key.
+"""Follows a key: samples which of its records each operator receives, and which it drops and why. The dashboard shows them.
 
-Samples are names of counters: the counts of readers and of tasks take one way to the driver, and come with the step that was
-committed, not with attempts that have failed. Only the last ones are kept, of records received and of records dropped.
+A key is followed if the settings name one. A sample is the name of a counter, so it reaches the driver like the counts of readers
+and tasks: with the step that was committed, and not from attempts that failed. Only the last samples are kept, of received and of
+dropped records separately.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from streams.operators.columnar import ColumnarBatch
 from streams.serdes.json_shown import shown, shown_json
 
 FOLLOWED: Final = "followed:"
-"""Begins the names of counters that are samples."""
+"""Prefix of the counters that are samples."""
 MOST: Final = 50
-"""How many samples are kept of what is received, and as many of what is dropped."""
+"""The largest number of samples kept of received records, and as many again of dropped ones."""
 LONGEST: Final = 400
-"""Most characters of a value."""
+"""A longer value is cut to this many characters."""
 MASK: Final = "***"
 
 
 class Pass(Protocol):
-    """What following needs of a pass of a reader or a task (`StepContext`)."""
+    """The part of a `StepContext` that sampling uses."""
 
     settings: TaskSettings
     counters: Counters
@@ -39,7 +40,7 @@ class Pass(Protocol):
 
 
 class Followed:
-    """The samples of one pass."""
+    """Collects the samples of one pass."""
 
     def __init__(self, run: Pass) -> None:
         self._key, self._masked = run.settings.follow, run.settings.follow_masked
@@ -52,17 +53,17 @@ class Followed:
         return key is not None and _text(key.key if isinstance(key, Windowed) else key) == self._key
 
     def receives(self, node: str, record: Record) -> None:
-        """Takes a record that a node receives, if it has the key."""
+        """Samples a record that a node receives, if it has the followed key."""
         if self.matches(record.key):
             self._add(node, None, record)
 
     def drops(self, node: str, reason: str, record: Record) -> None:
-        """Takes a record that a node drops."""
+        """Samples a record that a node drops, if it has the followed key."""
         if self.matches(record.key):
             self._add(node, reason, record)
 
     def fails(self, node: str, error: Exception, record: Record) -> None:
-        """Takes a record with which a node fails."""
+        """Samples a record on which a node fails, if it has the followed key."""
         self.drops(node, f"{type(error).__name__}: {error}", record)
 
     def receives_all(self, node: str, batch: ColumnarBatch) -> None:
@@ -117,7 +118,7 @@ def _shown(value: Any, masked: frozenset[str]) -> str:
 
 
 def _without(value: Any, masked: frozenset[str]) -> Any:
-    """A value without what is in these fields. Texts and other objects may contain anything, so they are masked as well."""
+    """A value with the masked fields hidden. Texts and other objects may contain anything, so they are hidden as a whole."""
     if isinstance(value, dict):
         return {
             name: MASK if name in masked else of if isinstance(of, str) else _without(of, masked)

@@ -1,6 +1,4 @@
-"""Global tables: the context of a processor that maintains one, and the copies of a process.
-
-The context of a global store's processor.
+"""Global tables: the copies that one process keeps, and the context of a processor that maintains one.
 
 Such a processor only maintains its store (Kafka Streams: `GlobalProcessorContextImpl`). It runs in every process, once for each
 copy, so any other effect would happen several times.
@@ -64,17 +62,17 @@ class GlobalContext:
         self._typed = typed_store(table.store, stores, str(table.source.topics[0]))
 
     def store(self, name: str) -> Any:
-        """The processor's own store; other stores are refused."""
+        """Returns the processor's own store, and refuses all others."""
         if name != self._name:
             raise TopologyError(f"'{self.node}' keeps the global store '{self._name}' and sees no other, not '{name}'.")
         return self._typed
 
     def drop(self, record: Record, reason: str) -> None:
-        """Count a record that changes nothing."""
+        """Counts a record that changes nothing."""
         self._counters.add(f"dropped:{self.node}:{reason}")
 
     def partly_done(self) -> None:
-        """Nothing: records of global tables have no dead letters."""
+        """Does nothing, because records of global tables have no dead letters."""
 
     def __getattr__(self, name: str) -> Any:
         """Refuses everything else, by name."""
@@ -84,31 +82,32 @@ class GlobalContext:
         )
 
 
-# --- The global tables of an application, as held by one process (Kafka Streams: `GlobalStateManagerImpl`).
+# --- The global tables of an application in one process (Kafka Streams: `GlobalStateManagerImpl`).
 #
-# Each process that runs tasks has one `GlobalTables`, and brings it up to the offsets that the driver logged for the batch
-# before its tasks begin, so that a repeated batch sees at least the same rows; each process that serves has one, too. The topic
-# is the changelog: nothing is written to Kafka, hence there are no dead letters either, because each process would send its
-# own. Invariants: rows and positions are applied together, so a reader that stops half-way reads nothing twice; after `bring_to`
-# the tables have exactly the records below the ends. Tables that have read further, as after a rollback of the checkpoint, are
-# read again. (A compacted topic may by then have lost the older value of a key that was written again: such a key is missing
-# until the next batch. Kafka Streams guarantees no order between global tables and streams at all.)
+# Each process that runs tasks has one `GlobalTables`, and so does each process that serves queries. Before the tasks of a batch
+# begin, it reads up to the offsets that the driver logged for the batch, so that a repeated batch sees at least the same rows. The
+# topic is the changelog, so nothing is written to Kafka. There are no dead letters either, because each process would send its own.
+#
+# Invariants: rows and positions are applied together, so a reader that stops half-way reads nothing twice; after `bring_to`, the
+# tables have exactly the records below the ends. Tables that have read further, as after a rollback of the checkpoint, are read
+# again. (By then a compacted topic may have lost the older value of a key that was written again. Such a key is missing until the
+# next batch. Kafka Streams guarantees no order between global tables and streams at all.)
 
 POSITIONS = "__positions"
 _TASK = "global"
 _AS_OF = b" as of"
-"""Behind a place: the key of its time. No topic's name has a space."""
+"""Suffix of a partition's key in the positions, for its time. No topic's name has a space."""
 _AS_OF_EVERY_MS = 60_000
-"""How old the time of a position becomes while its topic has no new records."""
+"""While a topic has no new records, the time of its position is renewed after this long."""
 _UNKNOWN_RETENTION_MS = 60 * 60 * 1000
-"""How long a topic is assumed to keep tombstones if these credentials may not ask: less than nearly all topics."""
+"""How long a topic is assumed to keep tombstones if these credentials may not ask. Nearly all topics keep them longer."""
 _LONG_AGO_MS = 1
 
 log = logging.getLogger(__name__)
 
 
 class TopicLogs(Protocol):
-    """Kafka, for reading the topics of global tables."""
+    """Reads the topics of global tables from Kafka."""
 
     def begin_offset(self, partition: TopicPartition) -> int: ...
     def delete_retention_ms(self, topic: str) -> int: ...
@@ -116,18 +115,18 @@ class TopicLogs(Protocol):
 
 
 def global_store_specs(tables: Sequence[GlobalTable]) -> list[StoreSpec]:
-    """The stores that a process needs for these tables, for its `TaskStore`."""
+    """The stores that the `TaskStore` of a process needs for these tables."""
     positions = StoreSpec(POSITIONS, StoreKind.KEY_VALUE, logged=False)
     return [positions, *(table.store.spec for table in tables)]
 
 
 class GlobalTables:
-    """The tables, and the positions in their topics' partitions.
+    """The tables of one process, and how far it has read each partition of their topics.
 
     Args:
-        store: A `TaskStore` with `global_store_specs(tables)`; reused between batches, and possibly lost with the process.
+        store: A `TaskStore` with `global_store_specs(tables)`. It is reused between batches, and may be lost with the process.
         settings: Policies. A record that cannot be read fails or is skipped; there are no dead letters (as in Kafka Streams).
-        clock_ms: The wall clock, which determines how old the tables are; the time of a batch may have been logged long ago.
+        clock_ms: The wall clock, which determines how old the tables are. The time of a batch may have been logged long ago.
 
     Attributes:
         counters: Dropped and skipped records of this process since the last `take_counters`.
@@ -171,7 +170,7 @@ class GlobalTables:
         return taken
 
     def bring_to(self, ends: Mapping[TopicPartition, int], logs: TopicLogs, now_ms: int) -> bool:
-        """Reads what is missing up to the ends, which the topics had at `now_ms`, and says whether anything was.
+        """Reads up to the ends, which the topics had at `now_ms`, and returns whether anything was missing.
 
         Raises:
             RecordFailedError: A record cannot be read, or the processor fails, and the policy is `fail`.
@@ -191,7 +190,7 @@ class GlobalTables:
         return bool(missing)
 
     def _missing(self, ends: Mapping[TopicPartition, int], logs: TopicLogs) -> dict[TopicPartition, LogRange]:
-        """What remains to be read of each partition. Tables that would not become right by that are emptied first."""
+        """The offsets to read of each partition. Clears the tables first if reading on would not make them right."""
         missing = {}
         for place, end in ends.items():
             at, as_of_ms = self.position(*place), self.as_of_ms(*place)
@@ -214,7 +213,7 @@ class GlobalTables:
         return 0 if data is None else int.from_bytes(data, "big")
 
     def update(self, columns: RecordColumns, now_ms: int) -> None:
-        """Apply records of one topic-partition, in order of their offsets; those before `position` are skipped.
+        """Applies records of one topic-partition in the order of their offsets, and skips those below `position`.
 
         Raises:
             RecordFailedError: A record cannot be read, or the processor fails, and the policy is `fail`.
@@ -238,19 +237,19 @@ class GlobalTables:
             self._apply(columns.topic, columns.partition, position)
 
     def as_of_ms(self, topic: str, partition: int) -> int | None:
-        """When no record past the position existed, ms; None: an older version of the engine has written it."""
+        """A time, in ms, at which no record past the position existed; None if an older version wrote the position."""
         positions: Any = self._store.store(POSITIONS)
         data: bytes | None = positions.get(_place(topic, partition) + _AS_OF)
         return None if data is None else int.from_bytes(data, "big")
 
     def reached(self, topic: str, partition: int, offset: int, as_of_ms: int) -> None:
-        """Notes that all records below an offset were applied; missing offsets are control records."""
+        """Notes that all records below an offset are applied. Offsets that are missing below it are control records."""
         positions: Any = self._store.store(POSITIONS)
         positions.put(_place(topic, partition) + _AS_OF, as_of_ms.to_bytes(8, "big"), 0)
         self._apply(topic, partition, offset)
 
     def reset(self) -> None:
-        """Deletes all rows and positions, so that reading begins again."""
+        """Deletes all rows and positions, so that reading starts again."""
         self._store.reset()
 
     def _apply(self, topic: str, partition: int, position: int) -> None:
@@ -308,14 +307,17 @@ class _Keeper(Protocol):
     takes_null_keys: bool
 
     def take(self, record: Record, key: bytes | None, origin: Origin) -> None:
-        """Takes a record with the canonical bytes of its key."""
+        """Applies a record; `key` is its key in canonical bytes."""
 
     def end(self) -> None: ...
     def close(self) -> None: ...
 
 
 class _LastValues:
-    """Stores the last value of each key as the original bytes, under its canonical ones; deserialisation is only a check."""
+    """Stores the original bytes of each key's last value under the key's canonical bytes.
+
+    It only checks that values can be read.
+    """
 
     takes_null_keys = False
 
@@ -331,7 +333,7 @@ class _LastValues:
 
 
 class _Processed:
-    """Lets the user's processor maintain the store; the processor is flushed at the end of the run of records."""
+    """Lets the user's processor maintain the store, and flushes it after each run of records."""
 
     takes_null_keys = True
 

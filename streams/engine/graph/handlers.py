@@ -1,11 +1,9 @@
-"""What becomes of records that fail: the policies, and dead letters.
+"""The error policies for records, and dead letters.
 
-Dead letters (KIP-1034): the original record that failed, with headers that say why, cut to what Kafka accepts.
-
-A dead letter refused by Kafka would stop the application over the very record that it is meant to set aside. A dead letter that
-is too large is therefore cut: its stack trace first, then its message, then value and headers (the larger first), at last the
-key; a header says what was cut. Its timestamp is that of the step, because the record's own may be the cause of the failure;
-the record's own is in a header.
+A dead letter (KIP-1034) is the original record that failed, with headers that say why, cut to the size that Kafka accepts. If
+Kafka refused a dead letter, the application would stop over the very record that it is meant to set aside. One that is too large
+is therefore cut in this order: stack trace, message, value and headers (the larger first), key. A header says what was cut. Its
+timestamp is that of the step, because the record's own may be the cause of the failure and is kept in a header.
 """
 
 from __future__ import annotations
@@ -26,12 +24,12 @@ STACK, MESSAGE = ERROR_HEADERS + "stacktrace", ERROR_HEADERS + "message"
 _ROOM = 160
 """Bytes reserved for the header that says what was cut."""
 _SHORT = 200
-"""The least number of bytes of a message that remain."""
+"""A message is cut to no fewer bytes than this."""
 _PLACE = tuple(ERROR_HEADERS + name for name in ("topic", "partition", "offset", "stage"))
 
 
 class DeadLetter(NamedTuple):
-    """A record for the dead-letter topic: original key and value, original headers and those of the error."""
+    """A record for the dead-letter topic: original key and value, original headers and error headers."""
 
     key: bytes | None
     value: bytes | None
@@ -46,7 +44,7 @@ def error_headers(
     node: str = "",
     window: Window | None = None,
 ) -> Headers:
-    """The headers that a dead letter has in addition to its own (KIP-1034, and `timestamp`, `stage`, `node`, a result's window)."""
+    """The headers that a dead letter adds to the record's own: KIP-1034's, `timestamp`, `stage`, `node`, a result's window."""
     fields = {
         "exception": type(error).__qualname__,
         "message": str(error),
@@ -64,7 +62,7 @@ def error_headers(
 
 
 def fitted(letter: DeadLetter, limit: int) -> DeadLetter:
-    """The letter, cut until `wire_size` is within the limit."""
+    """Cuts the dead letter until its `wire_size` is within the limit."""
     if wire_size(*letter) <= limit:
         return letter
     return _Cutter(letter, limit - _ROOM).cut()
@@ -83,7 +81,7 @@ class _Cutter:
         return wire_size(self._key, self._value, (*self._own, *self._errors.items())) - self._limit
 
     def cut(self) -> DeadLetter:
-        # The end of a stack trace shows where the error happened, the beginning of a message what happened.
+        # The end of a stack trace shows where the error happened, and the beginning of a message shows what happened.
         self._errors[STACK] = self._shorter("stacktrace", self._errors.get(STACK), end=True)
         self._errors[MESSAGE] = self._shorter("message", self._errors.get(MESSAGE), least=_SHORT)
         if wire_size(None, None, self._own) > wire_size(None, self._value):
@@ -121,11 +119,11 @@ log = logging.getLogger(__name__)
 Stage = Literal["deserialization", "processing", "production", "future"]
 
 CountedBy = Callable[[str, str], tuple[str, ...]]
-"""Topic and node -> operators; see `ErrorHandlers`."""
+"""Topic and node -> operators, as `counted_by` of `ErrorHandlers`."""
 
 
 def nobody(topic: str, node: str) -> tuple[str, ...]:
-    """The operators that would count a record twice where there are none."""
+    """Stands for `counted_by` where no operator would count a record twice."""
     return ()
 
 
@@ -161,14 +159,14 @@ class Origin(NamedTuple):
 
 
 NOWHERE = Origin(None, -1, -1, -1, None, None, ())
-"""The origin of a failure without a source record, about whose result nothing is known."""
+"""The origin of a failure that has no source record and no known result."""
 
 OUTSIDE = -2
-"""The partition of the origin of a row from outside Kafka, with the row's text as key and value."""
+"""The partition in the origin of a row from outside Kafka; key and value are then the row's text."""
 
 
 def record_failed(stage: Stage, node: str, task_id: str, origin: Origin, error: BaseException) -> RecordFailedError:
-    """The error that stops the step because the policy of the stage is `fail`."""
+    """Makes the error that stops the step because the policy of the stage is `fail`."""
     message = (
         f"{description(stage, node, task_id, origin, error)}. Fix the record or the code, or set the policy {stage!r} to "
         f"'skip' or 'dlq'."
@@ -186,13 +184,13 @@ def record_failed(stage: Stage, node: str, task_id: str, origin: Origin, error: 
 
 
 def description(stage: Stage, node: str, task_id: str, origin: Origin, error: BaseException) -> str:
-    """Which record failed, where, and why, in one line."""
+    """Says in one line which record failed, where, and why."""
     if origin.partition == OUTSIDE:
         where = f"a row of a source outside Kafka, key {_short(origin.key)},"
     elif origin.topic is None:
         where = _result(origin) if origin.value is None else f"a record that was held back, key {_short(origin.key)},"
     else:
-        # Behind the head a record has its source's bytes only where dead letters need them.
+        # After the head, a record keeps its source's bytes only if dead letters need them.
         known = origin.key is not None or origin.value is not None
         key = f", key {_short(origin.key)}," if known else ""
         where = f"record at {origin.topic}-{origin.partition} offset {origin.offset}{key}"
@@ -218,8 +216,10 @@ class ErrorHandlers:
         settings: The policies.
         counters: Counters of skipped and dead-lettered records.
         task_id: For messages.
-        counted_by: Which operators would count a record of a topic twice if it were read again after it has failed in a node.
-        retry_topics: The sub-topology's own retry topics: there headers of the engine's are its own, elsewhere a stranger's.
+        send: Sends a dead letter.
+        counted_by: Given a topic and the node where a record failed, the operators that would count it twice if it were read again.
+        retry_topics: The sub-topology's own retry topics. Headers of the engine found there were written by this application;
+            elsewhere, by another one.
     """
 
     def __init__(
@@ -247,15 +247,17 @@ class ErrorHandlers:
         self._unreadable: set[tuple[str, str, int | None, int | None]] = set()
 
     def begin_step(self) -> None:
-        """Logs the first record of each stage and node again: handlers that a reader keeps live for many steps."""
+        """Logs the first failure of each stage and node again. A reader that runs live keeps its handlers for many steps."""
         self._logged.clear()
 
     def end_piece(self) -> None:
-        """Forgets which records could not be read: all operators that read their source have asked for them."""
+        """Forgets which records could not be read. By now all operators that read their source have reported them."""
         self._unreadable.clear()
 
     def handle(self, stage: Stage, node: str, origin: Origin, error: BaseException, partly_done: bool = False) -> None:
-        """Apply the stage's policy to one record; `partly_done`: the node had written to its state, or forwarded, before it failed.
+        """Applies the stage's policy to one record.
+
+        `partly_done` says that the node had already written to its state, or forwarded, when it failed.
 
         Raises:
             RecordFailedError: The policy is `fail`; its cause is `error`.
@@ -267,14 +269,14 @@ class ErrorHandlers:
         if policy == "fail":
             raise record_failed(stage, node, self._task_id, origin, error) from error
         if stage == "deserialization" and origin.topic is not None:
-            # A record comes once for each operator that reads its source, but it is one record that cannot be read.
+            # Each operator that reads the source reports the record, but it counts as one that cannot be read.
             place = node, origin.topic, origin.partition, origin.offset
             if place in self._unreadable:
                 return
             self._unreadable.add(place)
         self._counters.add(f"dropped:{node}:{stage}")
         if (stage, node) not in self._logged:
-            # Only the first of a step is logged; the counters have the number.
+            # Only the first failure of a step is logged; the counters have the number.
             self._logged.add((stage, node))
             done = "skipped" if policy == "skip" else "sent to the dead-letter topic"
             log.warning("%s: %s", done, description(stage, node, self._task_id, origin, error))
@@ -285,13 +287,13 @@ class ErrorHandlers:
         headers = error_headers(stage, origin[:3], origin.timestamp, error, node, origin.window)
         if names := self._counted_already(stage, node, origin.topic, partly_done):
             headers = (*headers, (COUNTED_BY, ", ".join(names).encode()))
-        # A record from a retry topic has headers of the engine's, which its letter replaces.
+        # The engine's headers on a record from a retry topic are replaced by those of its dead letter.
         own = origin.headers if origin.topic in self._retry_topics else set_apart(origin.headers)
         self._send(DeadLetter(origin.key, origin.value, own + headers), origin)
 
     def _counted_already(self, stage: Stage, node: str, topic: str | None, partly_done: bool) -> tuple[str, ...]:
         if stage == "future" or topic is None:
-            return ()  # it was turned away before all operators, or is a result, which has no topic to go to
+            return ()  # refused before all operators, or a result, which has no topic to return to
         place = topic, node
         if place not in self._counted:
             self._counted[place] = self._counted_by(topic, node)
@@ -299,7 +301,7 @@ class ErrorHandlers:
 
 
 def _one_line(error: BaseException) -> str:
-    """The error's text without line breaks: Spark passes errors on as lines of a stack trace."""
+    """The error's text without line breaks, because Spark passes errors on as lines of a stack trace."""
     return " ".join(str(error).split()).removesuffix(".")
 
 

@@ -1,11 +1,11 @@
 """A key is its canonical bytes: the bytes that its serde writes for it, whatever notation its producer uses.
 
 The same key may be written in several ways: a JSON object with other spaces or escapes, a UUID in capitals, a typed key without
-its defaults, Avro with the id of another schema. The reader of a source replaces all of them by what the source's key serde writes
-for the key, once. All else finds keys by these bytes: tasks, stores, joins, retry topics, rescales and queries. The bytes as they
-were in the topic are sent along for dead letters and messages.
+its defaults, Avro with the id of another schema. The reader of a source replaces them once, by the bytes that the source's key
+serde writes for the key. All other parts find keys by these bytes: tasks, stores, joins, retry topics, rescales and queries. The
+bytes as they were in the topic are sent along for dead letters and messages.
 
-A key that cannot be read keeps its bytes, so that its record is refused where all records of these bytes are.
+A key that cannot be read keeps its bytes, so that all records with these bytes are refused in the same place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from streams.serdes.exactness import always_canonical, reads_alone
 
 
 def canonical_keys(serde: Serde, columns: RecordColumns) -> BinaryColumn:
-    """The keys of records as their serde writes them; the same column where all are written so.
+    """The keys of records in canonical bytes. If all keys have them already, the same column is returned.
 
     Raises:
         RegistryError: A schema registry does not answer.
@@ -54,7 +54,7 @@ def canonical_keys(serde: Serde, columns: RecordColumns) -> BinaryColumn:
 def _written(
     serde: Serde, topic: str, cells: Sequence[bytes], headers: Sequence[bytes | None] | None
 ) -> list[bytes | None]:
-    """What a serde writes for each key."""
+    """The canonical bytes of each key."""
     if headers is None:
         return [_canonical(serde, topic, cell, ()) for cell in cells]
     known: dict[tuple[bytes, bytes | None], bytes | None] = {}
@@ -65,19 +65,19 @@ def _written(
 
 
 def _canonical(serde: Serde, topic: str, cell: bytes, headers: Headers) -> bytes | None:
-    """What a serde writes for a key: without headers, as for the keys of stores."""
+    """The canonical bytes of a key. They are written without headers, as for the keys of stores."""
     try:
         key = serde.deserialize(topic, cell, headers)
         return None if key is None else serde.serialize(topic, key, ())
     except Exception as error:
         if not may_be_the_records_fault(error):
             raise
-        # Whoever needs the key meets the error, and has a policy for it.
+        # The code that needs the key will meet the error, and has a policy for it.
         return cell
 
 
 def read_key(serde: Serde, topic: str, cell: bytes | None, headers: Headers) -> Any:
-    """A key of canonical bytes, which need no headers; one that is in its producer's bytes is read with them.
+    """Reads a key. Canonical bytes need no headers; a key in its producer's bytes is read with them.
 
     Raises:
         SerdeError: It cannot be read.

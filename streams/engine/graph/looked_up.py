@@ -1,7 +1,7 @@
-"""What joins have looked up, and what they have not found, since the application began: in the state of its tasks.
+"""How many records joins have looked up, and how many they have not found, since the application began.
 
-Counters are known to the driver alone, and begin at zero with each start. So a task also adds these to its state, which is in its
-commit markers: `streams status` and `streams doctor` read them there, from any host, and also when the application does not run.
+The driver alone knows the counters, and they begin at zero with each start. So a task also adds these counts to its state, which is
+in its commit markers: `streams status` and `streams doctor` read them there, from any host, even if the application does not run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from streams.engine.graph.settings import LOOKED_UP, UNMATCHED
 from streams.wording import counted
 
 STATE: Final = "joins"
-"""Its name in the state of a task: node -> `looked_up` and, by reason, what was not found."""
+"""The name of these counts in the state of a task: node -> `looked_up` and, by reason, how many were not found."""
 _ALL: Final = "looked_up"
 _REASONS: Final = {
     "no_row": "whose key the table did not have then",
@@ -30,11 +30,11 @@ _NEARLY_ALL: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class LookedUp:
-    """What one node of a join has looked up: a side of a join of tables, or both of one of streams.
+    """The look-ups of one node of a join: one side of a join of tables, or both sides of a join of streams.
 
     Attributes:
         number: The number of records for which it has looked on the other side.
-        missing: Reason -> how many of them have found nothing there.
+        missing: Reason -> how many of them found nothing there.
     """
 
     node: str
@@ -47,11 +47,11 @@ class LookedUp:
 
     @property
     def finds_hardly_any(self) -> bool:
-        """Whether it finds so little that the two sides may not fit."""
+        """Whether it finds so little that the two sides may not fit together."""
         return self.number >= _FEWEST and self.found_nothing > _NEARLY_ALL * self.number
 
     def says(self, where: str = "") -> str:
-        """How many records have found nothing, and why, in one line; `where` names the table."""
+        """Says in one line how many records found nothing, and why. `where` names the table."""
         why = ", ".join(
             f"{count:,} {_REASONS.get(reason, reason)}" for reason, count in sorted(self.missing.items()) if count
         )
@@ -60,24 +60,24 @@ class LookedUp:
 
 
 def looked_up_in(counters: Mapping[str, int]) -> list[LookedUp]:
-    """What the counters of a sub-topology say."""
+    """Reads the look-ups from the counters of a sub-topology."""
     return _read(_of_nodes(counters))
 
 
 def looked_up_by(states: Iterable[Mapping[str, Any]]) -> list[LookedUp]:
-    """What the states of the tasks of a sub-topology say."""
+    """Reads the look-ups from the states of the tasks of a sub-topology."""
     return _read(merged([state.get("task", {}).get(STATE, {}) for state in states]))
 
 
 def note_looked_up(operator_state: dict[str, Any], counters: Mapping[str, int]) -> None:
-    """Adds what a step has looked up to the state of its task."""
+    """Adds the look-ups of a step to the state of its task."""
     if found := _of_nodes(counters):
         of_task = operator_state.setdefault("task", {})
         of_task[STATE] = merged([of_task.get(STATE, {}), found])
 
 
 def merged(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    """The sum of several states."""
+    """Adds up several states."""
     sums: dict[str, dict[str, int]] = {}
     for part in parts:
         for node, counts in part.items():

@@ -1,10 +1,11 @@
 """A node of a task or reader: its schedules, the current record, the batches that wait for it, its context and its runner.
 
-Scheduled calls (`Punctuator`), whose due times are in the task's state so that restarts change nothing.
+The due times of scheduled calls (`Punctuator`) are in the task's state, so restarts change nothing.
 
-Rules (Kafka Streams' `PunctuationSchedule`): stream time is first due at 0, so the first record fires; the wall clock
-is first due at start + interval. However many intervals have passed, one call is made, with the current time, and the
-next is due at the next multiple after it.
+Rules (Kafka Streams' `PunctuationSchedule`): stream time is first due at 0, so the first record fires; the wall clock is first
+due at start + interval. One call is made however many intervals have passed, with the current time, and the next is due at the
+next multiple after it. Example, every 10 ms of stream time: records at 3, 8 and 35 call with 3 (due at 0, next 10) and with 35 (due
+at 10, next 40), and not with 10, 20 or 30.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _NEVER: Final = 2**63 - 1
 
 @dataclass(slots=True)
 class Punctuation:
-    """One schedule, the handle returned by `schedule`."""
+    """One schedule: the handle that `schedule` returns."""
 
     node: str
     interval_ms: int
@@ -67,7 +68,7 @@ class Punctuation:
         return bool(self.state.get("cancelled"))
 
     def advance(self, time: int) -> None:
-        """Moves the due time behind a time at which the call is due."""
+        """Moves the due time to the next multiple after `time`, at which the call was due."""
         due = self.state["next"]
         self.state["next"] = due + ((time - due) // self.interval_ms + 1) * self.interval_ms
 
@@ -95,7 +96,7 @@ class Punctuations:
     def schedule(
         self, node: str, interval: Duration, kind: PunctuationType | str, callback: Callable[[int], object]
     ) -> Punctuation:
-        """Add a schedule; the n-th of a node continues with the n-th due time of the step before."""
+        """Adds a schedule. The n-th schedule of a node takes over the due time of its n-th schedule in the step before."""
         if self._closed:
             raise TopologyError(
                 f"node {node!r} schedules outside of init: a new processor is made for every step, so it would be forgotten; "
@@ -111,14 +112,14 @@ class Punctuations:
         first = self._now_ms + interval_ms if by_clock else 0
         state = self._state.setdefault(f"{node}/{number}", {"next": first})
         if by_clock:
-            # The clock of the step before may have been ahead. Kafka Streams forgets it at a restart.
+            # The clock of the step before may have been ahead. Kafka Streams forgets wall-clock schedules at a restart.
             state["next"] = min(state["next"], first)
         made = Punctuation(node, interval_ms, kind, callback, state)
         self._of(kind).append(made)
         return made
 
     def due(self, kind: PunctuationType, time: int) -> list[Punctuation]:
-        """The schedules that are due at `time`; their next due times are updated."""
+        """Returns the schedules that are due at `time`, and moves their due times."""
         found = [one for one in self._of(kind) if time >= one.state["next"] and not one.cancelled]
         for one in found:
             one.advance(time)
@@ -134,14 +135,14 @@ class Punctuations:
 
 
 class StreamTimePunctuations:
-    """The calls that become due while a step's records are processed: after each source record, with stream time at that record.
+    """The stream-time calls that become due during a step, each made after the source record that brought stream time far enough.
 
     Args:
         punctuations: All schedules by stream time.
-        boundaries: int64[m], the number of the last record that each source record became.
-        times: int64[m], stream time there.
-        call: Makes a call: punctuation, time, and position in the step.
-        shift: How many bits of a position tell the calls after a record from each other, and from the record.
+        boundaries: int64[m], for each source record the number of the last record made from it.
+        times: int64[m], stream time after each source record.
+        call: Makes a call, given the punctuation, the time, and the position in the step.
+        shift: How many low bits of a position number the calls after a record; the record itself has 0 there.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class StreamTimePunctuations:
         self.shift = shift
 
     def of(self, nodes: Collection[str]) -> DuePunctuations | None:
-        """Those of some nodes, None if they have none."""
+        """The calls of these nodes; None if they have no schedule."""
         mine = [(number, one) for number, one in enumerate(self._punctuations) if one.node in nodes]
         return DuePunctuations(self, mine) if mine else None
 
@@ -178,7 +179,7 @@ class DuePunctuations:
             self._call(self._next)
 
     def parts(self, batch: ColumnarBatch) -> Iterator[ColumnarBatch]:
-        """The records of a batch between the calls. Each call is made when the records before it are processed."""
+        """Yields the records between two calls as batches. Each call is made after the records before it were processed."""
         numbers, start = batch.order >> self._all.shift, 0
         while self._next < _NEVER:
             end = int(np.searchsorted(numbers, self._next, "right"))
@@ -190,7 +191,7 @@ class DuePunctuations:
             yield batch.take(np.arange(start, len(batch)))
 
     def rest(self) -> None:
-        """Makes all calls that are left."""
+        """Makes all remaining calls."""
         while self._next < _NEVER:
             self._call(self._next)
 
@@ -226,14 +227,14 @@ def _check_callback(node: str, callback: object) -> None:
         pass  # a builtin without a signature
 
 
-# --- The current record while the records of a batch are processed one by one, and the policy for records that fail.
+# --- The current record while a batch is processed record by record, and the policy for records that fail.
 #
-# Invariant: errors of stores, Kafka and the like are not caused by a record and are never skipped.
+# Invariant: errors of stores, of Kafka and the like are not caused by a record, and are never skipped.
 
 
 @contextmanager
 def at_record(batch: ColumnarBatch, row: int, run: StepContext) -> Iterator[None]:
-    """Within the context, a record of a batch is the current one."""
+    """Makes a record of a batch the current one within the context."""
     held, position = run.held, run.position
     run.held, run.position = batch.held.get(row, held), int(batch.order[row])
     try:
@@ -244,15 +245,15 @@ def at_record(batch: ColumnarBatch, row: int, run: StepContext) -> Iterator[None
 
 
 def each_record(batch: ColumnarBatch, run: StepContext) -> Iterator[Record]:
-    """The records of a batch, each while it is the current one."""
+    """Yields the records of a batch. While the caller has a record, it is the current one."""
     return (record for _, record in records_in_order([batch], run))
 
 
 def records_in_order(batches: Sequence[ColumnarBatch], run: StepContext) -> Iterator[tuple[int, Record]]:
-    """The records of several batches of a pass in the order of their positions, each while it is the current one.
+    """Yields the records of several batches of a pass in the order of their positions. The one yielded is the current record.
 
-    Yields the index of the record's batch with it. While an operator makes results that come from no record of the step
-    (`StepContext.numbered`), the position stays that of its next result.
+    Each comes with the index of its batch. While an operator makes results that come from no record of the step
+    (`StepContext.numbered`), the position is that of its next result.
     """
     before = run.held, run.position, run.cursor
     held, times, shift, numbered = run.held, run.times, run.shift, run.numbered
@@ -273,7 +274,7 @@ def records_in_order(batches: Sequence[ColumnarBatch], run: StepContext) -> Iter
 
 
 def _in_order(batches: Sequence[ColumnarBatch]) -> Iterator[tuple[int, int, int, Record]]:
-    """Index of the batch, row in it, position and record."""
+    """Yields the index of the batch, the row in it, the position and the record."""
     if len(batches) == 1:
         (batch,) = batches
         return zip(repeat(0), count(), batch.order.tolist(), batch.records(), strict=False)
@@ -296,7 +297,7 @@ def guard(error: Exception, node: str, run: StepContext) -> None:
     run.handlers.handle("processing", node, run.origin(), error, partly_done)
 
 
-# --- `Inbox`: the batches that wait for a node. `ForwardedRecords`: records that a node forwards one by one, collected to batches.
+# --- Batches on their way to a node. They wait in an `Inbox`; `ForwardedRecords` turns single forwarded records into batches.
 
 EMPTY = ColumnarBatch(KeyColumn.of([]), [], np.empty(0, np.int64), np.empty(0, np.int64))
 
@@ -305,7 +306,8 @@ class Inbox:
     """The batches that wait for a node until its unit runs.
 
     Attributes:
-        read: Decodes the only batch again, because functions may have changed its values; None for results of other nodes.
+        read: Decodes the only batch again, because functions may have changed its values. None if the batches are results of other
+            nodes.
     """
 
     __slots__ = ("_batches", "read")
@@ -319,17 +321,17 @@ class Inbox:
 
     @property
     def has_fields(self) -> bool:
-        """Whether the records have no objects as their values, but columns of fields."""
+        """Whether the values are columns of fields instead of objects."""
         return bool(self._batches) and isinstance(self._batches[0][1].values, FieldValues)
 
     def add(self, batch: ColumnarBatch, read: Callable[[], ColumnarBatch] | None = None, rank: int = 0) -> None:
-        """Adds records; those of a lower rank come first at the same position (`Unit.ranks`)."""
+        """Adds records. Of records at the same position, those with the lower rank come first (`Unit.ranks`)."""
         if len(batch):
             self.read = None if self._batches else read
             self._batches.append((rank, batch))
 
     def take(self) -> ColumnarBatch:
-        """All records in the order of their positions, perhaps none."""
+        """Removes and returns all records in the order of their positions; the batch may be empty."""
         batches, self._batches = self._batches, []
         if not batches:
             self.read = None
@@ -338,13 +340,13 @@ class Inbox:
 
 
 class Edge(Protocol):
-    """How the results of one node come to another one that takes batches."""
+    """Takes results of one node to another node that works on batches."""
 
     def add(self, batch: ColumnarBatch) -> None: ...
 
 
 class InboxEdge(NamedTuple):
-    """How the results of a node of a task come to an inbox."""
+    """Takes results of a task's node to an inbox."""
 
     inbox: Inbox
     rank: int
@@ -355,10 +357,10 @@ class InboxEdge(NamedTuple):
 
 @dataclass(slots=True)
 class ForwardedRecords:
-    """Records of one node, each for all of its children or for one.
+    """Records that one node forwarded, each to all of its children or to one.
 
     Attributes:
-        run: The step; each record is forwarded while the record that it comes from is the current one.
+        run: The step. While a record is forwarded, the record that it was made from is the current one.
     """
 
     run: StepContext
@@ -373,7 +375,7 @@ class ForwardedRecords:
     with_headers: bool = False
 
     def add(self, record: Record, child: str | None) -> None:
-        """Appends a record for one child, or for all. The caller may still change its key and value.
+        """Appends a record for one child, or for all children if `child` is None. The caller may change its key and value later.
 
         Raises:
             TimestampError: The time does not fit 64 bits.
@@ -399,7 +401,10 @@ class ForwardedRecords:
     def batches(
         self, order: npt.NDArray[np.int64], children: Collection[str], named_only: Collection[str]
     ) -> Iterator[tuple[str, ColumnarBatch]]:
-        """The records, with these positions, for each child; some children get only the records that name them."""
+        """Yields a batch for each child, with these positions.
+
+        Children in `named_only` get only records forwarded to them by name.
+        """
         cells = [encode_headers(one) if one else None for one in self.headers] if self.with_headers else None
         whole = ColumnarBatch(
             KeyColumn.of(self.keys),
@@ -421,15 +426,15 @@ class ForwardedRecords:
         return [row for row in range(len(self.keys)) if named(row, None if named_only else child) == child]
 
 
-# --- Values of their own for those who may change them, where several nodes get the same (`streams.model.ownership`).
+# --- Private values: of several nodes that get the same values, one that may change them gets a copy (`streams.model.ownership`).
 
 
 def changing_nodes(processors: Mapping[str, AnyProcessor], children: Callable[[str], Iterable[str]]) -> frozenset[str]:
-    """The nodes that may change the values that they get: they themselves, or nodes below, to which they pass the same objects.
+    """The nodes that may change the values that they get, either themselves or through nodes below that get the same objects.
 
     Args:
-        processors: The nodes of a task or a head, in run order. What other nodes get is written at once.
-        children: The children of a node.
+        processors: The nodes of a task or a head, in run order. Results for other nodes, such as sinks, are written at once.
+        children: Returns the children of a node.
     """
     found = set[str]()
     for name, one in reversed(list(processors.items())):
@@ -440,13 +445,13 @@ def changing_nodes(processors: Mapping[str, AnyProcessor], children: Callable[[s
 
 
 def owners(children: Sequence[str], changing: Collection[str]) -> frozenset[str]:
-    """Which nodes that get the same values need their own: each one that may change them, but if all may, not the last one."""
+    """Which of the nodes that get the same values need a copy: all that may change them, except the last one if all may."""
     found = [child for child in children if child in changing]
     return frozenset(found[:-1] if len(found) == len(children) else found)
 
 
 def own_batch(batch: ColumnarBatch) -> ColumnarBatch:
-    """The same records with values that nobody else has."""
+    """The same records with copies of their values."""
     return batch.with_values(fresh_values(batch.values))
 
 
@@ -454,11 +459,11 @@ def _own_record(record: Record) -> Record:
     return Record(snapshot(record.key), snapshot(record.value), record.timestamp, record.headers)
 
 
-# --- `NodeContext`: what an operator sees of the step that it runs in, and where its records go.
+# --- `NodeContext`: shows an operator the step that it runs in, and takes its records to its children.
 
 
 class Receiver(Protocol):
-    """A receiver of single records: a processor node, a sink."""
+    """Takes single records: a processor node or a sink."""
 
     name: str
 
@@ -485,12 +490,12 @@ class NodeContext(KafkaNames):
         self.results_change = False
         self._collected = ForwardedRecords(run)
         self._alone: ColumnarBatch | None = None
-        """The record that is processed by itself, whose error a wrapper sees."""
+        """The batch of the one record in `alone`; its error is raised to the caller there."""
         self.numbering: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]] | None = None
-        """In a head, adds the number of each result of a record to its position."""
+        """In a head: numbers the results of each record within the record's position."""
 
     def guard(self, error: Exception) -> None:
-        """Apply the processing policy to an exception that the operator has raised for the current record."""
+        """Applies the processing policy to an exception that the operator raised for the current record."""
         if self.changes_in_place and may_be_the_records_fault(error):
             self._run.function_failed()
         guard(error, self.node, self._run)
@@ -502,9 +507,10 @@ class NodeContext(KafkaNames):
         on_drop: Collection[str] = (),
         changing: frozenset[str] = frozenset(),
     ) -> None:
-        """Set the children: the ones that receive each record at once, in their order, and those whose records wait for their unit.
+        """Sets the children: `direct` ones get each record at once, in their order; in `inboxes`, records wait for a child's unit.
 
-        Some of them receive only the records that the node drops; some may change the values that they get (`changing_nodes`).
+        Children in `on_drop` receive only the records that the node drops; those in `changing` may change the values that they get
+        (`changing_nodes`).
         """
         self._receivers = {name: child.receive for name, child in direct.items()}
         self._inboxes = inboxes
@@ -571,7 +577,7 @@ class NodeContext(KafkaNames):
 
     def store(self, name: str) -> Any:
         if name not in self._stores:
-            # Other nodes of the task may have it, but what runs when depends on who uses which store.
+            # Another node of the task may have it, but the order in which nodes run depends on which stores each of them uses.
             raise TopologyError(
                 f"'{self.node}' asks for the store '{name}', which is not connected to it. Connect it: process(..., stores=[...]), "
                 f"or connect_processor_and_state_stores(...). It has: {', '.join(sorted(self._stores)) or 'none'}."
@@ -579,11 +585,11 @@ class NodeContext(KafkaNames):
         return self._run.stores[name]
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        # Whoever forwards single records may still have them.
+        # An operator that forwards single records may still hold on to them.
         self._pass_on(record, child, self._changing)
 
     def _pass_on(self, record: Record, child: str | None, owning: Collection[str]) -> None:
-        """Passes a record on to all children, or to one; some get a record of their own."""
+        """Passes a record to all children, or to one. Children in `owning` get a copy."""
         self.forwarded += 1
         if child is not None:
             self._forward_to(child, record, owning)
@@ -632,7 +638,7 @@ class NodeContext(KafkaNames):
             inbox.add(own_batch(batch) if name in self._owning else batch)
 
     def hand_on(self) -> None:
-        """Move the records that were forwarded one by one to the children's inboxes."""
+        """Moves the records that were forwarded one by one to the children's inboxes."""
         collected = self._collected
         if collected.keys:
             self._collected = ForwardedRecords(self._run)
@@ -643,7 +649,7 @@ class NodeContext(KafkaNames):
                 self._inboxes[child].add(own_batch(batch) if child in self._owning else batch)
 
     def discard(self) -> None:
-        """Forgets the records that were forwarded one by one and not handed on."""
+        """Forgets the records that were forwarded one by one and not yet handed on."""
         self._collected = ForwardedRecords(self._run)
 
     def count_forwarded(self, number: int) -> None:
@@ -657,7 +663,7 @@ class NodeContext(KafkaNames):
             self.divert(dropped_record(record, reason, self.node))
 
     def drop_many(self, count: int, reason: str) -> None:
-        """`drop` for a number of records that were processed as columns."""
+        """Counts dropped records that were processed as columns; nothing is sent to `on_drop` children."""
         self._run.counters.add(f"dropped:{self.node}:{reason}", count)
 
     def batch_of(self, record: Record) -> ColumnarBatch:
@@ -689,7 +695,7 @@ class NodeContext(KafkaNames):
                 self.fails(record, error)
 
     def fails(self, record: Record, error: Exception) -> None:
-        """Applies the processing policy to an exception that the operator has raised for the current record."""
+        """Applies the processing policy to an exception that the operator raised for the current record."""
         if self._run.followed is not None:
             self._run.followed.fails(self.node, error, record)
         self.guard(error)
@@ -766,7 +772,7 @@ class NodeContext(KafkaNames):
 
 
 class NodeRunner:
-    """One processor node in one run: counts, guards, and the operator together with its context."""
+    """One processor node in one run: an operator, its context, its counts, and the guard around its calls."""
 
     def __init__(self, name: str, processor: AnyProcessor, context: NodeContext, run: StepContext) -> None:
         self.name = name
@@ -776,9 +782,9 @@ class NodeRunner:
         self._run = run
         self._process = processor.process
         self.process_batch: Callable[[ColumnarBatch], None]
-        """Processes records of all nodes that the operator leads."""
+        """Processes a batch for the operator and for the nodes of its group, which it leads."""
         self.takes_records = True
-        """Whether the operator has a way for single records."""
+        """Whether the operator can process a single record."""
         if isinstance(processor, Operator):
             self.process_batch = processor.process_batch
             self.takes_records = type(processor).process is not Operator.process
@@ -787,7 +793,7 @@ class NodeRunner:
             self.process_batch = partial(context.attempt_each, process=processor.process)
 
     def receive(self, record: Record) -> None:
-        """Process one record under the processing policy."""
+        """Counts and processes one record under the processing policy."""
         self.received += 1
         self.attempt(record)
 
@@ -796,7 +802,7 @@ class NodeRunner:
             self.processor.skip(batch)
 
     def attempt(self, record: Record) -> None:
-        """The same for a record that is counted already."""
+        """Processes a record that was already counted as received."""
         try:
             self._process(record)
         except Exception as error:
@@ -804,19 +810,19 @@ class NodeRunner:
 
     @classmethod
     def of(cls, name: str, processor: AnyProcessor, context: NodeContext, run: StepContext) -> NodeRunner:
-        """A runner that samples the records of the followed key, if there is one."""
+        """Makes a runner. If a key is followed, the runner samples its records."""
         kind = cls if run.followed is None else FollowedNode
         return kind(name, processor, context, run)
 
     def count(self) -> None:
-        """Count the records in and out since the last call."""
+        """Adds the records in and out since the last call to the counters."""
         self._run.counters.add(f"in:{self.name}", self.received)
         self._run.counters.add(f"out:{self.name}", self.context.forwarded)
         self.received = self.context.forwarded = 0
 
 
 class FollowedNode(NodeRunner):
-    """A node while a key is followed."""
+    """A node that samples the records of the followed key."""
 
     def receive(self, record: Record) -> None:
         assert self._run.followed is not None, "see NodeRunner.of"
@@ -824,13 +830,13 @@ class FollowedNode(NodeRunner):
         super().receive(record)
 
 
-# --- Batches of the nodes of a group: processed together, divided where calls are due, and where a record is at fault.
+# --- Batches of a group of nodes: processed together, divided where calls are due and where a record fails.
 
 
 def process_group(
     runners: Sequence[NodeRunner], inboxes: Sequence[Inbox], run: StepContext, due: DuePunctuations | None = None
 ) -> None:
-    """Processes what waits for the nodes of a group, whose first operator leads the others."""
+    """Processes the batches that wait for the nodes of a group. The group's first operator processes them for all."""
     batches = [inbox.take() for inbox in inboxes]
     for runner, batch in zip(runners, batches, strict=True):
         runner.received += len(batch)
@@ -856,13 +862,13 @@ def _process_part(
     run: StepContext,
     read: Callable[[], ColumnarBatch] | None = None,
 ) -> None:
-    """Processes a batch; if that fails, halves of it, so that only the record at fault meets its policy.
+    """Processes a batch. If it fails, tries its records one by one or its halves, so that only a failing record meets its policy.
 
     Args:
-        runners: Those of the group.
+        runners: The nodes of the group.
         batch: The records.
         run: The step.
-        read: Decodes them again, because functions may have changed their values; None: they stay as they are.
+        read: Decodes the records again, because functions may have changed their values. None if they cannot have changed.
     """
     try:
         runners[0].process_batch(batch)
@@ -884,5 +890,5 @@ def _process_part(
         else:
             for rows in np.array_split(np.arange(len(batch)), 2):
                 half = batch.take(rows)
-                # Serdes write all keys of a column, also the one at fault.
+                # Serdes write all keys of a column, so a half must not keep the other half's keys: one of them may be at fault.
                 _process_part(runners, replace(half, keys=half.keys.compact()), run)

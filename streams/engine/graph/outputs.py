@@ -78,7 +78,7 @@ class Collector:
         partition_key: bytes | None = None,
         partition: int = DEFAULT_PARTITION,
     ) -> None:
-        """Append one record; `partition_key` only where it differs from the key."""
+        """Appends one record. Give `partition_key` only where it differs from the key."""
         parts = self._topics.get(topic)
         if parts is None:
             parts = self._topics[topic] = []
@@ -97,11 +97,10 @@ class Collector:
         rows.with_headers |= bool(headers)
 
     def add_batch(self, batch: SendBatch) -> None:
-        """Append records that are columns already."""
         self._topics.setdefault(batch.topic, []).append(batch)
 
     def batches(self) -> list[SendBatch]:
-        """One batch per topic, in order of first use."""
+        """Returns one batch for each topic, in the order of first use."""
         return [
             _concatenated([part if isinstance(part, SendBatch) else self._batch(topic, part) for part in parts])
             for topic, parts in self._topics.items()
@@ -123,7 +122,7 @@ class Collector:
 
 
 def _concatenated(parts: list[SendBatch]) -> SendBatch:
-    """One batch of several for the same topic."""
+    """Joins several batches for the same topic into one."""
     if len(parts) == 1:
         return parts[0]
     partition_keys = partitions = headers = None
@@ -155,9 +154,9 @@ def _concatenated(parts: list[SendBatch]) -> SendBatch:
 
 
 def placed(batch: SendBatch, partitions: int, placement: Placement, own: int) -> SendBatch:
-    """The records, each with its partition, of so many, by what the readers of the topic go by; a null key's is left open.
+    """Gives each record its partition out of `partitions`, by the rule that the topic's readers rely on. A null key's stays open.
 
-    Readers that go by the partition alone get them in that of the task, `own`.
+    Under `Placement.PARTITION`, all of them go to the partition of the task, `own`.
     """
     if placement is Placement.PARTITION:
         return replace(batch, partitions=np.full(len(batch.keys), own, np.int32))
@@ -168,7 +167,7 @@ def placed(batch: SendBatch, partitions: int, placement: Placement, own: int) ->
     return replace(batch, partitions=found)
 
 
-# --- Checks for results that Kafka would refuse, one by one before anything is sent, so that the production policy applies.
+# --- Checks for results that Kafka would refuse. They run on each result before anything is sent, so the production policy applies.
 #
 # If Kafka refuses one record of a transaction, the whole step is lost, repeated, and refused again, for ever. The limits of a
 # topic come from outside (`OutputTopics`), once for each topic and step.
@@ -177,20 +176,20 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 
 
 class OutputTopics(Protocol):
-    """What Kafka knows of output topics."""
+    """Looks up output topics in Kafka."""
 
     def limits(self, topic: str) -> TopicLimits | None: ...
     def now_ms(self) -> int: ...
 
 
 class UnlimitedTopics:
-    """Output topics without limits: where there is no Kafka."""
+    """Output topics without limits, for use without Kafka."""
 
     def limits(self, topic: str) -> TopicLimits | None:
         return UNLIMITED
 
     def now_ms(self) -> int:
-        """Not called where nothing is limited."""
+        """Is not called, because nothing is limited by time."""
         return 0
 
 
@@ -220,7 +219,7 @@ class Target:
         """Refuses a result that Kafka would refuse.
 
         Raises:
-            RecordError: Kafka would refuse the result, for this reason.
+            RecordError: Kafka would refuse the result; the message says why.
         """
         if wire_size(key, value, headers) > self.max_bytes:
             raise OversizedRecordError(
@@ -243,7 +242,7 @@ class Target:
         timestamps: npt.NDArray[np.int64],
         headers: Sequence[Headers] | None,
     ) -> None:
-        """`check` of many results.
+        """Checks many results as `check` checks one.
 
         Raises:
             RecordError: Kafka would refuse one of them.
@@ -261,7 +260,7 @@ class Target:
             self.check(key, value, int(timestamps[row]), () if headers is None else headers[row])
 
     def nearest_time(self, timestamp: int) -> int:
-        """The time nearest to this one that the topic accepts."""
+        """The accepted time that is nearest to this one."""
         return min(max(timestamp, self._earliest), self._latest)
 
     def _refuse_time(self, timestamp: int) -> None:
@@ -287,10 +286,10 @@ class Outputs:
 
     Args:
         topics: Provides the limits.
-        settings: Bounds of sizes.
+        settings: Limits of sizes.
 
     Attributes:
-        settings: The same.
+        settings: The same settings.
     """
 
     def __init__(self, topics: OutputTopics, settings: TaskSettings) -> None:
@@ -299,7 +298,7 @@ class Outputs:
         self._targets: dict[str, Target] = {}
 
     def target(self, topic: str) -> Target:
-        """A topic named by the program.
+        """Returns a topic that the program names.
 
         Raises:
             TopicNotFoundError: The topic does not exist, which is not caused by a record.
@@ -310,7 +309,7 @@ class Outputs:
         return target
 
     def chosen(self, topic: object) -> Target:
-        """A topic chosen by a record.
+        """Returns a topic that a record chose.
 
         Raises:
             ForbiddenTopicError: The topic is internal, or the name is invalid.
@@ -328,7 +327,7 @@ class Outputs:
         return target
 
     def room_for_state(self, topic: str) -> int:
-        """The largest record that a changelog accepts, bytes. An invisible topic is left to the commit to report."""
+        """The largest record, in bytes, that a changelog accepts. A topic that cannot be seen is reported by the commit."""
         limits = self._topics.limits(topic) or UNLIMITED
         return min(self.settings.max_message_bytes, limits.max_bytes)
 
@@ -344,7 +343,7 @@ class Outputs:
 
 
 def _allowed(topic: object) -> str:
-    """The name, if a record may choose it. Internal topics of any application and of Kafka are recognised by their names."""
+    """Returns the name if a record may choose it. Internal topics (Kafka's, or any application's) are recognised by name."""
     if not isinstance(topic, str) or not _LEGAL_NAME.match(topic) or topic in (".", ".."):
         raise ForbiddenTopicError(
             f"the function of to(...) chose {topic!r:.80}, which is not a valid topic name: use at most 249 letters, "

@@ -1,6 +1,4 @@
-"""The rows between the reader and the task: their format, and the digests that show whether they still have the same tasks.
-
-The format of rows between the reader and the task.
+"""The rows between the reader and the task: their format, and digests that show whether they still go to the same tasks.
 
 A `RowBatch` is a run of rows of one topic-partition for one task and one entry of the sub-topology. It is sent as
 one Arrow IPC stream, with topic, partition and entry in the schema metadata, so that a blob is self-describing.
@@ -10,9 +8,9 @@ Columns of raw and object rows: `offset` int64, `seq` int32 (n-th row made from 
 original bytes, sent along with object, written and columns rows when a dead-letter topic may need them).
 The `value` of a written row is JSON, or pickled (`streams.engine.reader.written_values`), and its `key` may be a dictionary.
 Columns of a columns entry: `offset`, `seq`, `timestamp`, `key` (dictionary of binary), `headers`, `source_key` and
-`source_value` (optional; a `source_key` of nulls says that the key is new, and the original one unknown), `null` bool
+`source_value` (optional; a `source_key` of nulls says that the key is new and the original one unknown), `null` bool
 (optional: the value is null), `scalar` bool (optional: the value is a text, a number or the like), then for each field
-`i:<path>` int64, `d:<path>` float64 and `j:<path>` binary (JSON text), each where needed.
+`i:<path>` int64, `d:<path>` float64 and `j:<path>` binary (JSON text), each only if it has values.
 
 Invariants: rows of a batch are in (offset, seq) order; a timestamp of `NOW` stands for the step's wall clock.
 """
@@ -36,7 +34,7 @@ NOW: Final = -(2**63)
 
 NULL: Final = "null"
 SCALAR: Final = "scalar"
-"""Columns that a columns entry has if any of its values is null, or is a text, a number or the like."""
+"""A columns entry has these columns only if one of its values is null, or is a text, a number or the like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +46,8 @@ class RowBatch:
         partition: Source partition.
         entry: Index of the `TaskInput` of the sub-topology, or `DEAD_LETTER_ENTRY`.
         rows: Columns as in the module's docstring.
-        order: The times by which its rows are merged with those of other partitions; None: their timestamps. Not encoded: in live
-            execution a record has its place in the order even if no row of it is left.
+        order: The times by which its rows are merged with those of other partitions; None: their timestamps. Not encoded. In live
+            execution a record keeps its place in the order even if no row of it is left.
     """
 
     topic: str
@@ -71,32 +69,35 @@ def encode(batch: RowBatch) -> bytes:
 
 
 def decode(blob: bytes) -> RowBatch:
-    """Unpack the result of `encode`; the columns are views of `blob`, nothing is copied."""
+    """Unpacks the result of `encode`. The columns are views of `blob`; nothing is copied."""
     with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
         rows = reader.read_next_batch()
     metadata = rows.schema.metadata
     return RowBatch(metadata[b"topic"].decode(), int(metadata[b"partition"]), int(metadata[b"entry"]), rows)
 
 
-# --- A digest of where functions of the topology have routed the records of a range.
+# --- A digest of the tasks to which functions of the topology have sent the records of a range.
 #
-# A key made by a function before the shuffle decides which task gets the record. If another attempt of the micro-batch makes
-# another key, a task that has already committed would miss the record, or a second task would process it again. The digest goes
-# into the task's commit marker; an attempt that finds the step committed compares the digest with its own.
+# If a function makes the key before the shuffle, it decides which task gets the record. Should another attempt of the micro-batch
+# make another key, a task that has already committed would miss the record, or a second task would process it again. So the digest
+# goes into the task's commit marker, and an attempt that finds the step committed compares the digest with its own.
 #
-# A dead letter in a record's place counts with its offset and stage, because the function may fail in one attempt alone.
+# A dead letter counts with its offset and stage in place of the record, because the function may fail in one attempt only.
 #
-# Invariant: the same records and keys give the same digest, whatever the sizes of the pieces they are read in.
+# Invariant: the same records and keys give the same digest, however they are divided into pieces for reading.
 
 
 class RoutingDigests:
-    """Digests by task, with entries kept apart: pieces of one entry come in order, those of two entries do not."""
+    """Makes one digest for each task.
+
+    Entries are hashed separately: each one's pieces come in order, but entries are interleaved.
+    """
 
     def __init__(self) -> None:
         self._columns: dict[tuple[int, int], tuple[Any, ...]] = {}
 
     def add(self, task: int, entry: int, rows: pa.RecordBatch) -> None:
-        """Adds rows of an entry for a task, in their order: their columns `offset`, `seq` and `key`."""
+        """Adds rows of an entry for a task, in their order. They have the columns `offset`, `seq` and `key`."""
         hashes = self._columns.get((task, entry))
         if hashes is None:
             hashes = self._columns[task, entry] = tuple(hashlib.blake2b(digest_size=8) for _ in range(4))
@@ -107,7 +108,7 @@ class RoutingDigests:
         hashes[3].update(b"".join(filter(None, keys.to_pylist())))
 
     def by_task(self) -> dict[int, str]:
-        """Task -> 16 hex digits, for the tasks that got rows."""
+        """Task -> 16 hex digits, for the tasks that received rows."""
         tasks: dict[int, Any] = {}
         for (task, entry), hashes in sorted(self._columns.items()):
             digest = tasks.setdefault(task, hashlib.blake2b(digest_size=8))

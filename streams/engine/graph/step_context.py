@@ -23,7 +23,7 @@ from streams.model.record import NO_TIME, Headers, HeldRecord, Record, RecordMet
 
 
 class ChangedInPlace(Exception):
-    """A function has failed, or deletes, that may have changed a shared value before: the step must run again with private rows."""
+    """Demands to run the step again with private rows: a function that failed, or deletes, may have changed a shared value."""
 
 
 @dataclass(slots=True)
@@ -32,14 +32,14 @@ class SourceRows:
 
     Attributes:
         timestamps: Event times, milliseconds.
-        keys: Key bytes: of the source for raw rows, else of the re-keyed record.
-        values: Value bytes: of the source for raw rows, else pickled.
+        keys: Key bytes: the source's for raw rows, otherwise the re-keyed record's.
+        values: Value bytes: the source's for raw rows, otherwise pickled.
         headers: Encoded header cells, or None if no row has any.
-        source_keys: Original key bytes where they were sent along: also for raw rows, if their producer writes keys otherwise than
+        source_keys: Original key bytes if they were sent along. Raw rows also have them if their producer writes keys unlike
             their serde.
-        source_values: Original value bytes where they were sent along.
-        raw: Whether keys and values are those of the source.
-        routes: In a reader, the canonical key bytes, where they are not `keys`.
+        source_values: Original value bytes if they were sent along.
+        raw: Whether keys and values are the source's.
+        routes: In a reader, the canonical key bytes if they differ from `keys`.
     """
 
     topic: str
@@ -55,7 +55,7 @@ class SourceRows:
     routes: Sequence[bytes | None] | None = None
 
     def route(self, row: int) -> bytes | None:
-        """The canonical bytes of the key, by which the record comes to its task."""
+        """The canonical bytes of the key, which decide the record's task."""
         return (self.keys if self.routes is None else self.routes)[row]
 
     def headers_of(self, row: int) -> Headers:
@@ -64,7 +64,7 @@ class SourceRows:
         return tuple(decode_headers(self.headers[row]))
 
     def origin(self, row: int) -> Origin:
-        """The source record of one row, as far as known."""
+        """The source record of one row, with the bytes that are known."""
         keys, values = (self.keys, self.values) if self.raw else (None, self.source_values)
         keys = keys if self.source_keys is None else self.source_keys
         return Origin(
@@ -79,7 +79,7 @@ class SourceRows:
 
 
 def _copied(state: Any) -> Any:
-    """A deep copy of what is mostly JSON, as the state of operators is: `deepcopy` calls ten functions for each dictionary."""
+    """A deep copy of state, which is mostly JSON. `deepcopy` would call ten functions for each dictionary."""
     if type(state) is dict:
         return {name: one if type(one) in _NUMBERS_AND_TEXTS else _copied(one) for name, one in state.items()}
     if type(state) is list:
@@ -106,27 +106,27 @@ class StepContext:
         settings: Policies and mode.
         task_id: For messages.
         now_ms: The step's wall clock.
-        private_rows: Stores with a cache give each reader a value of its own. A step begins without, because that costs one
+        private_rows: Stores with a cache give each reader its own copy of a value. A step begins without this, because it costs one
             conversion for each call of a function, and runs again with it when a function has failed (`ChangedInPlace`).
         stores: Typed stores by name.
         operator_state: Small state of nodes (`nodes`), shared state (`shared`) and state of the task (`task`).
         stream_time: Largest timestamp read so far.
         counters: Counts of this run.
         collector: The records to send.
-        store_times: Windowed store -> its stream time, for its retention.
+        store_times: Windowed store -> the stream time that decides which of its rows are kept.
         cursor: Rows and index of the current record; None while flushing.
         flushing: Whether the step is at its end.
         held: The held-back record whose results are being processed.
         position: The position of the current record in the step (`ColumnarBatch.order`).
-        numbered: Whether an operator makes results that come from no record of the step; `position` is then that of the next one.
+        numbered: Whether an operator makes results that come from no record of the step. `position` is then its next result's.
         times: Stream time at each record of the step, while these are processed.
-        shift: Positions are the numbers of the step's records, shifted by this number of bits.
-        topics: What Kafka knows of the output topics.
-        handlers: Apply the policies.
+        shift: A position is the number of a record of the step, shifted left by this many bits.
+        topics: Looks up the output topics in Kafka.
+        handlers: Applies the policies.
         outputs: The output topics.
         lap_ns: The thread's CPU time at the last `lap`; None: operators are not timed.
         followed: Takes samples of a key's records; None: no key is followed.
-        partly_done: Whether the operator that is about to fail has written to its state, or forwarded, for the current record.
+        partly_done: Whether an operator that fails has already written to its state, or forwarded, for the current record.
     """
 
     settings: TaskSettings
@@ -171,56 +171,56 @@ class StepContext:
             self.lap_ns = time.thread_time_ns()
 
     def lap(self, node: str) -> None:
-        """Counts the CPU time since the last lap as that of a node."""
+        """Adds the CPU time since the last lap to that of a node."""
         if self.lap_ns is not None:
             before, self.lap_ns = self.lap_ns, time.thread_time_ns()
             self.counters.add(f"{CPU_NS}{node}", self.lap_ns - before)
 
     def origin(self) -> Origin:
-        """The current source record; an empty one while flushing; without a source for a held-back record."""
+        """The current source record. It is empty while flushing, and has no source for a held-back record."""
         if self.held is not None:
             key, value, timestamp, headers, window = self.held
             return Origin(None, -1, -1, timestamp, key, value, headers, window)
         return NOWHERE if self.cursor is None else self.cursor[0].origin(self.cursor[1])
 
     def function_failed(self) -> None:
-        """Called when a function has failed that gets values of a cache.
+        """Is called when a function has failed whose arguments may be values of a cache.
 
         Raises:
-            ChangedInPlace: The value may be half changed, and the step would continue with it.
+            ChangedInPlace: The step would continue with a value that may be half changed.
         """
         if self.settings.processing != "fail":
             self.run_with_private_rows()
 
     def run_with_private_rows(self) -> None:
-        """Runs the step again, with private rows, unless it does so already.
+        """Demands that the step runs again with private rows, unless it already does.
 
         Raises:
-            ChangedInPlace: It does not.
+            ChangedInPlace: It does not yet.
         """
         if not self.private_rows:
             self._changed_in_place = ChangedInPlace()
             raise self._changed_in_place
 
     def check_values(self) -> None:
-        """Raises the error of `function_failed` once more, which code of the user above may have caught."""
+        """Raises the error of `function_failed` again, in case the user's code further up has caught it."""
         if self._changed_in_place is not None:
             raise self._changed_in_place
 
     def metadata(self) -> RecordMetadata | None:
-        """Source position of the current record."""
+        """The source position of the current record."""
         if self.cursor is None:
             return None
         rows, row = self.cursor
         return RecordMetadata(rows.topic, rows.partition, int(rows.offsets[row]))
 
     def hold(self, node: str, record: Record) -> Any:
-        """Reserve the place of the current record, for `resume`."""
+        """Returns the current record's place in its source, for `resume`."""
         return self.cursor
 
     @contextmanager
     def resume(self, held: Any) -> Iterator[None]:
-        """Within the context, the held-back record is the current one."""
+        """Makes the record at a place that `hold` returned the current one within the context."""
         before, self.cursor = self.cursor, held
         try:
             yield
@@ -233,7 +233,7 @@ class StepContext:
         return found
 
     def send_dead_letter(self, letter: DeadLetter, origin: Origin) -> None:
-        """Send to the dead-letter topic, in the step's own transaction, cut to what the topic accepts."""
+        """Sends a dead letter in the step's own transaction, cut to the size that the topic accepts."""
         topic = self.settings.dead_letter_topic
         assert topic is not None, "no policy is 'dlq' without a topic (TaskSettings)"
         target = self.outputs.target(topic)
@@ -246,7 +246,7 @@ class StepContext:
 
     @contextmanager
     def dead_letters_in_order(self) -> Iterator[None]:
-        """Within the context, dead letters wait, to be sent in the order of the records that they come from."""
+        """Holds dead letters back within the context, then sends them in the order of the records that they come from."""
         self._letters = []
         yield
         letters, self._letters = self._letters, None
@@ -254,10 +254,10 @@ class StepContext:
             self.collector.add(*record)
 
 
-# --- The bound on operators' `ctx.state`: all state of a task is in its commit marker, which is one record.
+# --- The limit on operators' `ctx.state`. All state of a task is in its commit marker, which is one record.
 #
-# A marker that is too large cannot be committed, and Kafka's error would name a topic unknown to the user. The sizes are
-# therefore checked while the operators are known.
+# A marker that is too large cannot be committed, and Kafka's error would name a topic that the user does not know. The sizes are
+# therefore checked here, where the operators are known.
 
 _SHARE = 0.9
 """Share of the marker available to state; the rest is for offsets, ranges and the like."""
@@ -284,7 +284,7 @@ def check_operator_state(operator_state: Mapping[str, Mapping[str, Any]], task_i
 
 
 def _sizes(operator_state: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, int]]:
-    """Kind, name, and size as JSON; -1 where it is not JSON."""
+    """Kind, name and size as JSON of each state; the size is -1 if it is not JSON."""
     found = []
     for kind, states in operator_state.items():
         for name, state in states.items():

@@ -25,7 +25,7 @@ _TYPES: dict[StoreKind, type[Any]] = {
 
 
 _AROUND = RECORD_OVERHEAD + 24
-"""Bytes of a changelog record besides the row's key and value: Kafka's own, and the times of windows and versions."""
+"""Bytes of a changelog record apart from the row's key and value: Kafka's own, and the times of windows and versions."""
 
 
 class StoreProvider(Protocol):
@@ -36,7 +36,7 @@ class StoreProvider(Protocol):
     def discard(self) -> None: ...
 
     def expire(self, store: str, before_ms: int) -> None:
-        """Expires rows with a time below `before_ms`."""
+        """Removes rows with a time below `before_ms`."""
 
 
 def typed_stores(
@@ -46,9 +46,10 @@ def typed_stores(
     limits: Callable[[str], int] = lambda topic: NO_LIMIT,
     mode: Mode = "strict",
 ) -> dict[str, Any]:
-    """One typed store for each store of the sub-topology, by name; in compat mode versioned ones forget what Kafka Streams forgets.
+    """Makes a typed store for each store of the sub-topology, by name.
 
-    Serdes get the name of the changelog as topic, as in Kafka Streams.
+    Serdes get the name of the changelog as topic, as in Kafka Streams. In compat mode, versioned stores forget the same rows as in
+    Kafka Streams.
     """
     found = {}
     for name, node in sub.stores.items():
@@ -61,5 +62,5 @@ def typed_stores(
 
 
 def typed_store(node: StoreNode, stores: StoreProvider, topic: str, room: int = NO_LIMIT) -> Any:
-    """The typed store over one byte store; serdes get `topic`, and rows may have `room` bytes."""
+    """Wraps one byte store in a typed one. Serdes get `topic`, and a row may have `room` bytes."""
     return _TYPES[node.spec.kind](stores.store(node.name), Codec(topic, node.key_serde, node.value_serde, room))

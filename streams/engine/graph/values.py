@@ -1,9 +1,10 @@
 """Serialisation of values between the head and the tasks, and of jobs together with the classes of the program.
 
-A value is pickled with references to its classes, which both sides import. A class that cannot be imported there (of the script
-itself, a notebook, or a function) is sent with the job, by value (cloudpickle), and referenced by an id assigned while the job
-is serialised. A value is therefore no larger, and has the same class as in the functions of the job on both sides: `isinstance`
-works. An object without such a name, a closure or a class made while records are processed, is sent by value with each record.
+A value is pickled with references to its classes, which both sides import. A class that the other side cannot import (one defined
+in the script itself, in a notebook or in a function) is sent with the job, by value (cloudpickle), and is then referenced by an id
+that it gets while the job is serialised. So values do not become larger, and have the same class as in the job's functions on both
+sides: `isinstance` works. An object without an importable name, such as a closure or a class made while records are processed, is
+sent by value with each record.
 
 Only bytes written by this application's readers are ever deserialised: they come through Spark's shuffle, never from Kafka.
 """
@@ -27,14 +28,14 @@ PICKLED: Final = 0x80
 """The first byte of what `dump_value` writes; no JSON begins with it."""
 
 _classes: dict[str, type] = {}
-"""Id -> class that a job has brought into this process, or taken along from it."""
+"""Id -> class that a job brought into this process, or took along from it."""
 _ids: dict[type, str] = {}
 _need_ids: set[type] = set()
-"""Types of values for which plain pickling has failed and is not tried again."""
+"""Types of values that plain pickling could not write; it is not tried again for them."""
 
 
 def dump_value(value: Any) -> bytes:
-    """A value as bytes.
+    """Serialises a value.
 
     Raises:
         RecordError: The value is nested too deeply.
@@ -61,7 +62,7 @@ def dump_value(value: Any) -> bytes:
 
 
 def load_value(data: bytes) -> Any:
-    """The argument of `dump_value`."""
+    """Restores a value from the bytes of `dump_value`."""
     try:
         return pickle.loads(data)
     except Exception as error:
@@ -71,12 +72,12 @@ def load_value(data: bytes) -> Any:
 
 
 def load_written(data: bytes) -> Any:
-    """A value that was handed on as JSON, or as by `dump_value` if JSON cannot say it."""
+    """Restores a value that was written as JSON, or by `dump_value` if JSON cannot express it."""
     return load_value(data) if data[0] == PICKLED else loads(data)
 
 
 def dump_job(job: Any) -> bytes:
-    """A job with the functions of a program as bytes. Functions that cannot be imported go by value, their classes with an id."""
+    """Serialises a job with the functions of a program. What cannot be imported is sent by value, classes with an id."""
     data = io.BytesIO()
     pickler = _JobPickler(data, _PROTOCOL)
     # The classes are collected while the job is serialised, so they are written after it.
@@ -91,7 +92,7 @@ def dump_job(job: Any) -> bytes:
 
 
 def load_job(data: bytes) -> Any:
-    """The argument of `dump_job`; from now on, values of its classes can be written and read."""
+    """Restores a job from the bytes of `dump_job`. From then on, values of its classes can be written and read."""
     job, classes = cloudpickle.loads(data)
     for name, one in classes.items():
         _know(name, one)
@@ -112,7 +113,7 @@ def _too_deep(value: Any) -> RecordError:
 
 
 def _can_be_imported(kind: type) -> bool:
-    """Whether other processes can import a class by its name; `__main__` is another module there."""
+    """Whether other processes can import a class by its name. `__main__` is another module there."""
     found: Any = None if kind.__module__ == "__main__" else sys.modules.get(kind.__module__)
     for part in kind.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -120,10 +121,13 @@ def _can_be_imported(kind: type) -> bool:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Keeps the names of files in code that is sent by value: error messages show the user's line."""
+    """Keeps the file names in code that is sent by value, so that error messages show the user's line."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """Called for all but plain values. From 3.1.3 on, cloudpickle replaces the name of a code object's file."""
+        """Is called for all but plain values.
+
+        From version 3.1.3 on, cloudpickle replaces a code object's file name; this undoes it.
+        """
         if isinstance(obj, CodeType):
             kind, arguments = self.dispatch_table[CodeType](obj)
             return kind, tuple(obj.co_filename if one == "<dynamic-code>" else one for one in arguments)
@@ -138,7 +142,7 @@ class _JobPickler(_Pickler):
         self.classes: dict[str, type] = {}
 
     def reducer_override(self, obj: Any) -> Any:
-        """Collects classes; called once for each."""
+        """Collects classes; each one is seen once."""
         if isinstance(obj, type) and not _can_be_imported(obj):
             name = _ids.get(obj) or uuid.uuid4().hex
             _know(name, obj)
@@ -147,10 +151,9 @@ class _JobPickler(_Pickler):
 
 
 class _ValuePickler(_Pickler):
-    """Writes the id of a class that the job has brought along; other objects as cloudpickle does."""
+    """Writes a class that the job has brought along as its id, and other objects as cloudpickle does."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """Called for all but plain values."""
         if isinstance(obj, type) and (name := _ids.get(obj)) is not None:
             return _class_of, (name,)
         return super().reducer_override(obj)

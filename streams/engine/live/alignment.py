@@ -1,11 +1,15 @@
-"""Keeps the tasks of a backlog together in event time: the driver hears how far each has come, and says how far each may go.
+"""Keeps the tasks of a backlog together in event time: the driver hears how far each has come, and limits how far each may go.
 
-Without it, a task with few records would be months ahead of one with many, and what the slower one writes would be late where both
+Without it, a task with few records would be months ahead of one with many. What the slower one writes would then be late where both
 meet: in the partitions of a repartition topic. So no task goes further ahead of the slowest than an allowance (as in Flink's
-watermark alignment, FLIP-182). Nor does a sub-topology behind a repartition topic, because what it is still to get there may be
-as old as the next record of whoever writes it. Micro-batches are aligned by their planner (`streams.engine.source.backlog`).
+watermark alignment, FLIP-182). This also holds for a sub-topology that reads a repartition topic, because the records still to come
+there may be as old as the next record of the sub-topology that writes it. Micro-batches are aligned by their planner
+(`streams.engine.source.backlog`).
 
-A task at the end of its partitions holds up nobody, and as long as all are there, nothing is sent and nobody waits.
+Example: with a grace of one hour the allowance is 30 minutes. If the next record of task 0 is from 10:00, task 1 takes records from
+before 10:30, and waits until task 0 has come further.
+
+A task at the end of its partitions holds up no other. As long as all tasks are there, nothing is sent and nothing waits.
 """
 
 from __future__ import annotations
@@ -20,28 +24,28 @@ from typing import Any, NamedTuple
 from streams.topology.plan import SubTopology
 
 MOST_MS = 30 * 24 * 3600 * 1000
-"""How far a task may be ahead of the slowest where nothing behind it drops late records, ms. Each round costs a step of each task:
-in rounds of a day, a year of few records would take minutes."""
+"""How far a task may be ahead of the slowest if nothing downstream drops late records, ms. Each round costs a step of each task: in
+rounds of a day, a year of few records would take minutes."""
 LEAST_MS = 1000
-"""How far it may be ahead whatever grace there is, ms: each round costs a step."""
+"""How far a task may be ahead however short the grace is, ms, because each round costs a step."""
 WAIT_MS = -(1 << 52)
-"""The time of a task that has not said yet what it has reached, ms."""
+"""Stands for the time of a task that has not yet reported what it has reached, ms."""
 SILENT_S = 120.0
-"""How long a task that says nothing holds up the others, s: it hangs, or its slot is lost and restores somewhere else."""
+"""How long a silent task holds up the others, s. After that it counts as hanging, or as lost and restoring somewhere else."""
 BEHIND_AFTER_S = 2.0
-"""How long records may wait before a task that was at the end of its partitions has a backlog, s."""
+"""How long records may wait before a task that was at the end of its partitions counts as having a backlog, s."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What bounds the tasks of a sub-topology.
+    """Which tasks limit the tasks of a sub-topology, and how far ahead these may be.
 
     Attributes:
-        bounded_by: The sub-topologies whose progress bounds it, itself included.
-        above: The sub-topologies that write to what it reads and do not also come behind it.
-        allowance_ms: How far its tasks may be ahead of the slowest task of these.
-        meets: Whether what its tasks write or read meets somewhere in the application. Then no task with a backlog continues
-            before all have said where they are.
+        bounded_by: The sub-topologies whose progress limits it, itself included.
+        above: The sub-topologies that write to a topic that it reads, and are not also downstream of it.
+        allowance_ms: How far its tasks may be ahead of the slowest task of `bounded_by`.
+        meets: Whether records that its tasks write or read meet those of other tasks somewhere in the application. Then no task
+            with a backlog continues before all tasks have reported where they are.
     """
 
     bounded_by: frozenset[str]
@@ -51,9 +55,9 @@ class Reading:
 
 
 def readings(subs: Sequence[SubTopology]) -> dict[str, Reading]:
-    """What bounds each sub-topology."""
+    """Returns the `Reading` of each sub-topology."""
     written = {sub.name: {str(sink.topic) for sink in sub.sinks} for sub in subs}
-    # What is retried waits for its time, not for others.
+    # A record in a retry topic waits for its own time, not for other tasks.
     read = {sub.name: set(sub.topics) - sub.delays.keys() for sub in subs}
     following = {one: {other for other, topics in read.items() if topics & written[one]} for one in written}
     behind = {name: _behind(name, following) for name in written}
@@ -61,9 +65,9 @@ def readings(subs: Sequence[SubTopology]) -> dict[str, Reading]:
     late = {sub.name: _least_grace(sub) for sub in subs}
     found = {}
     for name, after in behind.items():
-        # Its own partitions are in one order; but what comes out of a repartition topic may lag behind other topics.
+        # A task's own partitions are in one order, but records from a repartition topic may lag behind records of other topics.
         grace_ms = min((late[one] for one in (after | {name} if before[name] else after)), default=inf)
-        # Who else writes what is read behind it must keep up with it; who reads what it writes need not.
+        # Every sub-topology that writes to a topic read downstream must keep up; one that reads its output need not.
         writers = before[name].union(*(before[one] for one in after)) - (after - before[name])
         above = {one for one in before[name] - after if name in following[one]}
         allowance_ms = MOST_MS if grace_ms == inf else int(max(LEAST_MS, grace_ms / 2))
@@ -73,7 +77,7 @@ def readings(subs: Sequence[SubTopology]) -> dict[str, Reading]:
 
 
 def _behind(name: str, following: Mapping[str, Collection[str]]) -> set[str]:
-    """All that comes behind a sub-topology; in a circle it comes behind itself."""
+    """All sub-topologies downstream of this one. In a circle, it is downstream of itself."""
     found: set[str] = set()
     waiting = set(following[name])
     while waiting:
@@ -91,11 +95,11 @@ class Bound:
     """How far the tasks of a sub-topology may go.
 
     Attributes:
-        before_ms: They take no record of this time or a later one; None: those with a backlog wait.
+        before_ms: Tasks take only records from before this time. None: tasks with a backlog wait.
         slowest: The slowest task, with its sub-topology.
-        slowest_before_ms: How far that one may go, which need not wait for itself; infinite: it is the only one with a backlog.
-        coming_ms: The time of the oldest record that may still come from sub-topologies above it; infinite: none has a backlog.
-        asked: Whether others wait for what will be written of the records of its tasks, however new they are.
+        slowest_before_ms: The limit of the slowest task, which need not wait for itself. Infinite if no other task has a backlog.
+        coming_ms: The time of the oldest record that may still come from sub-topologies in `above`. Infinite if none has a backlog.
+        asked: Whether other tasks wait for what its tasks will write, however new the records are.
     """
 
     before_ms: float | None
@@ -105,13 +109,13 @@ class Bound:
     asked: bool = False
 
     def of(self, sub: str, task: int, has_backlog: bool) -> float:
-        """The bound of a task; infinite: none; minus infinite: it waits."""
+        """The limit of one task. Infinite: it has none; minus infinite: it waits."""
         if self.before_ms is None:
             return -inf if has_backlog else inf
         return self.slowest_before_ms if self.slowest == (sub, task) else self.before_ms
 
     def said(self) -> Sequence[Any]:
-        """It, as the driver sends it."""
+        """The message in which the driver sends it."""
         times = (self.before_ms, self.slowest_before_ms, self.coming_ms)
         return [self.slowest, *(None if time_ms == inf else time_ms for time_ms in times)]
 
@@ -124,17 +128,17 @@ class Bound:
 
 FREE = Bound(inf)
 UNSAID = Bound(None)
-"""What holds until the driver says more: it does so once it hears of a backlog, and where all tasks are."""
+"""Applies until the driver sends a limit, which it does once it hears of a backlog and knows where all tasks are."""
 
 
 class Reached(NamedTuple):
     """How far a task has come.
 
     Attributes:
-        next_ms: The time of the next record, before which everything is committed; at the end of its partitions, that of the
-            oldest record that may still come there, as last heard from the driver; None: none may.
-        is_behind: Whether it has a backlog, and not only records that have just come.
-        asked: Whether it has said this under a bound, and so after it had heard how far others had come.
+        next_ms: The time of its next record; everything before it is committed. At the end of its partitions, the time of the
+            oldest record that may still come there, as last heard from the driver, or None if none may come.
+        is_behind: Whether it has a backlog, rather than only records that have just come.
+        asked: Whether it reported this under a limit, and therefore after it had heard how far others had come.
     """
 
     next_ms: int | None
@@ -143,11 +147,11 @@ class Reached(NamedTuple):
 
 
 class Alignment:
-    """What the driver knows of the progress of all live tasks; it outlasts leases. Thread-safe.
+    """The progress of all live tasks, as the driver knows it. It outlasts leases. Thread-safe.
 
     Args:
         tasks: Sub-topology -> the number of its tasks.
-        readings: What bounds each sub-topology.
+        readings: The `Reading` of each sub-topology.
         clock: A monotonic clock, in seconds.
     """
 
@@ -167,17 +171,17 @@ class Alignment:
         self._asked: dict[str, float] = {}
 
     def hear(self, sub: str, reached: Iterable[Sequence[Any]]) -> None:
-        """Takes in how far tasks have come: the number of each, and then `Reached`."""
+        """Takes in the progress of tasks: for each, its number and the fields of `Reached`."""
         now = self._clock()
         with self._lock:
             for task, *said in reached:
                 self._reached[sub, task] = Reached(*said), now
 
     def bounds(self, paused: Collection[str] = ()) -> dict[str, Bound]:
-        """The bounds of the sub-topologies; where there is none, `UNSAID` holds.
+        """The limits of the sub-topologies. For a sub-topology that is missing, `UNSAID` applies.
 
         Args:
-            paused: Sub-topologies that read nothing at present, and hold up nobody.
+            paused: Sub-topologies that read nothing at present, and hold up no others.
         """
         now = self._clock()
         with self._lock:
@@ -188,7 +192,7 @@ class Alignment:
             return {name: self._bound(self._readings[name], times) for name in asked}
 
     def _is_asked(self, near: Collection[str], now: float) -> bool:
-        """Whether any task has a backlog whose progress concerns others or is theirs, and where all are is known."""
+        """Whether a task among these has a backlog, for which the others must know its progress, and all have reported theirs."""
         places = [place for name in near for place in self._places[name]]
         if (
             now - self._began < SILENT_S
@@ -200,12 +204,13 @@ class Alignment:
         return any(reached.is_behind and now - heard < SILENT_S for reached, heard in known)
 
     def _times(self, name: str, now: float) -> Iterator[tuple[tuple[str, int], int]]:
-        """How far the tasks of a sub-topology have come, but for the tasks that hold up nobody."""
+        """The time that each task of a sub-topology has reached, without the tasks that hold up no others."""
         asked_s = self._asked[name]
         for place in self._places[name]:
             reached, heard = self._reached.get(place, (None, 0.0))
             if self._readings[name].above and (reached is None or not reached.asked or heard < asked_s):
-                # At the end of its partitions, when it last said something; but of what has come since, others have said more.
+                # It was at the end of its partitions when it last reported. But others have since reported records that may come to
+                # it.
                 if now - asked_s < SILENT_S:
                     yield place, WAIT_MS
             elif reached is not None and reached.next_ms is not None and now - heard < SILENT_S:

@@ -1,8 +1,8 @@
-"""What has arrived for a live task: rows behind the reader's part of its sub-topology, each with its place in the order.
+"""The records that have arrived for a live task, as rows that the reader's part of its sub-topology has made of them.
 
-Records are read as they arrive, because only then is known which event time they have, and which of them are turned away: those
-are gone, and move nothing. A record that stops the task stops it when it is next in the order, so what is in front of it is
-processed first.
+Each record has its place in the order. It is read when it arrives, because its event time is known only then, and whether it is
+rejected; a rejected record is gone, and moves nothing. A record that stops the task does so when it is next in the order, so the
+records in front of it are processed first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from streams.model.record import NO_TIME
 Int64s = npt.NDArray[np.int64]
 
 _OF_A_RECORD = 100
-"""Bytes that a record takes besides its rows' columns, as far as they are counted here: an upper bound for small records."""
+"""Bytes counted for a record in addition to its rows' columns: an upper bound for small records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class Arrived:
 
     Attributes:
         first: The offset of the first one.
-        end: The next offset behind all of them, rejected ones included.
+        end: The next offset after all of them, rejected ones included.
         offsets: The offsets of the records that have a place in the order, int64[n], rising.
         times: Their event times, ms; `NOW`: the step's clock.
-        order: By what they are ordered: their event times; in a retry topic, when they were written.
+        order: The times by which they are ordered: their event times, or in a retry topic the times when they were written.
         batches: Rows, in the order of their offsets, and dead letters.
-        counters: What was counted while they were read.
-        size: How many bytes they take.
+        counters: Counts made while they were read.
+        size: Their size, bytes.
     """
 
     first: int
@@ -62,11 +62,11 @@ class Arrived:
 
     @property
     def newest_ms(self) -> int:
-        """The largest event time; `NO_TIME`: there is none."""
+        """The largest event time; `NO_TIME` if there is none."""
         return max(NO_TIME, int(self.times.max(initial=NO_TIME)))
 
     def joined(self, behind: Arrived) -> Arrived:
-        """These records, with some that have arrived behind them."""
+        """These records and later ones as one."""
         offsets, times, order = (
             np.concatenate(both)
             for both in ((self.offsets, behind.offsets), (self.times, behind.times), (self.order, behind.order))
@@ -77,7 +77,10 @@ class Arrived:
         return Arrived(self.first, behind.end, offsets, times, order, batches, counters, size)
 
     def cut(self, count: int) -> tuple[Arrived, Arrived]:
-        """The first `count` >= 1 records, and the others, at least one. The counters go with these."""
+        """Splits off the first `count` >= 1 records; at least one must remain.
+
+        The counters stay with the others, which come second.
+        """
         at = int(self.offsets[count])
         halves = [_cut(batch, at) for batch in self.batches]
         size = self.size * count // len(self)
@@ -93,15 +96,15 @@ class Arrived:
         )  # fmt: skip
 
     def placed(self, order: Int64s) -> Arrived:
-        """The same, with the places of the rows in the order, where records without rows stand between them.
+        """The same records, where rows also have their places in the order. Rows need them if some of the records have no rows.
 
         Args:
-            order: The places of the records.
+            order: The place of each record.
         """
         count = len(self)
         for batch in self.batches:
             if batch.entry != DEAD_LETTER_ENTRY and batch.rows.num_rows == count:
-                return self  # the rows' timestamps give the same
+                return self  # the rows' timestamps give the same order
         if (order == self.order).all():
             return self
         return replace(self, batches=tuple(map(partial(_placed, offsets=self.offsets, order=order), self.batches)))
@@ -119,10 +122,10 @@ def _cut(batch: RowBatch, offset: int) -> tuple[RowBatch, RowBatch]:
 
 
 class Arrivals:
-    """Reads what arrives for one task, within a `with` block of `LiveTask`.
+    """Reads what arrives for one task; a `LiveTask` closes it at the end of its `with` block.
 
     Args:
-        times: The partition time at the first position of each partition, where a timestamp extractor asks for it.
+        times: The partition time at the first position of each partition that has a timestamp extractor which uses it.
     """
 
     def __init__(self, job: QueryJob, task: int, times: Mapping[TopicPartition, int]) -> None:
@@ -136,15 +139,15 @@ class Arrivals:
         self._pipeline.close()
 
     def begin_step(self) -> None:
-        """Forgets which errors were logged: the first of each step is."""
+        """Makes the first error of each kind in the next step be logged again."""
         self._pipeline.begin_step()
 
     def read(self, columns: RecordColumns, now_ms: int) -> tuple[Arrived | None, RecordFailedError | None]:
-        """What the records have become; if one of them stops the task, the records in front of it, and its error.
+        """Makes rows of the records. If one of the records stops the task, returns those in front of it and its error.
 
         Raises:
-            KeyPlacementError: A record is in another partition than its key's.
-            RecordFailedError: Nobody knows which record has failed.
+            KeyPlacementError: A record is not in the partition that its key belongs to.
+            RecordFailedError: A record failed, and it is not known which one.
         """
         self._pipeline.now_ms = now_ms
         counted, times = Counters(self._pipeline.counters), dict(self._pipeline.partition_times)
@@ -157,7 +160,7 @@ class Arrivals:
             self._pipeline.rewind(counted, times)
             if not at:
                 return None, error
-            # Of several records that fail, only the first one counts.
+            # If several records fail, only the first one counts.
             before, earlier = self.read(columns.part(0, at), now_ms)
             return before, earlier or error
 
@@ -191,7 +194,7 @@ class Arrivals:
         )
 
     def _note_times(self, columns: RecordColumns, times: Int64s) -> None:
-        """Keeps the times of records that were not turned away. Of a part of what has arrived: it may be read in several."""
+        """Keeps the times of the records that were not rejected. It is called once for each part in which the records are read."""
         kept = times != DROPPED
         part = (columns.offsets, times, columns.timestamps)
         offsets, times, written = part if kept.all() else tuple(one[kept] for one in part)
@@ -199,13 +202,13 @@ class Arrivals:
 
 
 def why_elsewhere(columns: RecordColumns, rows: pa.RecordBatch, partitions: int, placement: Placement) -> str:
-    """Why records are not in the partition of their task, as far as their keys show.
+    """Explains why records are not in the partition of their task, as far as their keys show.
 
     Args:
         columns: The records as they are in the topic.
-        rows: What some of them have become, for another task.
-        partitions: How many partitions the topic has.
-        placement: What the sub-topology goes by.
+        rows: The rows made of some of them for another task.
+        partitions: The number of the topic's partitions.
+        placement: The placement that the sub-topology uses.
     """
     written = columns.keys.take(pa.array(np.searchsorted(columns.offsets, rows["offset"].to_numpy())))
     if written[0].as_py() != rows["key"][0].as_py():
@@ -223,5 +226,5 @@ def why_elsewhere(columns: RecordColumns, rows: pa.RecordBatch, partitions: int,
 
 
 def resolved(order: Int64s, now_ms: int) -> Int64s:
-    """The times with that of the step in the place of `NOW`."""
+    """The times, with the step's time in place of `NOW`."""
     return np.where(order == NOW, now_ms, order) if len(order) and order.min() == NOW else order

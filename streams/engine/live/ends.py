@@ -1,4 +1,4 @@
-"""The end of a run over what is there (`available_now`): what the driver knows of how far the live tasks have read."""
+"""The end of a run over the records that exist (`available_now`): how far the live tasks have read, as the driver knows it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from streams.topology.plan import SubTopology
 
 
 class RunEnd:
-    """Whether everything is read that was there at the start of a run, and everything that came of it. Thread-safe.
+    """Finds out whether all records that existed at the start of a run are processed, and all that came of them. Thread-safe.
 
     Args:
         subs: The sub-topologies.
-        until: Where reading ends in the partitions of topics from outside.
+        until: The offset at which reading ends, for each partition of topics from outside.
     """
 
     def __init__(self, subs: Sequence[SubTopology], until: Mapping[TopicPartition, int]) -> None:
@@ -28,12 +28,12 @@ class RunEnd:
         self._written: Mapping[TopicPartition, int] = {}
 
     def hear(self, sub: str, read: Iterable[Sequence[Any]]) -> None:
-        """Takes in the positions up to which a task has read and committed, and has nothing left to do."""
+        """Takes in the positions up to which a task has read and committed, with nothing left to do."""
         with self._lock:
             self._read |= {(sub, (topic, number)): at for topic, number, at in read}
 
     def positions(self) -> Mapping[str, Mapping[TopicPartition, tuple[int, int]]]:
-        """Sub-topology -> how far each partition is read, and where the run ends there."""
+        """Sub-topology -> for each partition, the position read so far and the position where the run ends."""
         with self._lock:
             ends, found = {**self._written, **self._until}, dict(self._read)
         return {
@@ -47,10 +47,11 @@ class RunEnd:
         """Whether the run is over.
 
         Args:
-            paused: Sub-topologies that read nothing at present; what they have left is for another run.
+            paused: Sub-topologies that read nothing at present. What they have left is for another run.
             written: Asks Kafka for the ends of topics, records in open transactions included.
         """
-        # First what was read, then what there is: a step that is under way now has read something that is still missing here.
+        # The positions read come first, then the ends: a step under way now has read records that are still missing from the
+        # positions.
         with self._lock:
             read = dict(self._read)
         subs = [sub for sub in self._outside if sub not in paused]
@@ -63,7 +64,7 @@ class RunEnd:
                 if place[0] in topics[sub]
             )
 
-        # As long as the ends of the last answer are not reached, another one would be of no use.
+        # Until the ends of the last answer are reached, asking again is of no use.
         if not have_read(self._outside, self._until) or not have_read(self._inside, self._written):
             return False
         inside = sorted(set().union(*(self._inside[sub] for sub in subs)))

@@ -1,4 +1,4 @@
-"""A slot's connection to the driver, by which it reports, and hears the time, pauses, and that it is to stop."""
+"""A slot's connection to the driver. The slot sends reports, and receives the time, pauses and the request to stop."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from streams.metrics.reports import DriverAddress, Reports, connect, cut
 STOP: Final = "stop"
 PAUSED: Final = "paused"
 LEASES: Final = "leases"
-"""The number of the lease that slots may have: one that has an earlier number ends."""
+"""The oldest lease that is still valid: a slot with an earlier number ends."""
 BOUNDS: Final = "bounds"
 """How far each sub-topology may go in a backlog (`streams.engine.live.alignment`)."""
 REACHED: Final = "reached"
-"""What a slot says of how far tasks have come in a backlog. It is answered only where a bound moves."""
+"""A slot's message about how far its tasks have come in a backlog. The driver answers only if a limit changes."""
 BEGUN: Final = "begun"
-"""The first thing that a slot says: its number. Only slots are answered."""
+"""A slot's first message: its number. The driver answers only slots."""
 CLOCKS: Final = "clocks_ms"
-"""The driver's wall clock and its monotonic one, ms. All tasks have the wall clock of the driver, as in micro-batches."""
+"""The driver's wall clock and its monotonic clock, ms. All tasks use the driver's wall clock, as in micro-batches."""
 _CLOSE_S = 2.0
 """How long the last reports may take to be sent, s."""
 
 
 class Link:
-    """A slot's connection to the driver. Without a driver there is nothing to run for, so a lost one asks to stop.
+    """A slot's connection to the driver. If it is lost, the slot stops, because without a driver there is nothing to run for.
 
     Args:
         lease: The number of the slot's lease.
@@ -49,7 +49,7 @@ class Link:
 
     @classmethod
     def to(cls, driver: DriverAddress, lease: int = 0, slot: int = 0) -> Link:
-        """Connects a slot; the driver answers with all that it has to say.
+        """Connects a slot to the driver, which answers with its current messages.
 
         Raises:
             OSError: The driver cannot be reached.
@@ -60,7 +60,7 @@ class Link:
         return link
 
     def listen(self, wait_s: float = 0.0) -> bool:
-        """Takes in what the driver has said; if it has said nothing, waits for that. Returns whether it has ever said anything."""
+        """Reads the driver's messages, and waits for one if there are none. Returns whether any message has ever arrived."""
         try:
             while self._connection.poll(wait_s):
                 wait_s = 0.0
@@ -70,7 +70,7 @@ class Link:
                 self._bounds = {sub: Bound.heard(bound) for sub, bound in said.get(BOUNDS, {}).items()}
                 wall, monotonic = said[CLOCKS]
                 self._wall_ahead_ms = wall - monotonic
-                # A message can only be late, and monotonic clocks are never set, so the largest difference is the nearest.
+                # A message can only be late, and monotonic clocks are never set, so the largest difference is the best estimate.
                 self._driver_ahead_ms = max(self._driver_ahead_ms, monotonic - time.monotonic() * 1000)
         except (EOFError, OSError):
             self._lose()
@@ -78,7 +78,7 @@ class Link:
 
     @property
     def file(self) -> int:
-        """The open file from which `listen` reads."""
+        """The open file that `listen` reads from."""
         return self._connection.fileno()
 
     def bound(self, sub: str) -> Bound:
@@ -86,7 +86,7 @@ class Link:
         return self._bounds.get(sub, UNSAID)
 
     def now_ms(self) -> int:
-        """The driver's wall clock; it is sent at the beginning, and after each report."""
+        """The driver's wall clock, which it sends at the start and after each report."""
         return int(self._wall_ahead_ms + self._driver_ahead_ms + time.monotonic() * 1000)
 
     def tell(self, message: Mapping[str, Any]) -> bool:
@@ -94,7 +94,7 @@ class Link:
 
     def close(self) -> None:
         self._reports.close(_CLOSE_S)
-        # A driver that takes nothing in holds up what is being sent.
+        # A driver that reads nothing would block what is being sent.
         cut(self._connection)
         self._reports.close(None)
         self._connection.close()

@@ -1,10 +1,13 @@
-"""The partitions that a live task reads: what has arrived, and which of it is next.
+"""The partitions that a live task reads: the records that have arrived, and which of them come next.
 
-The order of records is Kafka Streams' (`PartitionGroup`): by offset within a partition, and next comes the partition whose first
-record has the smallest event time. A step takes what has arrived, but of no partition more than can be put in order: as long as
-the brokers have further records of another partition (KIP-695), only records that come before all that may still come there. What
-comes next there has at least the largest time so far: a partition's records wait for those in front of them. So by these running
-maxima all records have an order, and each step takes the first ones in it; how they have arrived makes no difference.
+The order of records is Kafka Streams' (`PartitionGroup`): within a partition by offset, and between partitions the one comes next
+whose first record has the smallest event time. A record waits for those in front of it in its partition, so its place is the
+largest time up to it. These running maxima put all records in one order, whatever way they arrive, and each step takes the first
+ones in it. While the brokers have further records of a partition (KIP-695), its next one has at least the largest time so far. So a
+step takes only records that come before all that may still arrive.
+
+Example: partition 0 has the times 5, 3, 9 and partition 1 has 4, 8. The places are 5, 5, 9 and 4, 8. The next step takes 4, 5, 3,
+8; the 9 waits, because partition 1 may still bring another 8.
 """
 
 from __future__ import annotations
@@ -26,21 +29,22 @@ from streams.errors import RecordFailedError
 from streams.model.record import NO_TIME
 
 MOST_RECORDS = 50_000
-"""Records of a partition that wait at most, and of a step: a step is a transaction, and in memory."""
+"""The most records of a partition that wait, and the most records of a step, because a step is one transaction and is held in
+memory."""
 FEW_RECORDS = 1_000
-"""Up to so many waiting records are joined with newly arrived ones: all pieces are looked at whenever records arrive."""
+"""Newly arrived records are joined with waiting ones up to this many, because each arrival looks at all pieces."""
 FIRST_RECORDS = 100
-"""How many records a task's first step has at most: nobody knows yet how long its functions take."""
+"""The most records of a task's first step, when it is not yet known how long its functions take."""
 GROWTH = 8
-"""How many times as many records as the last step's the next one has at most, if that took little time."""
+"""How many times as many records as the last step the next one may have, if the last one took little time."""
 STEP_S = 1.0
-"""How long a slot's steps may take: until they are over, it hears no stop, and none of their records is committed."""
+"""How long the steps of a slot may take together, s. Until they end, it does not hear a stop and commits none of their records."""
 LEAST_STEP_S = 0.1
-"""How long a step may take where many tasks share a slot: much shorter ones would cost more than their records."""
+"""How long a step may take if many tasks share a slot, s. Much shorter ones would cost more than their records."""
 SILENT_S = 10.0
-"""How long a client may give nothing of records that exist before it is replaced."""
+"""How long a client may return nothing although records exist, s. Then it is replaced."""
 UNHEARD_S = 1.0
-"""How long a partition may hold others up without a record before the brokers are asked whether it has any."""
+"""How long a partition without a record may hold others up before the brokers are asked whether it has any, s."""
 
 Int64s = npt.NDArray[np.int64]
 
@@ -53,7 +57,7 @@ class Reader(Protocol):
     @property
     def position(self) -> int: ...
     def poll(self, max_records: int) -> list[RecordColumns]:
-        """Records, no more than that, in the order of their offsets, from one call to the next."""
+        """Returns at most that many records, in the order of their offsets. The next call continues after them."""
 
     def wake(self, file: int) -> bool: ...
     def reopen(self) -> None: ...
@@ -61,14 +65,14 @@ class Reader(Protocol):
 
 
 OpenReader = Callable[[str, int, int], Reader]
-"""Topic, partition, first offset."""
+"""Topic, partition, first offset -> a reader."""
 
 Read = Callable[[RecordColumns], "tuple[Arrived | None, RecordFailedError | None]"]
-"""What records have become, and the error of the first one behind these that stops the task."""
+"""Makes rows of records. Returns them, and the error of the first record that stops the task, which comes after them."""
 
 
 class Ending:
-    """A reader that ends before an offset, as if its partition did: what comes later is for another run.
+    """A reader that ends before an offset as if the partition ended there. Later records are for another run.
 
     Args:
         reader: The reader.
@@ -103,7 +107,7 @@ class Ending:
         return self._reader.wake(file)
 
     def reopen(self) -> None:
-        """Records behind the end are not missed."""
+        """Reopens the reader, unless it is at the end: records after that are not missed."""
         if not self._has_ended:
             self._reader.reopen()
 
@@ -116,18 +120,19 @@ class OwnPartition:
     """A partition that a task reads.
 
     Attributes:
-        waiting: What has arrived and waits for its place in the order.
-        committed: The next offset behind the records of committed steps.
+        waiting: Records that have arrived and wait for their place in the order.
+        committed: The next offset after the records of committed steps.
         noted: The position that the consumer group has; None: unknown.
-        delay_ms: Of a retry topic: how long after a record was written it is processed.
+        delay_ms: In a retry topic, how long after a record was written it is processed.
         heard: When records last arrived, or none were missing (monotonic clock, s).
-        polled: Whether its client was asked for records since it was last looked at: while a task is paused, nobody does.
-        complete: When records last arrived, or the client knew of no others.
-        newest_ms: The largest event time of the records that were taken, and of those before them; `NO_TIME`: unknown.
-        failure: The error of the record behind all that wait, which stops the task; nothing is read any more.
+        polled: Whether its client was asked for records since the last check. While a task is paused, it is not.
+        complete: When records last arrived, or the client knew of no others (monotonic clock, s).
+        newest_ms: The largest event time of all records taken so far; `NO_TIME`: unknown.
+        failure: The error of the record after all waiting ones, which stops the task; then nothing more is read.
         failed_at: The offset of that record.
-        mean_bytes: How many bytes each of the last records took.
-        ended_at: Where the brokers have said that no record can be read yet; the client may know of more (an open transaction's).
+        mean_bytes: The mean size of the records that arrived last.
+        ended_at: The position at which the brokers said that no record can be read yet. The client may know of more records, of an
+            open transaction.
     """
 
     topic: str
@@ -156,24 +161,27 @@ class OwnPartition:
 
     @property
     def size(self) -> int:
-        """How many bytes wait."""
+        """The bytes of the waiting records."""
         return sum(one.size for one in self.waiting)
 
     @property
     def expects_more(self) -> bool:
-        """Whether records behind the waiting ones are known, which may come before other partitions'."""
+        """Whether further records are known to follow the waiting ones. They may come before records of other partitions."""
         read = self.reader.at_end or self.reader.position == self.ended_at
         return self.failure is not None or not read
 
     @property
     def read_to(self) -> int:
-        """The next offset behind all records that were taken, or are gone."""
+        """The next offset after all records that were taken or rejected."""
         if self.waiting:
             return self.waiting[0].first
         return self.reader.position if self.failure is None else self.failed_at
 
     def poll(self, most: int, most_bytes: int, read: Read) -> bool:
-        """Takes in what has arrived, no more than there is room for, but a record in any case; returns whether something has."""
+        """Reads what has arrived, as far as there is room, but at least one record if none waits.
+
+        Returns whether any has arrived.
+        """
         if self.failure is not None:
             return False
         room = min(most, MOST_RECORDS - self.count)
@@ -203,24 +211,27 @@ class OwnPartition:
         return failure.offset
 
     def next_ms(self, now_ms: int) -> int | None:
-        """The time of the next record; None: none waits."""
+        """The time of the next record; None if none waits."""
         first = next((int(one.order[0]) for one in self.waiting if len(one)), None)
         return now_ms if first == NOW else first
 
     def order(self, now_ms: int) -> Int64s:
-        """The places of the waiting records in the order; none is before the one in front of it."""
+        """The places of the waiting records in the order: the running maxima of their times."""
         parts = [one.order for one in self.waiting]
         if not parts:
             return np.empty(0, np.int64)
         places = resolved(parts[0] if len(parts) == 1 else np.concatenate(parts), now_ms)
         if self.delay_ms is not None:
-            # None waits longer than twice its delay: a clock that was ahead has dated it, and has been set right.
+            # A record dated by a clock that was ahead, and has been set right since, must not wait longer than twice its delay.
             places = np.where(places > now_ms + self.delay_ms, now_ms - self.delay_ms, places)
         order: Int64s = np.maximum.accumulate(places)
         return order
 
     def take(self, count: int, order: Int64s) -> list[Arrived]:
-        """The first waiting records, with their places in the order, and what was turned away between and behind them."""
+        """Removes and returns the first waiting records, with their places in the order.
+
+        Rejected ones between and after them go, too.
+        """
         taken = []
         while self.waiting and len(self.waiting[0]) <= count:
             taken.append(self.waiting.pop(0))
@@ -244,7 +255,8 @@ class OwnPartitions:
     def __init__(self) -> None:
         self._all: list[OwnPartition] = []
         self._aligned: list[OwnPartition] = []
-        """All but retry topics, whose records wait for nothing but their time; in the order of their topics, as at equal times."""
+        """All partitions in the order of their topics, which decides at equal times, without retry topics, whose records wait only
+        for their time."""
 
     def __iter__(self) -> Iterator[OwnPartition]:
         return iter(self._all)
@@ -255,29 +267,29 @@ class OwnPartitions:
 
     @property
     def waits_for_others(self) -> bool:
-        """Whether records may wait for another partition's, or for control records there, which wake nobody."""
+        """Whether records may wait for another partition's records, or for control records there, which do not wake the slot."""
         aligned = self._aligned
         return len(aligned) > 1 and any(one.expects_more for one in aligned)
 
     def next_ms(self, now_ms: int) -> int | None:
-        """The time of the next record; None: none waits."""
+        """The time of the next record; None if none waits."""
         return min((time_ms for one in self._aligned if (time_ms := one.next_ms(now_ms)) is not None), default=None)
 
     @property
     def are_known(self) -> bool:
-        """Whether each partition has a record that waits, or is at its end."""
+        """Whether each partition has a waiting record or is at its end."""
         return all(not one.expects_more or one.count for one in self._aligned)
 
     @property
     def are_empty(self) -> bool:
-        """Whether nothing waits, and all partitions are at their ends."""
+        """Whether no record waits and all partitions are at their ends."""
         return not any(one.waiting or one.expects_more for one in self._aligned)
 
     def poll(self, now: float, most: int, most_bytes: int, read: Read) -> None:
-        """Takes in what has arrived, up to a number of records and bytes of each partition.
+        """Reads what has arrived, up to a number of records and bytes for each partition.
 
         Raises:
-            RecordFailedError: A record stops the task, and all in front of it are processed.
+            RecordFailedError: A record stops the task, and all records in front of it are processed.
         """
         for one in self._all:
             one.polled = True
@@ -289,12 +301,12 @@ class OwnPartitions:
                 one.complete = now
 
     def take(self, now_ms: int, most: int, before_ms: float = inf) -> list[list[Arrived]]:
-        """What is next of each partition: the records whose place in the order is certain, and those of retry topics that are due.
+        """Removes and returns the next records of each partition: those whose place is certain, and of retry topics those due.
 
         Args:
             now_ms: The time of the step.
-            most: The most records of them all; of retry topics as many besides.
-            before_ms: How far the task may go in a backlog: to the first record at or past this time.
+            most: The most records of all partitions together, and the most of each retry topic.
+            before_ms: How far the task may go in a backlog: up to the first record at or after this time.
         """
         orders = {one.place: one.order(now_ms) for one in self._all}
         counts = self._certain(orders, most, before_ms)
@@ -307,7 +319,7 @@ class OwnPartitions:
     def _certain(
         self, orders: Mapping[TopicPartition, Int64s], most: int, before_ms: float
     ) -> dict[TopicPartition, int]:
-        """How many records of each partition come next, whatever arrives."""
+        """The number of records of each partition that come next, whatever else arrives."""
         aligned = self._aligned
         counts = []
         for rank, one in enumerate(aligned):
@@ -327,25 +339,31 @@ class OwnPartitions:
         return {one.place: count for one, count in zip(aligned, counts, strict=True)}
 
     def has_unread(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """Whether records are known that were not taken, so that the task is not idle. What is retried waits for its time."""
+        """Whether known records were not taken, so that the task is not idle.
+
+        Retry topics do not count, because their records must wait.
+        """
         return any(
             one.waiting or one.expects_more or ends.get(one.place, 0) > one.reader.position for one in self._aligned
         )
 
     def hold_up(self, now: float) -> bool:
-        """Whether a partition lets others wait for records that do not come."""
+        """Whether a partition makes others wait for records that do not come."""
         aligned = self._aligned
         silent = (one.expects_more and not one.waiting and now - one.complete >= UNHEARD_S for one in aligned)
         return len(aligned) > 1 and any(silent)
 
     def note_ends(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Takes in where the brokers say that what can be read ends: behind it are open transactions, which hold up nobody else."""
+        """Notes partitions that are read up to the end that the brokers report.
+
+        After it are open transactions, for which no partition waits.
+        """
         for one in self._all:
             if ends.get(one.place) == one.reader.position:
                 one.ended_at = one.reader.position
 
     def replace_silent(self, ends: Mapping[TopicPartition, int], now: float) -> None:
-        """Replaces clients that hear nothing of records that exist."""
+        """Replaces clients that receive nothing although records exist."""
         for one in self._all:
             if ends[one.place] <= one.reader.position or one.waiting:
                 one.heard = now
@@ -356,7 +374,7 @@ class OwnPartitions:
 
 
 class Pace:
-    """How many records a step may have, by the time that those before it took.
+    """Decides how many records a step may have, by the time that the steps before it took.
 
     Args:
         tasks: How many tasks share the slot, one after the other.
@@ -370,8 +388,8 @@ class Pace:
     def note(self, records: int, seconds: float) -> None:
         """Takes in how long the reading and processing of a step's records took.
 
-        A step may have waited for a processor, so it makes the next ones smaller only if the one before took long, too, or it took
-        longer than a slot may: smaller steps cost more, and what waits would grow.
+        A step may have waited for a processor. So it makes the next ones smaller only if the step before took too long, too, or if
+        it took longer than a slot may: smaller steps cost more for each record, and more records would wait.
         """
         if not records:
             return

@@ -1,4 +1,4 @@
-"""A slot: runs some live tasks in turns, in one process, until its lease ends or the driver asks it to stop."""
+"""A slot: runs several live tasks in turns, in one process, until its lease ends or the driver asks it to stop."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ from streams.metrics.reports import DriverAddress
 
 REPORT_EVERY_S = 1.0
 FIRST_WORD_S = 30.0
-"""How long a slot waits for the driver's first message at most, which comes at once, s."""
+"""How long a slot waits for the driver's first message, s. The driver sends it at once."""
 MOST_OPENING = 8
-"""How many tasks of a slot are opened at once."""
+"""How many tasks of a slot are opened at the same time."""
 LONGEST_S = RESEND_S / 2
-"""After this long at most, what a slot's tasks have processed is committed, s, while others of them wait for their turn in the next
-transaction: so that this one is mostly short enough for its producer to be kept."""
+"""The longest time, s, until records that a task has processed are committed while other tasks of the slot wait for the next
+transaction. Transactions are then mostly short enough to keep their producer."""
 COMMITS = 2
-"""Processing for a transaction may take this many times what the last commit took, up to that: where brokers are slow, tasks would
-otherwise wait for commits most of the time."""
+"""Processing for a transaction may take this many times as long as the last commit, but no longer than `LONGEST_S`. Where brokers
+are slow, tasks would otherwise wait for commits most of the time."""
 IDLE_INTERVALS = 10
-"""How many intervals a slot rests at most while nothing arrives. What arrives, and what the driver says, ends the rest."""
+"""How many intervals a slot rests while nothing arrives. A record or a message of the driver ends the rest."""
 COLLECT_EVERY_BYTES = 32 * 1024 * 1024
-"""After so many bytes of records, the collector looks for circles among young objects. The objects of each step refer to each other
-and to its columns. The collector counts objects, not bytes, and a step on columns has few: without this, the columns of hundreds of
-steps would stay in memory."""
+"""After this many bytes of records, the collector looks for reference cycles among young objects. The objects of each step refer to
+each other and to its columns. The collector counts objects and not bytes, and a step on columns has few objects: without this, the
+columns of hundreds of steps would stay in memory."""
 LOOK_EVERY_S = 5.0
-"""How often a task asks for new partitions, and where its own end, to find out that a client no longer hears anything."""
+"""How often a task asks for new partitions and for the ends of its own. The ends show whether a client still receives records."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class LiveSub:
     """A sub-topology in live execution.
 
     Attributes:
-        query_id: The id of its checkpoint, which its markers have.
-        start: Where its tasks begin that have never committed a live step.
+        query_id: The id of its checkpoint, which is in its markers.
+        start: Where a task begins that has never committed a live step.
     """
 
     job: QueryJob
@@ -75,11 +75,11 @@ class LiveJob:
     """All live sub-topologies of an application.
 
     Attributes:
-        slots: How many processes share their tasks; in the job that Spark plans, how many there may be at most.
+        slots: How many processes share their tasks. In the job that Spark plans, the most there may be.
         interval_s: Time between two commits of a slot, s.
         lease_s: How long a slot runs before Spark starts it again, s.
         run_id: The id of the application's run.
-        ends: Whether the run ends once everything is read that was there at its start, so that slots say what they have read.
+        ends: Whether the run ends once all records are read that existed at its start. Slots then report what they have read.
     """
 
     subs: tuple[LiveSub, ...]
@@ -91,12 +91,12 @@ class LiveJob:
     ends: bool = False
 
     def tasks_of(self, slot: int) -> list[tuple[LiveSub, int]]:
-        """The tasks of a slot: the same number in all sub-topologies, as what one writes is mostly read by the same of the next."""
+        """The tasks of a slot: the same numbers in all sub-topologies, as a task mostly writes to that number of the next one."""
         return [(sub, task) for sub in self.subs for task in range(slot, sub.job.tasks, self.slots)]
 
 
 class Wake:
-    """What ends a wait: readers write to its file when records arrive, and threads call `set`. Closed at the end of its block."""
+    """Ends a wait: readers write to its file when records arrive, and threads call `set`. It is closed at the end of its block."""
 
     def __init__(self) -> None:
         self._reading, self.file = os.pipe()
@@ -113,12 +113,12 @@ class Wake:
         os.close(self.file)
 
     def set(self, _: object = None) -> None:
-        # A full pipe wakes as well.
+        # If the pipe is full, a wait ends anyway.
         with suppress(BlockingIOError):
             os.write(self.file, b"t")
 
     def listen_to(self, file: int) -> None:
-        """From now on, what can be read from an open file ends a wait as well, and is left there."""
+        """Makes data in an open file end a wait as well. The data is not read here."""
         self._poll.register(file, select.POLLIN)
 
     def wait(self, seconds: float) -> None:
@@ -130,7 +130,7 @@ class Slot:
     """The tasks of one slot.
 
     Args:
-        attempt: How many attempts of Spark's task have failed before this one.
+        attempt: The number of failed attempts of Spark's task before this one.
     """
 
     def __init__(self, job: LiveJob, slot: int, attempt: int, link: Link) -> None:
@@ -157,17 +157,17 @@ class Slot:
         """Runs the tasks until the lease ends.
 
         Raises:
-            StreamsError: A task has failed: the attempt is over, and Spark runs another.
+            StreamsError: A task has failed. The attempt is over, and Spark starts another.
         """
         with ExitStack() as opened:
-            # It is closed last: readers write to it until they are closed.
+            # It is closed last, because readers write to it until they are closed.
             self._wake = opened.enter_context(Wake())
             self._wake.listen_to(self._link.file)
             opened.enter_context(self._watch)
             self._shared = opened.enter_context(self._producer())
             self._left = opened.enter_context(ExitStack())
             numbers = self._job.tasks_of(self._slot)
-            # None waits for a thread that asks the brokers, and the commit neither.
+            # No task waits for a thread that asks the brokers, and neither does the commit.
             pool = opened.enter_context(self._pool(1 + len(numbers)))
             self._open(numbers, opened)
             self._reported = self._looked = clock()
@@ -175,7 +175,7 @@ class Slot:
             due = 0.0
             while self._may_continue() and (now := clock()) < until:
                 if self._opening:
-                    # A lease has its time once all of its tasks work: a restore may take longer.
+                    # The lease begins once all of its tasks work, because a restore may take longer than a lease.
                     until = now + self._job.lease_s
                     if self._take_opened():
                         due = min(due, now)
@@ -195,10 +195,10 @@ class Slot:
             self._report(clock())
 
     def _open(self, numbers: Sequence[tuple[LiveSub, int]], opened: ExitStack) -> None:
-        """Begins to open the tasks in threads: one without state need not wait for another one's restore."""
+        """Starts opening the tasks in threads, so that a task without state need not wait for another task's restore."""
         opened.callback(self._close_untaken)
         pool = opened.enter_context(self._pool(max(1, min(MOST_OPENING, len(numbers)))))
-        # Called first at the end: nobody waits for a restore that the next lease continues.
+        # This is called first at the end: nobody waits for a restore, which the next lease continues.
         opened.callback(self._end_opening)
         for sub, number in numbers:
             with self._named(sub.job, number):
@@ -208,7 +208,7 @@ class Slot:
         self._order = list(self._opening)
 
     def _take_opened(self) -> list[LiveTask]:
-        """The tasks that were opened meanwhile, which are now among the slot's."""
+        """Adds the tasks that are now open to the slot's tasks, and returns them."""
         found = [task for task, opening in self._opening.items() if opening.done()]
         for task in found:
             with self._named(task.job, task.task):
@@ -236,25 +236,25 @@ class Slot:
                 self._report_open(task, error.done)
 
     def _rest(self, due: float, looked: float, clock: Callable[[], float]) -> None:
-        """Waits until there is something to do: the next step is due, records have arrived, or the last one is committed.
+        """Waits until there is something to do: the next step is due, records have arrived, or the last step is committed.
 
         Args:
             due: When the next step is due.
-            looked: When the slot last looked whether it was. It may have become due since, and what has woken the slot while it
-                waited for the commit wakes it no more.
+            looked: When the slot last checked whether it was due. It may have become due since, and a wake-up that came during the
+                wait for the commit is not repeated.
             clock: The time, s.
         """
         now, seconds = clock(), self._job.interval_s
         if self._committing is None and due > looked:
             seconds = min(seconds, max(due - now, 0.0))
         elif self._committing is None:
-            # The last step's report is not late.
+            # The last step's report must not be late.
             seconds = min(seconds * IDLE_INTERVALS, max(self._reported + REPORT_EVERY_S - now, 0.0))
             seconds = min(seconds, *(task.rests_s for task in self._tasks if not self._is_paused(task)), seconds)
         self._wake.wait(seconds)
 
     def _end(self, pool: Executor, clock: Callable[[], float]) -> None:
-        """Commits what is under way, and then what the tasks have not committed to their consumer group yet."""
+        """Commits the step under way, and then the positions that are not yet committed to the consumer group."""
         self._apply_all()
         turns = self._tasks
         while turns:
@@ -262,7 +262,7 @@ class Slot:
             self._apply_all()
 
     def _producer(self) -> SharedProducer:
-        """The one producer of all tasks."""
+        """Makes the one producer that all tasks share."""
         tasks = self._job.tasks_of(self._slot)
         app = tasks[0][0].job.settings.application_id
         others = sorted({number for _, number in tasks} - {self._slot})
@@ -304,13 +304,13 @@ class Slot:
     def _leave(
         self, task: LiveTask, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Closes a task. Another one's error is none of its stores': a damaged database, for one, is deleted with that error."""
+        """Closes a task. Only the one that failed gets the error: its stores act on it, and delete a damaged database."""
         own = task is self._failed
         task.__exit__(*(kind, error, trace) if own else (None, None, None))
 
     @contextmanager
     def _named(self, job: QueryJob, number: int, task: LiveTask | None = None) -> Iterator[None]:
-        """Names the sub-topology and the task in log lines, and notes a failure: Spark shows only the last attempt's."""
+        """Names the sub-topology and the task in log lines, and logs a failure: Spark shows only the last attempt."""
         set_context(sub_topology=job.sub.name, task=number)
         try:
             yield
@@ -321,7 +321,7 @@ class Slot:
             raise
 
     def _may_continue(self) -> bool:
-        # Right before the next steps: a process that stood still may have lost its driver meanwhile.
+        # Checked right before the next steps: a process that stood still may have lost its driver.
         self._link.listen()
         return not self._link.stopped
 
@@ -329,10 +329,10 @@ class Slot:
         return task.job.sub.name in self._link.paused
 
     def _step(self, tasks: Sequence[LiveTask], pool: Executor, clock: Callable[[], float], last: bool = False) -> int:
-        """Begins a step of each task that has anything to do, and their commit; returns how many tasks had their turn.
+        """Begins a step of each task that has anything to do, and commits them together. Returns how many tasks had their turn.
 
-        Where steps take long, not all have: what is processed is committed, and the next step begins with the others. The time
-        counts from when the first one is processed: until then, no transaction is open, and a producer may be replaced.
+        If steps take long, only some tasks have their turn. Their records are committed, and the next call begins with the others.
+        The time counts from the end of the first step. Until then no transaction is open, and a producer may be replaced.
         """
         long_s = min(max(self._job.interval_s, COMMITS * self._committed_s), LONGEST_S)
         had, until = 0, inf
@@ -349,10 +349,10 @@ class Slot:
         return had
 
     def _begin(self, task: LiveTask, last: bool) -> bool:
-        """Begins a step, if the task has anything to do; returns whether it had."""
+        """Begins a step if the task has anything to do, and returns whether it had."""
         if self._is_paused(task):
             return False
-        # The step before may have taken long, and the driver be gone: then the other execution may have taken over.
+        # The step before may have taken so long that the driver is gone. Then the other execution may have taken over.
         self._link.listen()
         if self._link.lost:
             return False
@@ -372,7 +372,7 @@ class Slot:
             self._apply_all()
 
     def _apply_all(self) -> None:
-        """Waits for the commit, and brings the stores to it."""
+        """Waits for the commit, and applies it to the stores."""
         if self._committing is None:
             return
         first = self._stepped[0]
@@ -393,7 +393,7 @@ class Slot:
             gc.collect(1)
 
     def _look(self, pool: Executor, now: float) -> None:
-        """Lets the tasks ask the brokers how their sources are, in threads, and heed what they have heard."""
+        """Lets the tasks ask the brokers about their topics, in threads, and then act on the answers."""
         for task in [task for task, asking in self._asking.items() if asking.done()]:
             with self._named(task.job, task.task, task):
                 self._asking.pop(task).result()
@@ -403,7 +403,7 @@ class Slot:
             self._asking = {task: pool.submit(task.ask) for task in self._tasks}
 
     def _report(self, now: float) -> None:
-        """Tells the driver what the tasks have done since the last report."""
+        """Reports to the driver what the tasks have done since the last report."""
         self._reported = now
         for task in self._tasks:
             if task.tally.steps and self._link.tell({"sub": task.job.sub.name, "report": report_of(task, task.tally)}):
@@ -413,7 +413,7 @@ class Slot:
                 self._link.tell({"sub": task.job.sub.name, "positions": positions})
 
     def _tell_progress(self, now: float) -> None:
-        """Tells how far tasks have come in a backlog, and, if the run is to end, what they have read."""
+        """Reports how far tasks have come in a backlog and, if the run is to end, what they have read."""
         reached: dict[str, list[tuple[Any, ...]]] = {}
         for task in self._tasks:
             if task.reached is not None and self._is_news(task, task.reached, now):
@@ -427,7 +427,7 @@ class Slot:
             self._link.tell({"sub": sub, REACHED: found})
 
     def _is_news(self, task: LiveTask, reached: Reached, now: float) -> bool:
-        """Whether the driver does not know it. During a backlog it hears it again and again: it does not wait for what is lost."""
+        """Whether to report it: the driver does not know it, or there is a backlog and the last report may be lost."""
         told, told_s = self._told.get(task, (None, now))
         return reached != told or ((reached.asked or reached.is_behind) and now - told_s >= REPORT_EVERY_S)
 
@@ -435,14 +435,14 @@ class Slot:
         self._link.tell({"sub": sub, "task": task, "events": [event]})
 
     def _report_open(self, task: LiveTask, done: RestoreReport | None) -> None:
-        """Tells what a task has restored: later reports are about steps, and the lease may end before the first one."""
+        """Reports what a task has restored. Later reports are about steps, and the lease may end before the first step."""
         opened = {"sub": task.job.sub.name, "task": task.task, "events": step_events(self._attempt, -1, done)}
         opened |= {"attempt": self._attempt, "opened": host_name(), "restored": restored(done)}
         self._link.tell(opened)
 
 
 def report_of(task: LiveTask, tally: Tally) -> StepFigures:
-    """The report of what a task has done since the last one."""
+    """Makes the report of what a task has done since its last report."""
     marker = task.session.last
     assert marker is not None, "steps were committed"
     return figures_of(
@@ -469,7 +469,7 @@ def run_slot(job: LiveJob, slot: int, attempt: int, lease: int) -> None:
     """
     link = Link.to(job.driver, lease, slot)
     try:
-        # What is paused, and the time, before the first step. The lease may have ended while the slot waited for a core.
+        # The driver's first message has the pauses and the time. The lease may have ended while the slot waited for a core.
         if link.listen(FIRST_WORD_S) and not link.stopped:
             with handling(SentLines(link.tell, host_name())):
                 Slot(job, slot, attempt, link).run()
@@ -478,10 +478,10 @@ def run_slot(job: LiveJob, slot: int, attempt: int, lease: int) -> None:
 
 
 def most_slots(subs: Sequence[LiveSub]) -> int:
-    """How many slots there may be: with more, some would have no task."""
+    """The largest useful number of slots; with more, some would have no task."""
     return max((sub.job.tasks for sub in subs), default=1)
 
 
 def slots_for(subs: Sequence[LiveSub], processes: int) -> int:
-    """How many slots share the tasks: no more than there are processes, or tasks."""
+    """The number of slots that share the tasks: no more than there are processes or tasks."""
     return max(1, min(processes, most_slots(subs)))

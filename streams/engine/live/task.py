@@ -36,21 +36,22 @@ from streams.errors import NewPartitionsError
 from streams.model.record import NO_TIME
 
 NO_BATCH = -1
-"""The micro-batch in the markers of live steps."""
+"""The number of the micro-batch in the markers of live steps, which have none."""
 GROUP_EVERY_S = 1.0
-"""How often a task commits its positions to the consumer group. They are in each marker, and only tools read the group's: with
-each step, they would cost two more requests to the brokers, one after the other."""
+"""How often a task commits its positions to the consumer group, s. Each marker has them, and only tools read the group's. With each
+step, they would cost two more requests to the brokers, one after the other."""
 POLL_S = 0.004
-"""How long a record waits at most before a task sees it whose readers cannot say that records arrive."""
+"""The longest time that a record waits if its reader cannot signal new records, s."""
 SOON_S = 0.1
-"""How long a task rests at most while records wait, as for the delay of a retry topic, or exist that its clients have not given."""
+"""How long a task rests while records wait, as for the delay of a retry topic, or exist that its clients have not returned, s."""
 TRIM_EVERY_S = 30.0
 LEAST_FETCHED_BYTES = 256 * 1024
-"""How much a reader's client keeps for it at least, bytes."""
+"""The least that a reader's client fetches ahead, bytes."""
 MOST_AT_ONCE_BYTES = 4 * 1024 * 1024
-"""How much a client asks a broker for at most, bytes."""
+"""The most that a client asks a broker for in one request, bytes."""
 _AT_ONCE = {"queued.min.messages": "100000"}
-"""A reader of micro-batches fetches nothing while some records wait, to ask the broker less often. Here that would be a delay."""
+"""A reader of micro-batches fetches nothing while some records wait, to ask the broker less often. For a live task, that would be a
+delay."""
 
 
 @dataclass
@@ -68,7 +69,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class _Step:
-    """A step that was begun; `fence_s`: how long its producer took to be ready, for which no record is to blame."""
+    """A step that was begun. `fence_s` is how long its producer took to be ready, which is not the fault of any record."""
 
     prepared: PreparedStep
     given: StepRows
@@ -87,15 +88,15 @@ class LiveTask:
         access: The task's step, Kafka and stores.
         start: Where a task begins that has never committed a live step.
         run_id: The id of the application's run, since which idle time counts.
-        topics: What Kafka knows of the output topics.
+        topics: Looks up the output topics in Kafka.
         open_reader: Opens a reader of one partition.
         read_tables: Reads the global tables up to given ends.
         wakes: The open file that readers write to when records arrive.
-        shared: How many tasks the process runs, and how many partitions they read, which share its memory.
-        producer: The producer of all tasks of the slot; default: one of its own.
+        shared: How many tasks the process runs, and how many partitions they read. They share its memory.
+        producer: The producer of all tasks of the slot; by default the task has its own.
 
     Attributes:
-        reached: How far it has come; None: it has not heard yet of all its partitions.
+        reached: How far it has come; None until it has heard of all its partitions.
         is_held: Whether records wait for other tasks, so that the next step is due as soon as these have come further.
         read: The positions up to which nothing was left to do when the task last had nothing to do.
         passed_bytes: The size of all records that it has processed.
@@ -138,7 +139,7 @@ class LiveTask:
         tasks, partitions = shared or (1, len(job.sub.topics))
         self._pace = Pace(tasks)
         self._share = job.memory.prefetch_bytes // max(1, partitions)
-        """How many bytes of a partition's records wait at most, and as many are fetched for it."""
+        """The most bytes of a partition's records that wait, and the most that are fetched ahead for it."""
         self._asks_for_times = {
             str(topic) for source in job.sub.sources if asks_for_partition_time(source) for topic in source.topics
         }
@@ -180,7 +181,7 @@ class LiveTask:
 
     @property
     def rests_s(self) -> float:
-        """How long the task has nothing to do, if no reader says that records have arrived."""
+        """How long the task may rest if no reader signals new records."""
         if self.is_held or self._answers or not self._woken or self._partitions.waits_for_others:
             return POLL_S
         if any(one.waiting or one.expects_more for one in self._partitions):
@@ -192,28 +193,29 @@ class LiveTask:
         return {one.place: one.committed for one in self._partitions}
 
     def begin(self, now_ms: int, last: bool = False, bound: Bound = FREE) -> bool:
-        """Processes what has arrived and sends the results; returns whether there is a step to `commit` and then `apply`.
+        """Processes what has arrived and sends the results. Returns whether there is a step to `commit` and then `apply`.
 
         Args:
             now_ms: The time of the step.
-            last: The task ends behind this step, so that the consumer group gets its positions.
+            last: Whether the task ends after this step, so that the consumer group must get its positions.
             bound: How far it may go.
 
         Raises:
-            KeyPlacementError: A record is in another partition than its key's.
-            RecordFailedError: A record stops the task. What is in front of it was committed.
-            StreamsError: The step has failed; the task is over.
+            KeyPlacementError: A record is not in the partition that its key belongs to.
+            RecordFailedError: A record stops the task. The records in front of it are committed.
+            StreamsError: The step has failed, and the task is over.
         """
         self._check_same()
         now = self._clock()
         if not self.job.unplaced:
-            # Without a placement, no record has a task yet: the driver looks at what has come, and begins again with one.
+            # Without a placement, no record has a task yet. The driver looks at the first records, and starts the slots again with
+            # one.
             self._poll(now, now_ms)
         tick = self._ticks.take(now)
         taken = self._take_arrived(now_ms, now, bound)
-        # All tasks of a slot at the same times: those two requests are the same for however many tasks a transaction has.
+        # All tasks of a slot do this at the same times, because the two requests serve all tasks of a transaction together.
         note = last or now // GROUP_EVERY_S > self._noted // GROUP_EVERY_S
-        # Without a record, too, as a task also passes control records.
+        # Positions are also committed without a record, because a task also passes control records.
         behind = note and any(one.noted != one.read_to and not one.waiting for one in self._partitions)
         if not any(taken) and not tick and not behind:
             self.read = {
@@ -221,7 +223,7 @@ class LiveTask:
             }
             return False
         if tick and not any(taken) and self.job.settings.idle_timeout_ms is not None:
-            # Whether the task is idle is for the brokers to say: a client may not have heard yet.
+            # The brokers say whether the task is idle, because a client may not have heard of new records yet.
             self._ask_ends()
         if note:
             self._noted = now
@@ -232,11 +234,11 @@ class LiveTask:
 
     def _take_arrived(self, now_ms: int, now: float, bound: Bound) -> list[list[Arrived]]:
         partitions, next_ms = self._partitions, self._partitions.next_ms(now_ms)
-        # What has just come is not a backlog, if all before them have found their way at once.
+        # Records that have just come are not a backlog if all before them were taken at once.
         waited = not self._empty if bound.asked else self._emptied is None or now - self._emptied >= BEHIND_AFTER_S
         behind = next_ms is not None and waited
         if partitions.are_known:
-            # But where others ask, they wait for what will be written of those, too.
+            # If other tasks ask, they must also wait for what will be written of these records.
             least_ms = min(next_ms if next_ms is not None and (behind or bound.asked) else inf, bound.coming_ms)
             self.reached = Reached(None if least_ms == inf else int(least_ms), behind, bound.asked)
         before_ms = bound.of(self.job.sub.name, self.task, self.reached is None or self.reached.is_behind)
@@ -250,7 +252,7 @@ class LiveTask:
         return taken
 
     def _poll(self, now: float, now_ms: int) -> None:
-        """Takes in what has arrived, as far as there is room for it."""
+        """Reads what has arrived, as far as there is room for it."""
         cpu = time.process_time()
         most_bytes = min(self._share, self.job.source.max_bytes // (self.job.tasks * len(self.job.sub.topics)))
         self._partitions.poll(now, self._most_records, most_bytes, lambda columns: self._arrivals.read(columns, now_ms))
@@ -264,13 +266,13 @@ class LiveTask:
         return max(1, min(self._pace.most, self.job.source.max_records // self.job.tasks))
 
     def commit(self) -> None:
-        """Commits the step that was begun, and those of all tasks that share its producer. Only waits for the brokers."""
+        """Commits the step that was begun, and the steps of all tasks that share its producer. It only waits for the brokers."""
         assert self._step is not None, "a step was begun"
         self._check_same()
         self._step.prepared.transaction.commit()
 
     def apply(self) -> None:
-        """Brings the stores to the step that was committed."""
+        """Applies the committed step to the stores."""
         assert self._step is not None, "a step was begun"
         step, self._step = self._step, None
         cpu = time.process_time()
@@ -320,7 +322,7 @@ class LiveTask:
             if parts and one.newest_ms != NO_TIME:
                 given.event_times[one.place] = one.newest_ms
             if one.topic in self._asks_for_times and one.read_to != one.committed:
-                # As of what is taken: what waits has moved the reader's own time on.
+                # The time as of the records taken, because waiting records have already moved the reader's own time.
                 given.partition_times[one.place] = (one.read_to, one.newest_ms)
         return given
 
@@ -341,12 +343,12 @@ class LiveTask:
         tally.event_times |= given.event_times
 
     def ask(self) -> None:
-        """Asks the brokers whether the topics are still the same and where its partitions end, and trims internal topics.
+        """Asks the brokers whether the topics are still the same and where the partitions end, and trims internal topics.
 
-        These are several requests, one after the other, so the slot calls it in a thread, and then `heed` in its own.
+        These are several requests, one after the other, so the slot calls it in a thread, and then calls `heed` in its own thread.
 
         Raises:
-            NewPartitionsError: A topic has got more.
+            NewPartitionsError: A topic has more partitions than there are tasks.
             TopicRecreatedError: A topic was recreated under the same name. The task commits nothing more.
         """
         try:
@@ -360,7 +362,7 @@ class LiveTask:
             self._sources.trim({one.place: one.committed for one in self._partitions}, self._topic_ids)
 
     def heed(self) -> None:
-        """Replaces clients that hear nothing of records that exist, and lets partitions wait for no others that cannot be read."""
+        """Replaces clients that receive nothing although records exist, and ends waits for records that cannot be read yet."""
         self._partitions.note_ends(self.ends)
         self._partitions.replace_silent(self.ends, self._clock())
 
@@ -374,26 +376,26 @@ class LiveTask:
                 )  # fmt: skip
 
     def _check_same(self) -> None:
-        # A thread has asked, and the slot may hear of it only after this step.
+        # A thread found this out, and the slot may hear of it only after this step.
         if self._recreated is not None:
             raise self._recreated
 
     def _global_stores(self, now_ms: int) -> Mapping[str, Any]:
-        """The global tables, with all that was written to them before the records of the step were read."""
+        """The global tables, with everything that was written to them before the records of the step were read."""
         self._global_ends = self._sources.global_ends(self._global_ends)
         if not self._global_ends:
             return {}
         return self._read_tables(self.job, self._global_ends, self.access.kafka, now_ms)
 
     def _positions(self) -> Mapping[str, int]:
-        """Where the task continues in each topic: behind its last live step, or else where live execution has begun."""
+        """Where the task continues in each topic: after its last live step, or else where live execution began."""
         known, last = self._start, self.session.last
         read = {} if last is None else last.live_positions
         if last is not None and read:
             known = known.behind(read, last.topic_ids)
         topics = self._sources.described(known.topic_ids)
         self._topic_ids = known.topic_ids | {name: info.topic_id for name, info in topics.items()}
-        # A topic that this start does not see may come back, and the next marker is all that will say how far it was read.
+        # A topic that is hidden at this start may come back, and only the next marker will then know how far it was read.
         self._hidden = {topic: {str(number): (at, at)} for (topic, number), at in read.items() if topic not in topics}
         found = self._sources.places(known, self._own(topics)).at
         if any(at != known.of(*place) for place, at in found.items()):
@@ -402,7 +404,7 @@ class LiveTask:
         return {topic: at for (topic, _), at in found.items()}
 
     def _own(self, topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
-        """The task's partitions: where records lead to no state, a topic may have fewer than there are tasks."""
+        """The task's partitions. If records do not lead to state, a topic may have fewer partitions than there are tasks."""
         return [(topic, self.task) for topic, info in topics.items() if self.task < info.partitions]
 
     def _partition_time(self, topic: str, at: int) -> int:

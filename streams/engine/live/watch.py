@@ -1,4 +1,4 @@
-"""Tells where a slot is in the user's program while one step takes long: a function that hangs holds up all tasks of its slot."""
+"""Reports where a slot is in the user's program if one step takes long: a function that hangs holds up all tasks of its slot."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from streams.logs.events import SLOW_STEP
 from streams.users_code import calling_line
 
 SLOW_AFTER_S = 10.0
-"""How long a step may take before it is reported, s; then again each time it has taken twice as long."""
+"""A step that takes this long is reported, s, and again each time it has taken twice as long."""
 _LOOK_EVERY_S = 1.0
 
 
 class Watch:
-    """Looks at the thread that has made it from another one, within a `with` block.
+    """Watches the thread that created it from another thread, within a `with` block.
 
     Args:
         tell: Called with the sub-topology, the task and the event.
@@ -45,7 +45,7 @@ class Watch:
 
     @contextmanager
     def step(self, sub: str, task: int) -> Iterator[None]:
-        """Watches what is done in the block."""
+        """Watches the step that runs in the block."""
         self._step = sub, task, self._clock()
         try:
             yield

@@ -1,4 +1,4 @@
-"""Readers of columns: from the bytes of a range to rows of fields, through the filters and mappers that are expressions."""
+"""Reads columns: makes rows of fields from the bytes of a range, and runs the filters and mappers that are expressions on them."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from streams.topology.planning.column_head import ColumnStep
 from streams.topology.planning.task_input import TaskInput
 from streams.topology.specs.base import Keeps, Keys, Unwraps
 
-# --- The columns that leave a source of a reader: behind the operators that work on columns, with their keys, for each entry.
+# --- The columns that leave a source of a reader, with their keys, for each entry. The operators on columns have run.
 
 
 @dataclass(frozen=True, slots=True)
 class EntryColumns:
-    """What leaves a source through one entry.
+    """The columns that leave a source through one entry.
 
     Attributes:
         columns: The fields and the records.
-        keys: The new keys; None: the records' own.
+        keys: The new keys; None if the records keep their own.
     """
 
     columns: Columns
@@ -46,7 +46,7 @@ class EntryColumns:
 
 
 class ColumnReader:
-    """Runs the operators on columns behind a source, and writes new keys.
+    """Runs the operators on columns that follow a source, and writes new keys.
 
     Args:
         source: The source's name.
@@ -61,7 +61,7 @@ class ColumnReader:
         self._run = run
 
     def read(self, rows: SourceRows, columns: Columns, rejected: Mapping[int, Exception]) -> dict[int, EntryColumns]:
-        """The columns by the index of the entry. All errors are handled, in the order of the records."""
+        """Returns the columns for each entry, by its index. All errors are handled, in the order of the records."""
         behind, failures = run_steps(self._steps, self._source, columns, self._run.counters)
         found = {entry.index: self._of_entry(entry, behind[entry.from_node], rows, failures) for entry in self._entries}
         failed: list[tuple[int, Stage, str, Exception]]
@@ -85,11 +85,11 @@ class ColumnReader:
 
 # --- Head operators on columns: filters, mappers of values and new keys by expressions, for all records of a piece at once.
 #
-# The results, errors and counters are those of the same operators record by record (`streams.operators.stateless`).
+# Results, errors and counters are the same as those of the operators record by record (`streams.operators.stateless`).
 
 
 class OperatorFailure(NamedTuple):
-    """A record that an operator failed for: the row, the operator's position and name, the error."""
+    """A record on which an operator failed: its row, the operator's position and name, and the error."""
 
     row: int
     position: int
@@ -99,15 +99,15 @@ class OperatorFailure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The fields of the records behind a node.
+    """The fields of the records after a node.
 
     Attributes:
         fields: Columns by path.
         null_values: bool[n]: whether a value is null.
         without_fields: bool[n]: whether a value is a text, a number or the like.
         rows: bool[n]: the records that have come so far.
-        keys: The new keys; None: the records have those of the source.
-        whole: The whole values; None: nothing behind the node takes these.
+        keys: The new keys; None if the records have the source's.
+        whole: The whole values; None if no later node takes them.
     """
 
     fields: Mapping[str, FieldColumn]
@@ -119,7 +119,7 @@ class Columns:
 
     @property
     def flags(self) -> dict[str, Bools]:
-        """The flags of whole values, by the names of the columns."""
+        """The flags of whole values, by the names of their columns."""
         return {NULL: self.null_values, SCALAR: self.without_fields}
 
     def frame(self) -> Frame:
@@ -129,7 +129,7 @@ class Columns:
 def run_steps(
     steps: Sequence[ColumnStep], source: str, columns: Columns, counters: Counters
 ) -> tuple[dict[str, Columns], list[OperatorFailure]]:
-    """Runs the operators behind a source."""
+    """Runs the operators that follow a source. Returns the columns after each node, and the failures."""
     behind = {source: columns}
     failures: list[OperatorFailure] = []
     for position, step in enumerate(steps):
@@ -167,7 +167,7 @@ def _keyed(does: Keys, above: Columns, failed: dict[int, Exception]) -> Columns:
 
 
 def _unwrapped(does: Unwraps, step: ColumnStep, above: Columns, failed: dict[int, Exception]) -> Columns:
-    """The fields of the field that becomes the value."""
+    """Makes a field the value, and keeps the fields within it."""
     values = computed(does.field, above.frame(), above.rows, failed)
     rows = without(above.rows, failed)
     null = values.kinds == ABSENT
@@ -190,7 +190,7 @@ def _mapped(does: ValueFields, step: ColumnStep, above: Columns, failed: dict[in
 
 
 def _computed(does: ValueFields, above: Columns, failed: dict[int, Exception]) -> dict[str, FieldColumn]:
-    """The fields of each value that is not null; a null value stays null."""
+    """Computes the fields of each value that is not null; a null value stays null."""
     rows = above.rows & ~above.null_values
     if above.without_fields.any():
         rows = _fail_without_fields(does, above.without_fields, rows, failed)
@@ -212,7 +212,7 @@ def _computed(does: ValueFields, above: Columns, failed: dict[int, Exception]) -
 
 
 def _fail_without_fields(does: ValueFields, without: Bools, rows: Bools, failed: dict[int, Exception]) -> Bools:
-    """Fails the values that have no fields as the mapper does for each."""
+    """Fails values that have no fields with the error that the mapper raises for a single one."""
     try:
         does.of_record(None, "", 0)
     except Exception as error:
@@ -255,7 +255,7 @@ def field_rows(
     flags: Mapping[str, npt.NDArray[np.bool_]],
     with_source: bool,
 ) -> pa.RecordBatch:
-    """Rows of decoded fields."""
+    """Makes rows of decoded fields."""
     columns = piece.columns
     keys = dictionary_of(piece.keys) if new_keys is None else new_keys
     arrays: dict[str, pa.Array] = {
@@ -287,7 +287,7 @@ def whole_rows(
     at: npt.NDArray[np.int64],
     with_source: bool,
 ) -> pa.RecordBatch:
-    """Some rows with their whole values."""
+    """Makes rows with whole values of the records at `at`."""
     source = piece.columns
     columns = source if len(at) == len(source) else source.take(at)
     keys = piece.keys if new_keys is None else new_keys
@@ -324,7 +324,7 @@ def _numbers(numbers: npt.NDArray[Any], there: Bools) -> pa.Array:
 def routes_of(
     keys: BinaryColumn | pa.DictionaryArray, partition: int, tasks: int, placement: Placement
 ) -> npt.NDArray[np.int32]:
-    """Task of each row, hashing each distinct key once where these are known."""
+    """The task of each row. If distinct keys are known, each of them is hashed once."""
     if not pa.types.is_dictionary(keys.type):
         return tasks_of(keys, partition, tasks, placement)
     of_keys = tasks_of(keys.dictionary, partition, tasks, placement)
@@ -335,7 +335,7 @@ def routes_of(
 
 
 def compact_keys(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Reduce the keys' dictionary, if any, to what these rows use: a task need not get all keys."""
+    """Reduces the keys' dictionary, if there is one, to the keys of these rows, so that a task does not get all keys."""
     at = rows.schema.get_field_index("key")
     keys = rows.column(at)
     if not pa.types.is_dictionary(keys.type):

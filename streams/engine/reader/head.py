@@ -1,9 +1,12 @@
-"""The operators of the head, which run in a reader: the records of a piece pass one operator after the other, as in a task.
+"""The operators of the head, which run in a reader. A whole piece passes one operator after the other, as in a task.
 
-Kafka Streams passes a record through all operators before the next one, depth first, and a task has to see the results of one
-record in that order. So a result's position (`ColumnarBatch.order`) says which way it has come: the record's number in the piece,
-then for each level of the graph the number of the result among those of its operator, and the child that it went to. Sorted by
+Kafka Streams passes a record through all operators before the next one, depth first, and a task must see the results of one record
+in that order. So each result has a position (`ColumnarBatch.order`) that says how it was made: the number of the record in the
+piece, then for each level of the graph the number of the result among its operator's, and the child that it went to. Sorted by
 position, results are in depth-first order, and so are the rows that leave the head.
+
+Example: a `flat_map` with the children A and B makes two results of record 7. Their positions sort as (7, 0, A), (7, 0, B),
+(7, 1, A), (7, 1, B), although A processes both of its results before B begins.
 """
 
 from __future__ import annotations
@@ -34,9 +37,9 @@ from streams.topology.plan import SubTopology
 
 _POSITION_BITS: Final = 62
 _WAY_BITS: Final = 40
-"""Bits of a position for the way, if that is enough: 22 are left for the record's number, so pieces may be large."""
+"""The bits of a position below the record's number, if they suffice: 22 are left for that number, so pieces may be large."""
 _RESULT_BITS: Final = 4, 20
-"""Least and most bits for the number of a result."""
+"""The least and the most bits for the number of a result."""
 _LEAST_RECORD_BITS: Final = 6
 
 
@@ -45,8 +48,8 @@ class _Level:
     """The bits of a position for the nodes of one depth.
 
     Attributes:
-        results: How many there are for the number of a result.
-        result_shift: Where these begin.
+        results: The number of bits for the number of a result.
+        result_shift: Where these bits begin.
         child_shift: Where the child's number begins.
     """
 
@@ -56,16 +59,16 @@ class _Level:
 
 
 class Ways:
-    """What positions of results are made of.
+    """The layout of the positions of results.
 
     Attributes:
         inside: The operators that do not work on columns, in run order.
-        bits: How many bits the way has.
+        bits: The number of bits below the record's number.
         branch_shift: Where the number of the source's child begins.
         most_records: The most records of a piece.
 
     Raises:
-        TopologyError: The ways part too often.
+        TopologyError: The graph branches too often.
     """
 
     def __init__(self, sub: SubTopology) -> None:
@@ -84,7 +87,7 @@ class Ways:
         at = {level: [name for name, depth in self._depths.items() if depth == level] for level in levels}
         children = [max((len(sub.children(name)) - 1).bit_length() for name in at[level]) for level in levels]
         self._ends: dict[str, int] = {}
-        """How many ways lead out of the head from each operator."""
+        """How many edges lead out of the head from each operator, directly or through others."""
         for name in reversed(self.inside):
             self._ends[name] = sum(self._ends.get(child, 1) for child in sub.children(name))
         several = [any(map(self._has_several, at[level])) for level in levels]
@@ -106,39 +109,40 @@ class Ways:
         self.branch_shift = self._levels[0].child_shift
 
     def through(self, name: str, child: str) -> int:
-        """What an edge adds to a position."""
+        """The bits that an edge adds to a position."""
         return self._sub.children(name).index(child) << self._levels[self._depths[name]].child_shift
 
     def numbering(self, name: str) -> Callable[[Int64s], Int64s] | None:
-        """Adds the numbers of an operator's results to their positions; None if a record has one at most."""
+        """Returns a function that numbers an operator's results in their positions; None if a record has at most one result."""
         level = self._levels[self._depths[name]]
         return partial(_numbered, level=level) if self._has_several(name) else None
 
     def _has_several(self, name: str) -> bool:
-        """Whether a record may have several results that part behind the operator."""
+        """Whether a record may have several results that go different ways after the operator."""
         node = self.inside.get(name)
         return node is not None and self._ends[name] > 1 and not (node.wrapper is None and node.spec.one_result)
 
 
 def _numbered(order: Int64s, level: _Level) -> Int64s:
-    """The positions, with a number for each of several equal ones; the last ones of too many share a number."""
+    """Numbers equal positions from 0 on. If there are more than the bits allow, the last ones share a number."""
     return order | np.minimum(number_in_runs(order), (1 << level.results) - 1) << level.result_shift
 
 
 def number_in_runs(numbers: Int64s) -> Int64s:
-    """Counts each run of equal numbers from 0 on."""
+    """Counts from 0 on within each run of equal numbers."""
     starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)])
     return np.arange(len(numbers)) - np.repeat(starts, np.diff(np.append(starts, len(numbers))))
 
 
 @dataclass(frozen=True, slots=True)
 class _HeadEdge:
-    """How results come to an operator of the head, or to a way out of it.
+    """Takes results to an operator of the head, or out of the head.
 
     Attributes:
-        place: The source record of a position.
+        through: The bits that the edge adds to a position.
+        place: Returns the source record of a position.
         receive: Takes the batch.
-        holds: Whether the results of some records may come later than those of others.
+        holds: Whether results of some records may come after results of later records.
     """
 
     through: int
@@ -161,8 +165,8 @@ class Head:
     """The operators of a head that do not work on columns.
 
     Args:
-        outside: Takes what leaves the head, by the edge.
-        place: The source record with a number in the piece.
+        outside: For each edge out of the head, takes its results.
+        place: Returns the source record with a number in the piece.
     """
 
     def __init__(
@@ -209,15 +213,15 @@ class Head:
         return _HeadEdge(self._ways.through(name, child), self._place, receive, holds)
 
     def process(self, source: str, batch: ColumnarBatch) -> None:
-        """Passes the records of a piece through all operators behind a source. Their positions are their numbers in it.
+        """Passes the records of a piece through all operators that follow a source. Their positions are their numbers in the piece.
 
         Raises:
-            RecordFailedError: A record has failed for which the policy is to stop, and none before it, whatever the operators.
+            RecordFailedError: The policy for a failed record is to stop. No record before it has failed, in whichever operator.
         """
         try:
             self._process(source, batch)
         except RecordFailedError as error:
-            # Operators may answer differently when they are asked again.
+            # Operators that are not repeatable may give other results the second time.
             if error.offset is not None and all(node.spec.repeatable for node in self._ways.inside.values()):
                 self.discard()
                 rows, _ = self._place(0)

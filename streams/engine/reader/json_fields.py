@@ -22,7 +22,7 @@ from streams.serdes.json_text import loads
 
 # --- Finds declared fields in JSON objects, for a whole column of values at once (numba).
 #
-# Reading 160-byte objects into Python objects with a JSON library costs more than all the rest of the reader's work. The
+# Reading 160-byte objects into Python objects with a JSON library costs more than all other work of the reader. The
 # scanner accepts a row only if it is certain that the row is valid JSON that it understood: objects whose values are numbers,
 # strings, true, false and null, flat arrays of these, and such objects. Everything else (arrays of objects, unicode escapes, very
 # long numbers, anything malformed) gets the status `UNSURE`, and the serde decides (together with `pick` it is the
@@ -42,7 +42,7 @@ _0, _1, _3 = np.uint64(0), np.uint64(1), np.uint64(3)
 
 @kernel
 def _digits(data: Bytes, at: Any, end: Any, mantissa: int) -> tuple[int, Any]:  # pragma: no cover - compiled
-    """The mantissa with up to `_MAX_DIGITS` more digits appended, and the position after them."""
+    """Appends up to `_MAX_DIGITS` more digits to the mantissa. Returns it, and the position after the digits."""
     last = at + np.uint64(_MAX_DIGITS)
     while at < end and at < last and data[at] >= 48 and data[at] <= 57:
         mantissa = mantissa * 10 + np.int64(data[at] - 48)
@@ -52,7 +52,7 @@ def _digits(data: Bytes, at: Any, end: Any, mantissa: int) -> tuple[int, Any]:  
 
 @kernel
 def _exponent(data: Bytes, at: Any, end: Any) -> tuple[int, Any]:  # pragma: no cover - compiled
-    """The exponent after an e, and the position after it; exponents out of range are returned as 99."""
+    """Returns the exponent after an e, and the position after it. An exponent out of range is returned as 99."""
     minus = at < end and data[at] == 45
     if at < end and (data[at] == 45 or data[at] == 43):
         at += _1
@@ -64,7 +64,7 @@ def _exponent(data: Bytes, at: Any, end: Any) -> tuple[int, Any]:  # pragma: no 
 
 @kernel
 def _number(data: Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # pragma: no cover - compiled
-    """Kind (`INT`, `FLOAT` or `_STOP`), integer, number, position after it."""
+    """Returns the kind (`INT`, `FLOAT` or `_STOP`), the integer, the number, and the position after it."""
     negative = data[at] == 45
     if negative:
         at += _1
@@ -80,7 +80,7 @@ def _number(data: Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # p
     exponent = 0
     if data[at] == 46:
         at += _1
-        # At most 18 digits are read; one more would remain and make the row unsure.
+        # At most 18 digits are read. One more would remain unread, and make the row unsure.
         mantissa, behind = _digits(data, at, min(end, at + np.uint64(_MAX_DIGITS) - digits), mantissa)
         exponent = -np.int64(behind - at)
         if behind == at:
@@ -97,7 +97,7 @@ def _number(data: Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # p
 
 @kernel
 def _scalar(data: Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # pragma: no cover - compiled
-    """Kind, integer, number, position after a value that is neither an object nor an array."""
+    """Returns the kind, the integer, the number, and the position after a value that is neither an object nor an array."""
     first = data[at]
     if first == 45 or (first >= 48 and first <= 57):
         kind, whole, number, at = _number(data, at, end)
@@ -109,7 +109,7 @@ def _scalar(data: Bytes, at: Any, end: Any) -> tuple[int, int, float, Any]:  # p
 
 @kernel
 def _name(data: Bytes, start: Any, end: Any, names: Bytes, name_offsets: Any) -> int:  # pragma: no cover - compiled
-    """The index of the declared name equal to data[start:end]; -1 = none."""
+    """The index of the declared name that equals data[start:end], or -1 if there is none."""
     length = end - start
     for name in range(len(name_offsets) - 1):
         begin = name_offsets[name]
@@ -141,7 +141,7 @@ def _put(
 def _array(
     data: Bytes, at: Any, end: Any, name: int, name_of: Any, elements: Any, row: int, cells: Any
 ) -> Any:  # pragma: no cover - compiled
-    """Position after an array of scalars whose content starts at `at`; fills the cells of its declared elements."""
+    """Returns the position after an array of scalars whose content starts at `at`. Fills the cells of its declared elements."""
     at = skip_space(data, at, end)
     if at < end and data[at] == 93:
         return at + _1
@@ -171,7 +171,10 @@ def _array(
 def _object(  # noqa: PLR0911, PLR0912 - one compiled loop, like `scan`
     data: Bytes, at: Any, end: Any, name: int, name_of: Any, elements: Any, row: int, cells: Any
 ) -> Any:  # pragma: no cover - compiled
-    """Position after an object whose content starts at `at`, of scalars, arrays of scalars, and such objects; fills no cells."""
+    """Returns the position after an object whose content starts at `at`; it has scalars, arrays of scalars, and such objects.
+
+    No cells are filled.
+    """
     if name >= 0:
         for field in range(len(elements)):
             if name_of[field] == name and elements[field] >= 0:
@@ -227,7 +230,7 @@ def _object(  # noqa: PLR0911, PLR0912 - one compiled loop, like `scan`
 def scan(  # noqa: PLR0912 - one compiled loop; a call per value would cost more than the value
     data: Bytes, offsets: Any, valid: Any, paths: Any, cells: Any, status: Any
 ) -> None:  # pragma: no cover - compiled
-    """Fill the cells of all rows."""
+    """Fills the cells of all rows."""
     names, name_offsets, name_of, elements = paths
     kinds = cells[0]
     for row in range(len(offsets) - 1):
@@ -252,7 +255,7 @@ def scan(  # noqa: PLR0912 - one compiled loop; a call per value would cost more
             if begin >= end:
                 break
             is_array = data[begin] == 91
-            # A repeated name: the last one wins, as in every JSON library.
+            # If a name is repeated, the last one wins, as in every JSON library.
             if name >= 0:
                 for field in range(len(elements)):
                     if name_of[field] == name:
@@ -281,22 +284,22 @@ def scan(  # noqa: PLR0912 - one compiled loop; a call per value would cost more
 
 @kernel
 def gather(data: Bytes, starts: Any, offsets: Any, out: Bytes) -> None:  # pragma: no cover - compiled
-    """Copy a piece of `data` for each row: from starts[i], to out[offsets[i]:offsets[i + 1]]."""
+    """Copies a piece of `data` for each row, from starts[i] to out[offsets[i]:offsets[i + 1]]."""
     source, target = data.ctypes.data, out.ctypes.data
     for row in range(len(starts)):
         begin = np.int64(offsets[row])
         copy_bytes(target + begin, source + starts[row], offsets[row + 1] - begin)
 
 
-# --- Declared fields of a column of JSON values: by the scanner where it is certain, else by the serde row by row.
+# --- Declared fields of a column of JSON values: by the scanner where it is certain, otherwise by the serde row by row.
 #
-# The serde and `pick` are the definition, and the scanner's reference. Rows are rejected only if they are not JSON, or contain
-# fields nested deeper than JSON is written.
+# The serde and `pick` define the result; the scanner is tested against them. Rows are rejected only if they are not JSON, or
+# contain fields nested deeper than JSON is written.
 
 Load: TypeAlias = Callable[[bytes], Any]
 _FlatPath: TypeAlias = "tuple[str, int]"
 _Scanned: TypeAlias = "tuple[npt.NDArray[Any], ...]"
-"""Names next to each other, where each begins, and for each path the number of its name and its array element."""
+"""The names in one text, where each begins, and for each path the number of its name and its array element."""
 
 
 @dataclass(slots=True)
@@ -304,9 +307,9 @@ class JsonFields:
     """Fields of n values.
 
     Attributes:
-        fields: One column per path.
-        null_values: bool[n]: Kafka's null, or JSON's.
-        without_fields: bool[n]: a text, a number, true or false.
+        fields: One column for each path.
+        null_values: bool[n]: the value is Kafka's null, or JSON's.
+        without_fields: bool[n]: the value is a text, a number, true or false.
         rejected: Rows that cannot be read, with their errors.
     """
 
@@ -317,12 +320,12 @@ class JsonFields:
 
     @property
     def flags(self) -> dict[str, npt.NDArray[np.bool_]]:
-        """The flags of whole values, by the names of the columns."""
+        """The flags of whole values, by the names of their columns."""
         return {NULL: self.null_values, SCALAR: self.without_fields}
 
 
 def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = loads) -> JsonFields:
-    """Decode some fields of all values."""
+    """Decodes the fields at these paths of all values."""
     if _scanned(tuple(paths)) is None:
         found = _read_nested(values, paths, load)
         if found is not None:
@@ -331,9 +334,9 @@ def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = loads
 
 
 def _read_nested(values: pa.BinaryArray, paths: Sequence[str], load: Load) -> JsonFields | None:
-    """Decode nested fields from the texts of the objects that they are in; None if these cannot all be read by themselves.
+    """Decodes nested fields from the texts of the objects that contain them; None if one of these cannot be read by itself.
 
-    The scanner knows names of one object alone. So it finds the objects first, and then their fields.
+    The scanner knows only the names of one object. So it finds the inner objects first, and then their fields.
     """
     insides: dict[str, dict[str, str]] = {}
     for path in paths:
@@ -355,7 +358,7 @@ def _read_nested(values: pa.BinaryArray, paths: Sequence[str], load: Load) -> Js
 
 
 def _read(values: pa.BinaryArray, paths: Sequence[str], load: Load) -> JsonFields:
-    """Decode some fields of all values, without looking into nested objects."""
+    """Decodes fields of all values, without looking into nested objects."""
     count = len(values)
     valid = valid_rows(values)
     cells = _Cells(len(paths), count)
@@ -382,8 +385,6 @@ def _read(values: pa.BinaryArray, paths: Sequence[str], load: Load) -> JsonField
 
 
 class _Cells:
-    """Cells of all fields and rows."""
-
     def __init__(self, fields: int, rows: int) -> None:
         self.kinds = np.zeros((fields, rows), np.uint8)
         self.ints = np.zeros((fields, rows), np.int64)
@@ -403,7 +404,7 @@ class _Cells:
         return FieldColumn(self.kinds[field], self.ints[field], self.floats[field], texts)
 
     def _scanned_texts(self, field: int, values: pa.BinaryArray) -> pa.BinaryArray | None:
-        """Text cells found by the scanner, copied together."""
+        """Copies the texts that the scanner found into one column; None if it found none."""
         is_text = (self.kinds[field] == TEXT) & self.sure
         if not is_text.any():
             return None
@@ -415,7 +416,7 @@ class _Cells:
         return pa.Array.from_buffers(pa.binary(), len(values), [pa.py_buffer(b) for b in (valid, offsets, copied)])
 
     def clear(self, row: int) -> None:
-        """Reset the row's cells, which may be partly written."""
+        """Resets the cells of a row, which may be partly written."""
         self.kinds[:, row] = ABSENT
         for texts in self.texts:
             texts.pop(row, None)
@@ -449,7 +450,7 @@ def _scan(
 
 @lru_cache(256)
 def _scanned(paths: tuple[str, ...]) -> _Scanned | None:
-    """What the scanner gets of all paths; None if it does not support one of them."""
+    """Prepares the paths for the scanner; None if it does not support one of them."""
     flat = [place for path in paths if (place := _flat(path)) is not None]
     if len(flat) < len(paths):
         return None
@@ -463,9 +464,9 @@ def _scanned(paths: tuple[str, ...]) -> _Scanned | None:
 
 
 def _flat(path: str) -> _FlatPath | None:
-    """Name and array element (-1 = none) of a path that the scanner supports."""
+    """The name and array element (-1 = none) of a path that the scanner supports; None for other paths."""
     name, *rest = names_of(path)
     if not rest:
         return name, -1
-    # "v.0": if v is an object, `pick` defines the meaning; the scanner is uncertain about such rows.
+    # "v.0": if v is an object, `pick` defines the meaning; the scanner is unsure about such rows.
     return (name, int(rest[0])) if len(rest) == 1 and rest[0].isdecimal() and len(rest[0]) < 10 else None

@@ -1,12 +1,12 @@
 """A reader's processing of a topic-partition's records: operators, rows for the tasks, and records that operators hold back.
 
-The results of a held-back record come later than those of its successors, but have its position, by which rows are sorted at the
-end of the piece; so their order does not depend on how records were gathered.
+The results of a held-back record come after later records' results, but have its position. Rows are sorted by position at the end
+of the piece, so their order does not depend on how records were gathered.
 
-Invariant: an operator's results for a record may differ from attempt to attempt, but the set of tasks concerned may not. A
-task that has committed an attempt must be called again in the next one to see that; otherwise its next step would find a
-commit that it cannot explain. So every task that a record could reach is `touched`, and a dead letter goes where the
-result would have gone.
+Invariant: an operator's results for a record may differ between attempts, but the set of tasks that may get them must not. A
+task that has committed an attempt must be called again in the next one to notice the commit. Otherwise its next step would find a
+commit that it cannot explain. So every task that a record could reach is `touched`, and a dead letter goes where the result
+would have gone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Held:
     Attributes:
         cursor: Its source rows, and its index in them.
         position: Its position in the piece.
-        route: The key that routes its results to a task.
+        route: The key that decides the task of its results.
     """
 
     cursor: tuple[SourceRows, int]
@@ -62,7 +62,7 @@ class Held:
 
 
 class Current:
-    """The piece that is processed, None between two: rows must not wait for the collector because they are in a circle."""
+    """The piece that is being processed; None between two pieces, so that no reference cycle keeps its rows in memory."""
 
     def __init__(self) -> None:
         self.read: Piece | None = None
@@ -82,11 +82,11 @@ class ReaderContext(StepContext):
 
     Attributes:
         dead_letters: The dead letters of the piece so far.
-        letter_routes: For each dead letter, the key that routes it to a task.
+        letter_routes: For each dead letter, the key that decides its task.
         behind: For each node that holds records back, the entries reachable from it.
-        current: The piece that is processed.
-        touched: Keys whose tasks must be called, even if no row comes for them.
-        letters_by_partition: Rows leave the head by their source partition, and so do the dead letters.
+        current: The piece that is being processed.
+        touched: Keys whose tasks must be called, even if they get no rows.
+        letters_by_partition: Whether rows leave the head by their source partition, and dead letters therefore, too.
     """
 
     def __post_init__(self) -> None:
@@ -103,13 +103,13 @@ class ReaderContext(StepContext):
 
     def send_dead_letter(self, letter: DeadLetter, origin: Origin) -> None:
         self.dead_letters.add_dead_letter(letter, origin, -1 if self.cursor is None else self.position)
-        # A null key is routed by its source partition.
+        # A null key goes to the task of its source partition.
         route = None if self.letters_by_partition else self._route_of(letter, origin)
         self.letter_routes.append(route if self._resumed is None else self._resumed.route)
         self._letter_stages.append(dict(letter.headers)[STAGE] if self._resumed is None else None)
 
     def _route_of(self, letter: DeadLetter, origin: Origin) -> bytes | None:
-        """The key by which a record's results would come to their task: not always in the notation of the letter's."""
+        """The key that would send the record's results to their task. Its notation may differ from the dead letter's key."""
         piece = self.current.read
         if piece is None or piece.keys is piece.columns.keys or origin.topic is None:
             return letter.key
@@ -117,10 +117,10 @@ class ReaderContext(StepContext):
         return piece.rows.route(row) if row < len(piece.columns) else letter.key
 
     def take_dead_letters(self) -> tuple[RowColumns, list[int], list[bytes | None], pa.RecordBatch]:
-        """Returns the dead letters so far, their order, the keys that route them, and rows for their routing digest; forgets them.
+        """Returns and forgets the dead letters: rows, order, the keys that decide their tasks, and rows for the routing digest.
 
-        The digest is of their offsets and stages. Letters of records that were held back have no stage: whether an answer comes
-        may differ from attempt to attempt, but not the task.
+        The digest covers their offsets and stages. A dead letter of a record that was held back has no stage: between attempts, it
+        may differ whether there is an answer, but not the task.
         """
         rows, routes, stages = self.dead_letters, self.letter_routes, self._letter_stages
         self.dead_letters, self.letter_routes, self._letter_stages = RowColumns(), [], []
@@ -130,7 +130,7 @@ class ReaderContext(StepContext):
         return rows, order, routes, pa.RecordBatch.from_pydict(digested)
 
     def hold(self, node: str, record: Record) -> Held:
-        """Note the place of the current record, and the tasks that it can reach."""
+        """Notes the place of the current record, and the tasks that it can reach."""
         assert self.cursor is not None, "head operators run only while a record is in process"
         source, row = self.cursor
         keys = [self._key_behind(runner, record) for runner in self.behind[node]] or [source.route(row)]
@@ -138,7 +138,7 @@ class ReaderContext(StepContext):
         return Held(self.cursor, self.position, keys[0])
 
     def _key_behind(self, runner: TaskInputRunner, record: Record) -> bytes | None:
-        """The key that will route a record's results at an entry."""
+        """The key that will decide the task of a record's results at an entry."""
         assert self.cursor is not None, "see hold"
         source, row = self.cursor
         if runner.entry.by_partition:
@@ -151,13 +151,13 @@ class ReaderContext(StepContext):
         return key
 
     def take_held_keys(self) -> dict[int, RowColumns]:
-        """Entry -> the keys of held-back records, where head operators made them; forgets them."""
+        """Returns and forgets the keys of held-back records by entry, where head operators made the keys."""
         keys, self._held_keys = self._held_keys, {}
         return keys
 
     @contextmanager
     def resume(self, held: Any) -> Iterator[None]:
-        """Within the context, the record is the current one: a held-back one, or that of a cursor."""
+        """Makes a record the current one within the context: a held-back one, or the one of a cursor."""
         before = self.cursor, self.position, self._resumed
         if isinstance(held, Held):
             self.cursor, self.position, self._resumed = held.cursor, held.position, held
@@ -179,25 +179,25 @@ class ReaderContext(StepContext):
 
 
 _OBJECT_BYTES = 8 << 20
-"""About how many bytes of values are objects at a time; these take several times as much."""
+"""About how many bytes of values are turned into objects at a time. The objects take several times as much memory."""
 
 
 class ReaderPipeline:
-    """The head of one sub-topology in one reader, for one piece of records after the other.
+    """The head of one sub-topology in one reader. It processes one piece of records after the other.
 
     Args:
-        tasks: Number of tasks to route to.
+        tasks: The number of tasks.
         settings: Policies.
-        note_times: Called with the records of each part of a piece and their event times, `DROPPED` where they were turned away.
+        note_times: Called with the records of each part of a piece and their event times, which are `DROPPED` for rejected records.
 
     Attributes:
         counters: Counts since the start.
         partition_times: (topic, partition) -> largest timestamp so far, for `UsePartitionTimeOnInvalidTimestamp` and
-            custom extractors. Set before `run` to continue where an earlier reader ended.
-        touched: Tasks that must be called even without rows: records were for them, but an operator that is not
-            repeatable gave no results this time.
-        now_ms: When the micro-batch was planned, as logged with its offsets: timestamps too far ahead of it are turned away.
-            `UNKNOWN_NOW`: only timestamps that no clock can show are.
+            custom extractors. Set it before `run` to continue where an earlier reader ended.
+        touched: Tasks that must be called even without rows: they had records, but an operator that is not repeatable gave no
+            results this time.
+        now_ms: When the micro-batch was planned, as logged with its offsets. Timestamps too far ahead of it are refused.
+            `UNKNOWN_NOW`: only timestamps that no clock can show are refused.
     """
 
     def __init__(
@@ -252,12 +252,12 @@ class ReaderPipeline:
         return self._run.counters
 
     def event_time(self, topic: str, partition: int) -> int | None:
-        """The largest event time of the topic-partition's records so far, ms; None: none."""
+        """The largest event time of the topic-partition's records so far, ms; None if there is none."""
         found = (source.event_times.get((topic, partition)) for source in self._sources)
         return max((time for time in found if time is not None), default=None)
 
     def routings(self) -> dict[int, str]:
-        """Task -> digest of the keys that head operators gave the task's records, see `streams.engine.graph.rows`."""
+        """Task -> digest of the keys that head operators gave the task's records (`streams.engine.graph.rows`)."""
         return self._routings.by_task()
 
     @property
@@ -269,7 +269,7 @@ class ReaderPipeline:
         self._run.now_ms = now_ms
 
     def run(self, columns: RecordColumns) -> Iterator[tuple[int, RowBatch]]:
-        """Process a piece of a topic-partition.
+        """Processes a piece of a topic-partition, and yields the rows for each task.
 
         Raises:
             RecordFailedError: A record cannot be handled and its policy is `fail`.
@@ -278,7 +278,7 @@ class ReaderPipeline:
         return self._timed(columns.topic, found) if self._run.settings.times_operators else found
 
     def _timed(self, topic: str, found: Iterator[tuple[int, RowBatch]]) -> Iterator[tuple[int, RowBatch]]:
-        """Counts the CPU time for the source that reads the topic; not that of whoever takes the rows."""
+        """Counts the CPU time for the source that reads the topic. The caller's time with each of the rows is not counted."""
         node = next((source.name for source in self._sources if topic in source.topics), topic)
         self._run.begin_laps()
         for one in found:
@@ -288,7 +288,7 @@ class ReaderPipeline:
         self._run.lap(node)
 
     def _parts(self, columns: RecordColumns) -> Iterator[RecordColumns]:
-        """The piece, divided so that the objects of operators fit into memory."""
+        """Divides the piece so that the objects of operators fit into memory."""
         objects = any(columns.topic in source.topics and source.has_operators for source in self._sources)
         count = max(1, -(-columns.values.nbytes // _OBJECT_BYTES)) if objects else 1
         size = min(-(-len(columns) // count), self._ways.most_records if objects else len(columns))
@@ -307,13 +307,13 @@ class ReaderPipeline:
             self._run.handlers.end_piece()
 
     def _of_source(self, source: SourceReader, columns: RecordColumns) -> Iterator[tuple[int, RowBatch]]:
-        """The rows of records on which no operator has worked; the head gets the others."""
+        """Yields the rows of records that need no operator, and gives the others to the head."""
         read = source.read(self._current.piece, self._tasks)
         for entry, rows, routes in read.rows:
             for task, part in split_by_task(rows, routes):
                 if entry in self._keyed:
                     self._routings.add(task, entry, part)
-                # All rows need all keys.
+                # If the part has all rows, it needs all keys.
                 own = part if part.num_rows == len(columns) else compact_keys(part)
                 yield task, RowBatch(columns.topic, columns.partition, entry, own)
         if read.records is not None:
@@ -321,12 +321,12 @@ class ReaderPipeline:
         read.refuse_unreadable()
 
     def close(self) -> None:
-        """Close the operators, and discard the rows of a failed run."""
+        """Closes the operators, and discards the rows of a failed run."""
         self._head.close()
         self._discard()
 
     def rewind(self, counters: Mapping[str, int], times: Mapping[tuple[str, int], int]) -> None:
-        """Forgets a run that has failed: its rows, and what it has added to the counters and the partition times."""
+        """Forgets a failed run: its rows, and what it has added to the counters and the partition times."""
         self._discard()
         self._run.counters.clear()
         self._run.counters.update(counters)
@@ -334,7 +334,7 @@ class ReaderPipeline:
         self.partition_times.update(times)
 
     def begin_step(self) -> None:
-        """Logs the first error of each kind again."""
+        """Makes the first error of each kind be logged again."""
         self._run.handlers.begin_step()
 
     def _discard(self) -> None:
@@ -357,7 +357,7 @@ class ReaderPipeline:
         letters, order, keys, digested = self._run.take_dead_letters()
         tasks = self._routes(_keys(keys[row] for row in order), partition)
         if self._digests_letters:
-            # A function that fails in one attempt alone gives the record to another task in the next one.
+            # If a function fails in only one attempt, the record goes to another task in the next one.
             for task, rows in split_by_task(digested.take(pa.array(order)), tasks):
                 self._routings.add(task, DEAD_LETTER_ENTRY, rows.filter(rows["key"].is_valid()))
         for task, rows in split_by_task(letters.to_batch().take(pa.array(order)), tasks):
@@ -387,7 +387,7 @@ class ReaderPipeline:
             yield task, RowBatch(topic, partition, entry.index, compact_keys(rows))
 
     def _digest_held(self, partition: int) -> None:
-        """Add the keys of held-back records to the digests: their results may differ between attempts, but not their routing."""
+        """Adds the keys of held-back records to the digests: their results may differ between attempts, but not their tasks."""
         for index, rows in self._run.take_held_keys().items():
             batch = rows.to_batch()
             for task, part in split_by_task(batch, self._routes(batch.column("key"), partition)):
@@ -408,7 +408,7 @@ def _node(sub: SubTopology, name: str) -> ProcessorNode:
 
 
 def _at_or_below(sub: SubTopology, name: str) -> set[str]:
-    """A node of the head and all nodes below it there."""
+    """The node, and all nodes of the head below it."""
     found = {name}
     for node in sub.nodes.values():
         if node.name in sub.head and not found.isdisjoint(node.parents):

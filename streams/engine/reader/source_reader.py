@@ -34,19 +34,19 @@ from streams.topology.planning.column_head import WHOLE
 from streams.topology.planning.task_input import TaskInput
 
 NoteTimes = Callable[[RecordColumns, "npt.NDArray[np.int64]"], None]
-"""Takes the records of a piece, and their event times."""
+"""Is called with the records of a piece and their event times."""
 
 EntryRows = tuple[int, pa.RecordBatch, "npt.NDArray[np.int32]"]
 
 
 @dataclass(frozen=True, slots=True)
 class PieceRead:
-    """What a piece has become.
+    """The result of reading a piece.
 
     Attributes:
-        rows: Those of raw and columns entries.
-        records: Those for operators of the head, with their numbers in the piece as positions; None: there are no operators.
-        refuse_unreadable: Applies the deserialisation policy to what could not be read.
+        rows: The rows of raw and columns entries.
+        records: The records for operators of the head, with their numbers in the piece as positions; None without operators.
+        refuse_unreadable: Applies the deserialisation policy to records that could not be read.
     """
 
     rows: Iterator[EntryRows]
@@ -55,13 +55,13 @@ class PieceRead:
 
 
 class SourceReader:
-    """One source.
+    """Reads the records of one source.
 
     Args:
         has_operators: Whether operators of the head take the records as objects.
         run: Policies and counters.
         partition_times: (topic, partition) -> largest timestamp so far; updated.
-        note_times: Called with the records of each piece and their event times, `DROPPED` where they were turned away.
+        note_times: Called with the records of each piece and their event times, which are `DROPPED` for rejected records.
     """
 
     def __init__(
@@ -79,13 +79,13 @@ class SourceReader:
         self._source = source
         self._run = run
         self._note_times = note_times
-        # Without stores nothing is found by key, and a schema need not be registered for keys that only pass through.
+        # Without stores nothing is found by key, and keys that only pass through need no registered schema.
         self._passes_keys_through = isinstance(source.key_serde, RegistrySerde) and not sub.stores
         self._times = TimestampReader(source, run, partition_times)
         self._direct = _numbered(sub, source.name)
         self.has_operators = has_operators
         own = run.settings.application_id + "-"
-        # Records in a repartition topic were counted where they were read first.
+        # Records in a repartition topic were counted where they were first read.
         self._is_input = not any(
             str(one).startswith(own) and str(one).endswith("-repartition") for one in source.topics
         )
@@ -99,7 +99,7 @@ class SourceReader:
         self._time_by_fields = time is not None
 
     def piece(self, columns: RecordColumns) -> Piece:
-        """The records as this source reads them.
+        """Prepares a piece, with keys in canonical bytes.
 
         Raises:
             RegistryError: The schema registry of the keys does not answer.
@@ -109,7 +109,6 @@ class SourceReader:
         return Piece(columns, source_rows(columns, keys), keys, serde)
 
     def read(self, piece: Piece, tasks: int) -> PieceRead:
-        """Read a piece of a topic-partition."""
         run, source = self._run, self._source
         columns, rows = piece.columns, piece.rows
         run.counters.add(f"in:{source.name}", len(columns))
@@ -212,10 +211,10 @@ class SourceReader:
     def _read_records(
         self, piece: Piece, unreadable: dict[int, Exception]
     ) -> tuple[npt.NDArray[np.int64], ColumnarBatch | None]:
-        """The timestamps of all rows, and the records for operators; rows that cannot be read are noted."""
+        """Returns the timestamps of all rows, and the records for operators. Errors of unreadable rows go to `unreadable`."""
         columns, rows = replace(piece.columns, keys=piece.keys), piece.rows
         source, needs_record = self._source, self._times.needs_record
-        # Where the extractor needs no record, all times are extracted at once.
+        # If the extractor needs no record, all times are extracted at once.
         timestamps = None if needs_record else self._times.column(rows, columns.timestamps)
         at = np.arange(len(columns)) if timestamps is None else np.flatnonzero(timestamps != DROPPED)
         part = columns if len(at) == len(columns) else columns.take(at)
@@ -230,7 +229,7 @@ class SourceReader:
             kept &= at < min(unreadable)
         if timestamps is None:
             timestamps = np.full(len(columns), DROPPED, np.int64)
-            # Operators get the values behind the extractor.
+            # Operators get the values after the extractor, so an extractor that may change them gets a copy.
             lent = snapshot if self.has_operators and not self._times.reads else itself
             for row in np.flatnonzero(kept).tolist():
                 timestamps[at[row]] = self._times.record(rows, int(at[row]), lent(keys[row]), lent(values[row]))
@@ -245,7 +244,7 @@ class SourceReader:
 
 
 def _numbered(sub: SubTopology, source: str) -> list[tuple[int, TaskInput]]:
-    """The entries whose rows come from a source, with the `seq` of these: in the order in which one record comes depth first."""
+    """The entries whose rows come from a source, with the `seq` of these rows: one record reaches the entries depth first."""
     ways = {entry.index: _way(sub, source, entry) for entry in sub.entries if entry.source == source}
     numbers: dict[int, int] = {}
     found: dict[int, int] = {}
@@ -256,7 +255,7 @@ def _numbered(sub: SubTopology, source: str) -> list[tuple[int, TaskInput]]:
 
 
 def _way(sub: SubTopology, source: str, entry: TaskInput) -> tuple[int, ...]:
-    """Which child is taken at each node from the source down to an entry."""
+    """The number of the child that is taken at each node from the source down to an entry."""
     node, above, way = entry.node, entry.from_node, list[int]()
     while True:
         way.insert(0, sub.children(above).index(node))
@@ -266,7 +265,7 @@ def _way(sub: SubTopology, source: str, entry: TaskInput) -> tuple[int, ...]:
 
 
 def source_rows(columns: RecordColumns, canonical: BinaryColumn) -> SourceRows:
-    """The rows of a piece. Keys, values and headers stay in Arrow until a single one is read."""
+    """The rows of a piece. Keys, values and headers stay in Arrow until one of them is read."""
     routes: Any = None if canonical is columns.keys else _Lazy(canonical)
     headers: Any = None if columns.headers is None else _Lazy(columns.headers)
     keys: Any = _Lazy(columns.keys)
@@ -277,7 +276,7 @@ def source_rows(columns: RecordColumns, canonical: BinaryColumn) -> SourceRows:
 
 
 class _Lazy:
-    """An Arrow column indexed like a list, for the few rows of an error."""
+    """An Arrow column that is indexed like a list, for the few rows of an error."""
 
     def __init__(self, column: pa.Array) -> None:
         self._column = column
@@ -288,7 +287,7 @@ class _Lazy:
 
 
 def _raw_rows(piece: Piece, timestamps: npt.NDArray[np.int64], seq: int) -> pa.RecordBatch:
-    """Rows with Kafka's bytes, unchanged but for the notation of keys."""
+    """Rows with Kafka's bytes, which are unchanged except for the notation of keys."""
     columns = piece.columns
     arrays: dict[str, pa.Array] = {
         "offset": number_column(columns.offsets),

@@ -1,4 +1,4 @@
-"""Edges out of the head: the task of each row, new keys, and records that become rows."""
+"""Edges out of the head: find the task of each row, write new keys, and turn records into rows."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Piece:
 
     Attributes:
         columns: The records as they are in the topic.
-        rows: The same, for errors.
-        keys: Their keys in canonical bytes; the column of `columns` where all are written so.
-        key_serde: The serde that writes these.
+        rows: The same records, for errors.
+        keys: Their keys in canonical bytes; the column of `columns` if all of its keys are canonical.
+        key_serde: The serde that writes the canonical keys.
     """
 
     columns: RecordColumns
@@ -48,7 +48,7 @@ class Piece:
 
 
 def tasks_of(keys: pa.BinaryArray, partition: int, tasks: int, placement: Placement) -> npt.NDArray[np.int32]:
-    """The task of each row, by the sub-topology's function of its key; for a null key, its source partition mod tasks."""
+    """The task of each row, by the sub-topology's placement of its key. A null key goes to its source partition mod tasks."""
     if tasks == 1:
         return np.zeros(len(keys), np.int32)
     found: npt.NDArray[np.int32] = partition_for_keys(keys, tasks, placement)
@@ -56,7 +56,7 @@ def tasks_of(keys: pa.BinaryArray, partition: int, tasks: int, placement: Placem
 
 
 def split_by_task(rows: pa.RecordBatch, tasks_of_rows: npt.NDArray[np.int32]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Split rows into one batch per task, preserving their order."""
+    """Splits rows into one batch for each task, and keeps their order."""
     if not len(tasks_of_rows):
         return
     if (tasks_of_rows == tasks_of_rows[0]).all():
@@ -73,7 +73,7 @@ def split_by_task(rows: pa.RecordBatch, tasks_of_rows: npt.NDArray[np.int32]) ->
         yield int(ordered[start]), taken.slice(start, end - start)
 
 
-# --- New keys on columns: the results of an expression as keys' bytes, each distinct key written once.
+# --- New keys on columns: the results of an expression as keys' bytes. Each distinct key is written once.
 
 _KINDS = (INT, FLOAT, TEXT)
 
@@ -108,7 +108,7 @@ def written_keys(
 def _distinct(
     keys: FieldColumn, kind: int, at: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """For the distinct cells, the first position of each; and the number of each row's cell."""
+    """Returns the first position of each distinct cell, and for each row the number of its cell."""
     assert kind != ABSENT, "a null key is not written"
     if kind == TEXT:
         assert keys.texts is not None, "there are texts"
@@ -117,7 +117,7 @@ def _distinct(
         firsts = np.full(len(encoded.dictionary), len(at), np.int64)
         np.minimum.at(firsts, numbers, np.arange(len(at)))
         return firsts, numbers
-    # By their bits: zeros of both signs are different texts.
+    # Compared by their bits, because 0.0 and -0.0 are written differently.
     bits = keys.ints[at] if kind == INT else keys.floats[at].view(np.int64)
     _, firsts, numbers = np.unique(bits, return_index=True, return_inverse=True)
     return firsts.astype(np.int64), numbers.astype(np.int64)
@@ -126,11 +126,11 @@ def _distinct(
 # --- Edges out of the head: records made by head operators, converted to rows for the tasks.
 
 BRANCH_BITS = 20
-"""`seq` = number of the source's child, then this many bits of a running number: depth-first order."""
+"""A `seq` is the number of the source's child, followed by a running number of this many bits: depth-first order."""
 
 
 def too_many() -> RecordError:
-    """The error of a record that became more rows than can be numbered."""
+    """Makes the error of a record that became more rows than can be numbered."""
     return RecordError(f"one record became more than {1 << BRANCH_BITS} records; flat_map less at a time")
 
 
@@ -154,7 +154,7 @@ class RowColumns:
         self.headers.append(())
 
     def add_dead_letter(self, letter: DeadLetter, origin: Origin, position: int) -> None:
-        """Append a dead letter unchanged."""
+        """Appends a dead letter unchanged."""
         self.offsets.append(origin.offset)
         self.seqs.append(position)
         self.timestamps.append(0)  # the task sets the step's time
@@ -182,7 +182,7 @@ class RowsOut(NamedTuple):
     """Rows that leave the head, without their `seq`.
 
     Attributes:
-        positions: int64[n], see `streams.engine.reader.head`.
+        positions: int64[n], as described in `streams.engine.reader.head`.
     """
 
     positions: Int64s
@@ -190,11 +190,11 @@ class RowsOut(NamedTuple):
 
 
 class TaskInputRunner:
-    """Receives records that leave the head through one entry: key by the entry's serde, value by `streams.engine.graph.values`.
+    """Makes rows of records that leave the head through one entry: keys by the entry's serde, values by `engine.graph.values`.
 
     Args:
-        ways: What positions are made of.
-        piece: Gives the records of the source.
+        ways: The layout of positions.
+        piece: Returns the records of the source.
     """
 
     def __init__(self, entry: TaskInput, run: StepContext, ways: Ways, piece: Callable[[], Piece]) -> None:
@@ -203,7 +203,7 @@ class TaskInputRunner:
         self._parts: list[RowsOut] = []
 
     def receive(self, batch: ColumnarBatch) -> None:
-        """Appends rows; a record that cannot be written counts as a processing error of the entry's node."""
+        """Appends rows. A record that cannot be written counts as a processing error of the entry's node."""
         failed: dict[int, Exception] = {}
         at, source = batch.order >> self._ways.bits, self._piece().columns
         keys, values = self._keys(batch, at, failed), self._values(batch, failed)
@@ -229,18 +229,18 @@ class TaskInputRunner:
 
     @property
     def keeps_keys(self) -> bool:
-        """Whether records of the piece leave by the keys that they came with."""
+        """Whether records of the piece leave with the keys that they came with."""
         return not self.entry.keyed_by and self.entry.key_serde == self._piece().key_serde
 
     def key_of(self, record: Record, topic: str) -> bytes | None:
-        """The key that would route the record here; None where it cannot be serialised, which `receive` then handles."""
+        """The key that decides the record's task. None if it cannot be serialised, which `receive` handles later."""
         try:
             return self.entry.key_serde.serialize(topic, record.key, record.headers)
         except Exception:
             return None
 
     def take(self) -> RowsOut | None:
-        """Returns the rows so far in depth-first order and forgets them; None: none."""
+        """Returns and forgets the rows so far, in depth-first order; None if there are none."""
         parts, self._parts = self._parts, []
         if not parts:
             return None
@@ -303,7 +303,7 @@ class TaskInputRunner:
 
 
 def _concatenated(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """All rows; a part without headers has none."""
+    """Joins the parts. Rows of a part without headers get null headers."""
     if any("headers" in part.schema.names for part in parts):
         nothing = [pa.nulls(part.num_rows, pa.binary()) for part in parts]
         parts = [
@@ -316,7 +316,7 @@ def _concatenated(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def numbered(outs: Sequence[RowsOut], ways: Ways) -> list[npt.NDArray[np.int32]]:
-    """The `seq` of the rows of each entry: their numbers among all rows of a record and a child of the source, depth first."""
+    """The `seq` of the rows of each entry: numbers them among all rows of one record and one child of the source, depth first."""
     positions = np.concatenate([out.positions for out in outs])
     order = np.argsort(positions, kind="stable")
     groups = positions[order] >> ways.branch_shift

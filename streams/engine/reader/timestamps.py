@@ -1,8 +1,8 @@
-"""Event times of a source's records, and the filtering of records by timestamp.
+"""Extracts the event times of a source's records, and drops records by their timestamps.
 
-Whole columns pass unchanged where the extractor uses only timestamps and they are valid; otherwise extraction is record by
-record. `partition_times` (largest timestamp so far of each partition) belongs to the caller, who may retain it over
-reads. Invariant: a timestamp that is turned away advances no time.
+If the extractor uses only timestamps and they are valid, whole columns pass unchanged; otherwise each record is extracted by
+itself. `partition_times` (largest timestamp so far of each partition) belongs to the caller, who may keep it over reads.
+Invariant: a timestamp that is refused advances no time.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class TimestampReader:
         self.reads: bool = (
             only_reads(users) if users else type(extractor).__module__ == CustomTimestampExtractor.__module__
         )
-        """Whether extraction leaves keys and values as they are."""
+        """Whether the extractor leaves keys and values as they are."""
         self._source = source
         self._extractor = source.timestamp_extractor
         self._run = run
         self._times = partition_times
 
     def column(self, rows: SourceRows, timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Timestamps where no key or value is needed; `DROPPED` marks dropped records, `NOW` the step's clock."""
+        """Returns the timestamps if no key or value is needed. `DROPPED` marks dropped records, and `NOW` the step's clock."""
         place = (rows.topic, rows.partition)
         if isinstance(self._extractor, WallclockTimestampExtractor):
             return np.full(len(timestamps), NOW, np.int64)
@@ -82,7 +82,7 @@ class TimestampReader:
 
     @property
     def expression(self) -> Expression | None:
-        """The field of JSON values that holds the time, or what computes it of fields, if it can be a column; else None."""
+        """The expression that computes the time from fields of JSON values; None if it cannot run on columns."""
         extractor = self._extractor
         if isinstance(extractor, _OF_FIELDS) and extractor.scale and is_plain_json(self._source.value_serde):
             return extractor.expression
@@ -91,7 +91,7 @@ class TimestampReader:
     def of_fields(
         self, rows: SourceRows, fields: Mapping[str, FieldColumn], rejected: Collection[int]
     ) -> npt.NDArray[np.int64]:
-        """Timestamps from decoded fields: integers at once, everything else as in `record`."""
+        """Computes timestamps from decoded fields: integers at once, everything else through `record`."""
         assert isinstance(self._extractor, _OF_FIELDS), "others do not say which fields they read"
         assert self._extractor.scale is not None, "only numbers are computed as columns"
         times, by = self._extractor.scale
@@ -108,14 +108,14 @@ class TimestampReader:
                 timestamps[row] = self._turn_away(rows, row, int(timestamps[row]))
         for row in np.flatnonzero(~simple).tolist():
             if row in rejected:
-                timestamps[row] = 0  # not dropped here: the caller rejects the row with its own error
+                timestamps[row] = 0  # not dropped here, because the caller rejects the row with its own error
                 continue
             value = self._source.value_serde.deserialize(rows.topic, rows.values[row])
             timestamps[row] = self.record(rows, row, None, value)
         return timestamps
 
     def record(self, rows: SourceRows, row: int, key: object, value: object) -> int:
-        """Timestamp of one deserialised record; `DROPPED` or `NOW` as above."""
+        """Returns the timestamp of one deserialised record, `DROPPED` or `NOW`, and advances the partition's time."""
         place = (rows.topic, rows.partition)
         before = self._times.get(place, NO_TIME)
         timestamp = self.one(rows, row, key, value, before)
@@ -124,7 +124,7 @@ class TimestampReader:
         return timestamp
 
     def one(self, rows: SourceRows, row: int, key: object, value: object, partition_time: int) -> int:
-        """Call the extractor: errors follow the deserialisation policy, negative results are dropped and counted."""
+        """Calls the extractor. Errors follow the deserialisation policy; records with negative results are dropped and counted."""
         record = ConsumedRecord(
             rows.topic,
             rows.partition,
@@ -145,7 +145,7 @@ class TimestampReader:
         return timestamp if timestamp <= self._latest else self._turn_away(rows, row, timestamp)
 
     def _turn_away(self, rows: SourceRows, row: int, timestamp: int) -> int:
-        """Apply the policy `future` to a timestamp that is too late; the record is dropped."""
+        """Applies the policy `future` to a timestamp that is too late, and drops the record."""
         error = too_far(timestamp, self._run.settings, self._run.now_ms)
         self._run.handlers.handle("future", self._source.name, rows.origin(row), error)
         return DROPPED

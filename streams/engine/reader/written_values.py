@@ -1,7 +1,7 @@
-"""Whole values of columns as JSON, for nodes that take whole records: no Python objects are made of most of them.
+"""Whole values of columns as JSON, for nodes that take whole records. Most of them never become Python objects.
 
-What a reader writes is what `JsonSerde()` writes of the same value, so a sink takes it as it is. A value that JSON cannot say (a
-computed number that is not finite) is pickled, and the node that writes it fails as it does for the object.
+A reader writes the same bytes as `JsonSerde()` for the same value, so a sink can use them unchanged. A value that JSON cannot
+express (a computed number that is not finite) is pickled, and the node that writes it fails as it would for the object.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from streams.serdes.json_text import dumps, loads
 
 Int64s = npt.NDArray[np.int64]
 WholeValues: TypeAlias = Callable[[Int64s], BinaryColumn]
-"""The values of some rows as they are written; null for a null value."""
+"""Returns the written values of the rows with these numbers; null for a null value."""
 
 
 def of_source(values: BinaryColumn, null: Bools) -> WholeValues:
@@ -40,17 +40,17 @@ def _source_cells(values: BinaryColumn, null: Bools, rows: Int64s) -> BinaryColu
 
 
 def of_field(column: FieldColumn) -> WholeValues:
-    """A field of the values that becomes the value."""
+    """A field of the values, which becomes the value."""
     return lambda rows: _cells(column.take(rows))
 
 
 def of_fields(made: Mapping[str, FieldColumn], null: Bools, all_of: WholeValues | None) -> WholeValues:
-    """Objects of fields.
+    """Objects made of fields.
 
     Args:
         made: The fields by their names.
-        null: Where there is a null value.
-        all_of: The values whose other fields are taken over; None: there are no other fields.
+        null: Where the value is null.
+        all_of: The values whose other fields are kept; None if there are no other fields.
     """
     return partial(_object_cells, made, null, all_of)
 
@@ -75,7 +75,7 @@ def _object_cells(
 def _few_objects(
     made: Mapping[str, FieldColumn], null: Bools, all_of: WholeValues | None, rows: Int64s
 ) -> Iterator[bytes | None]:
-    """The same for few rows, where objects cost less than the calls of compiled code."""
+    """Makes the objects of a few rows, where Python objects cost less than calls of compiled code."""
     above = repeat(None) if all_of is None else all_of(rows).to_pylist()
     for row, text in zip(rows.tolist(), above, strict=False):
         if null[row]:
@@ -87,7 +87,7 @@ def _few_objects(
 def _extended(
     above: BinaryColumn, made: Mapping[str, FieldColumn], parts: Mapping[str, pa.BinaryArray], no_numbers: Bools
 ) -> BinaryColumn:
-    """Objects with further fields. A field that an object has already keeps its place, as in a dict."""
+    """Adds fields to objects. A field that an object already has keeps its place, as in a dict."""
     simple = (first_bytes(above) == ord("{")) & ~no_numbers
     for name in parts:
         has_it = pc.match_substring(above, dumps(name) + b":").fill_null(False)
@@ -107,7 +107,7 @@ def _fields_at(made: Mapping[str, FieldColumn], row: int) -> dict[str, Any]:
 
 
 def _cells(column: FieldColumn) -> BinaryColumn:
-    """Each cell as a value of its own."""
+    """Writes each cell as a value of its own."""
     null = column.kinds == ABSENT
     if column.texts is not None and not np.isin(column.kinds, (INT, FLOAT)).any():
         return _normal(_null_at(column.texts, null))
@@ -131,7 +131,7 @@ def _null_at(texts: BinaryColumn, null: Bools) -> BinaryColumn:
 
 
 def _normal(texts: BinaryColumn) -> BinaryColumn:
-    """The same JSON as orjson writes it."""
+    """The same JSON in the form that orjson writes."""
     others = rows_where(~normal_json(texts) & valid_rows(texts))
     if not len(others):
         return texts
@@ -152,7 +152,7 @@ def _written(value: Any) -> bytes:
 
 
 def _pickled(texts: BinaryColumn, which: Bools) -> BinaryColumn:
-    """The texts with some of them, in which numbers are not finite, read as Python writes them."""
+    """Pickles the texts of `which`, in which numbers are not finite, after reading them as Python writes them."""
     rows = rows_where(which)
     if not len(rows):
         return texts

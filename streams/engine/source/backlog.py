@@ -1,4 +1,4 @@
-"""The part of a backlog that a micro-batch takes: within the limits, aligned in time, and larger as long as it is fast."""
+"""Chooses the part of a backlog that a micro-batch takes: within the limits, aligned in time, and growing as long as it is fast."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from streams.engine.source.sampling import (
 #
 # Taking the same number of records from every partition would let a small partition run days ahead of a large one, whose
 # records would then be late. So the planner chooses a time, and every partition ends at its first record past that time: a
-# replay sees the partitions in the order of their timestamps.
+# replay sees the partitions in the order of their timestamps. Example: partition 0 has 10 records an hour, partition 1 has 1,000,
+# and the limit is 2,020 records. The micro-batch takes two hours of both: 20 records and 2,000.
 #
 # The planner finds that record by reading a few of the partition's own records between its position and its end. Kafka's
-# time index is of no use here: it includes control records, which carry the broker's clock, and it covers the whole log, so
-# that one record dated far ahead, read long ago, would hold its partition back until all others are at their ends.
+# time index is of no use here. It includes control records, which carry the broker's clock. It also covers the whole log, so one
+# record dated far ahead and read long ago would hold its partition back until all others are at their ends.
 
 ROUNDS = 6
-"""Most rounds of sampling for one micro-batch. Three or four are usual; what earlier micro-batches have seen is reused."""
+"""The most rounds of sampling for one micro-batch. Three or four are usual, because samples of earlier micro-batches are reused."""
 NEAR = 256
-"""A cut is certain once a record near it was sampled: no further away than this fraction of the partition's share."""
+"""A cut is certain once a record near it was sampled: within this fraction (1/256) of the partition's share."""
 BETWEEN = 32
-"""Or once it lies between two samples that are not further apart than this fraction, because in between time is almost linear."""
+"""A cut is also certain between two samples no further apart than this fraction (1/32), where time is almost linear."""
 
 
 def admit(
@@ -50,7 +51,7 @@ def admit(
         earliest = samples.earliest(waiting, latest_ms)
         curves = {tp: Curve.of(start[tp], end[tp], samples.of(tp), earliest, latest_ms) for tp in waiting}
         cuts = _cuts(curves, limit)
-        # For a partition that is not to be read at all, the sample at its start is enough.
+        # A partition from which nothing is read needs only the sample at its start.
         places = {
             tp: _look_for(samples.of(tp), start[tp], cut, last[tp]) for tp, cut in cuts.items() if cut > start[tp]
         }
@@ -62,10 +63,10 @@ def admit(
 
 
 def _look_for(samples: Samples, start: int, cut: int, last: int) -> int | None:
-    """Where a sample makes a cut more certain; None where it is certain.
+    """Where a further sample would make a cut more certain; None if it is certain.
 
-    Interpolation alone comes nearer from one side only, ever more slowly. So where one neighbour is much nearer than the other,
-    the next sample is as far on the other side of the cut: then the two are close together.
+    Interpolation alone approaches the cut from one side only, ever more slowly. So if one neighbour is much nearer than the other,
+    the next sample is as far away on the other side of the cut. Then the two are close together.
     """
     cut, share = min(cut, last), cut - start
     around = samples.around(cut)
@@ -80,7 +81,7 @@ def _look_for(samples: Samples, start: int, cut: int, last: int) -> int | None:
 
 
 def _reaches(samples: BacklogSamples, tp: TopicPartition, start: int, limit: int) -> bool:
-    """Whether a record is known beyond everything that this micro-batch can take."""
+    """Whether a sampled record lies beyond everything that this micro-batch can take."""
     offsets = samples.of(tp).offsets
     return bool(offsets) and offsets[-1] >= start + limit
 
@@ -114,42 +115,43 @@ def _filled(low: Positions, high: Positions, spare: int) -> dict[TopicPartition,
     return {tp: low[tp] + share[tp] for tp in low}
 
 
-# --- The growth of micro-batches under a backlog: they begin small and become as large as the time they take allows.
+# --- The growth of micro-batches under a backlog: they begin small and become as large as their duration allows.
 #
-# A small first micro-batch gives first results soon, whatever waits. A large one costs less for each record, until it
-# takes as long as a reader of the results would want to wait, or reaches the limits in records and bytes. Sizes are
+# A small first micro-batch gives first results soon, however long the backlog is. A large one costs less for each record, until it
+# takes longer than a reader of the results wants to wait, or reaches the limits in records and bytes. Sizes are
 # logged by Spark with the offsets, so the clock decides no result.
 #
-# A part of the time is the same for a micro-batch of any size: Spark's planning, and the commit of each task. With
-# many tasks, far brokers or a slow machine it may be longer than anybody wants to wait. Smaller micro-batches would
-# not be faster then, they would only fall further behind; so the time that is wanted is a multiple of the fixed part,
-# which two sizes together tell.
+# A part of the duration is the same for a micro-batch of any size: Spark's planning, and the commit of each task. With many tasks,
+# distant brokers or a slow machine it may be longer than anybody wants to wait. Smaller micro-batches would then not be faster, and
+# would only fall further behind. So the wanted duration is a multiple of the fixed part, which is computed from two sizes. Example:
+# 10,000 records take 3 s and 40,000 take 6 s, so 2 s are fixed, and the wanted duration is 3 times that: 6 s.
 
 FIRST_RECORDS = 10_000
-"""Most records of the first micro-batch of a run. Workers warm up with it, so its duration means nothing."""
+"""The most records of the first micro-batch of a run. Workers warm up with it, so its duration means nothing."""
 FACTOR = 4
 """A micro-batch has at most this many times the records of the one before."""
 WANTED_MS = 2_000
 """Micro-batches that take less than this time grow."""
 FIXED_PARTS = 3
-"""Or less than this many times their fixed part, so that at most a third of the time is spent on it."""
+"""They also grow below this many times their fixed part, so that at most a third of the time is spent on it."""
 LONGEST = 3
-"""Micro-batches that take more than this many times the wanted time shrink, but not below the first one."""
+"""Micro-batches that take more than this many times the wanted time shrink, but not below the size of the first one."""
 PROBE = 2
-"""A slow micro-batch of the only size that was seen so far grows by this, to tell the fixed part of its time from the rest."""
+"""If a micro-batch is slow and all so far had its size, the next one is larger by this factor, to find the fixed part of the
+duration."""
 DISTINCT = 1.5
-"""Sizes that differ by less do not show the fixed part: durations vary by some tenths, whatever the size."""
+"""Sizes that differ by a smaller factor do not show the fixed part, because durations vary by some tenths at any size."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A full micro-batch: its size, and what it took."""
+    """A full micro-batch: its size and duration."""
 
     records: int
     took_ms: int
 
     def differs_from(self, other: _Seen) -> bool:
-        """Whether the two sizes are far enough apart for durations to be compared."""
+        """Whether the two sizes are far enough apart to compare the durations."""
         small, large = sorted((self.records, other.records))
         return large >= DISTINCT * small
 
@@ -164,7 +166,7 @@ class BatchGrowth:
 
     Args:
         now_ms: A clock, ms.
-        interval_ms: The time between the starts of micro-batches that the user wants; it does not mean slowness.
+        interval_ms: The time that the user wants between the starts of micro-batches. Taking that long does not count as slow.
     """
 
     def __init__(self, now_ms: Callable[[], int], interval_ms: int = 0) -> None:
@@ -193,7 +195,7 @@ class BatchGrowth:
         self.records = max(FIRST_RECORDS, self._after(seen))
 
     def _compare(self, seen: _Seen) -> None:
-        """Learns the fixed part of the time from two sizes that are far enough apart."""
+        """Computes the fixed part of the duration from two sizes that are far enough apart."""
         if self._compared is None:
             self._compared = seen
         elif seen.differs_from(self._compared):
@@ -211,20 +213,21 @@ class BatchGrowth:
 # --- The size of micro-batches under a backlog: the limits in records and in bytes, and the cut between the partitions.
 
 LARGE_PART = 4
-"""Sizes are sampled again from this fraction of a limit on (1/4): records may have grown since."""
+"""From this fraction of a limit on (1/4), sizes are sampled again, because records may have grown."""
 PARTITIONS = 8
-"""The number of partitions of each topic that are sampled for the size of records: those with the longest backlog."""
+"""How many partitions of each topic are sampled for the size of records: the ones with the longest backlog."""
 
 
 class Backlog:
-    """The backlog of a source: chooses the ends of micro-batches, and remembers sizes and times of records.
+    """The backlog of a source. It chooses the ends of micro-batches, and remembers sizes and times of records.
 
     Args:
+        read: Reads a few records at given places.
         max_records: Most offsets of a micro-batch.
         max_bytes: Most bytes of keys and values, by the sizes of sampled records.
         now_ms: The clock, ms since 1970.
         rest: Called when a micro-batch was planned without reading any records.
-        interval_ms: The time between the starts of micro-batches that the user wants.
+        interval_ms: The time that the user wants between the starts of micro-batches.
     """
 
     def __init__(
@@ -258,7 +261,7 @@ class Backlog:
         return chosen
 
     def limit(self, start: Positions, end: Positions) -> int:
-        """Most offsets of a micro-batch of the waiting records: the limit in bytes is converted by their mean size."""
+        """The most offsets of a micro-batch of the waiting records. The limit in bytes is divided by their mean size."""
         waiting = _waiting(start, end)
         if not waiting:
             return self._max_records
@@ -272,7 +275,7 @@ class Backlog:
         return sum(left * self._sizes.get(tp[0], 1.0) for tp, left in waiting.items())
 
     def _may_be_large(self, waiting: Mapping[TopicPartition, int]) -> bool:
-        """Whether the limits may be near; always for a topic that was never sampled."""
+        """Whether the limits may be near. Always true for a topic that was never sampled."""
         return (
             any(topic not in self._sizes for topic, _ in waiting)
             or sum(waiting.values()) * LARGE_PART > self._max_records
@@ -280,7 +283,7 @@ class Backlog:
         )
 
     def _look_at_sizes(self, start: Positions, end: Positions, waiting: Mapping[TopicPartition, int]) -> None:
-        """Samples the mean size of each topic's records, the larger of those near the starts and near the ends."""
+        """Samples each topic's mean size of records near the starts and near the ends, and keeps the larger one."""
         chosen: dict[str, list[TopicPartition]] = {}
         for tp in sorted(waiting, key=lambda tp: (-waiting[tp], tp)):
             if len(chosen.setdefault(tp[0], [])) < PARTITIONS:

@@ -1,4 +1,4 @@
-"""What planning needs around it: the clock, requests to Kafka that are retried, and committed records."""
+"""The surroundings of planning: the clock, requests to Kafka that are retried, and committed records."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from state.kafka.message_reader import Messages
     from state.kafka.range_reader import Run
 
-# --- The wall clock of all tasks, which is the driver's, and which fault drills can step.
+# --- The wall clock of all tasks. It is the driver's, and fault drills can step it.
 #
 # `STREAMS_CLOCK_STEP=FILE` names a file with a number of milliseconds, which is added to the system's clock; the file may change at
-# any time. Without the variable, the clock is the system's. As crash points, this is for drills: clocks of machines do step.
+# any time. Without the variable, the clock is the system's. Like crash points, this is for drills, because real clocks do step.
 
 
 STEP = "STREAMS_CLOCK_STEP"
@@ -36,7 +36,7 @@ def _step_ms() -> int:
     try:
         return int(Path(file).read_text())
     except (OSError, ValueError):
-        # Not there yet, or just being written.
+        # The file is not there yet, or is just being written.
         return 0
 
 
@@ -79,11 +79,11 @@ class PatientAdmin:
 
 # --- Committed records of internal topics, as the planner and the commands read them.
 #
-# The process that plans a query imports no Arrow before it has something to read.
+# The process that plans a query does not import Arrow before it has something to read.
 
 
 class Log(Protocol):
-    """The requests to Kafka of those who read an internal topic from its beginning, or from an offset on."""
+    """Kafka, for reading an internal topic from its beginning or from an offset."""
 
     def describe_topics(self, names: Sequence[str]) -> Mapping[str, Any]: ...
     def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
@@ -92,7 +92,7 @@ class Log(Protocol):
 
 
 class RunLog(Protocol):
-    """The same for those who read a few records, and look at keys and values only."""
+    """Kafka, for reading the keys and values of a few records."""
 
     def describe_topics(self, names: Sequence[str]) -> Mapping[str, Any]: ...
     def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
@@ -101,7 +101,7 @@ class RunLog(Protocol):
 
 
 class _Requests:
-    """The requests to the real Kafka, apart from reading."""
+    """The requests to the real Kafka, except reading."""
 
     def __init__(self, client: Mapping[str, str], admin: SourceAdmin) -> None:
         self._client = client
@@ -126,10 +126,10 @@ class LiveLog(_Requests):
 
 
 class CommandLog(_Requests):
-    """The real Kafka for a command, which reads the last commits and such: a few records, as the client has them."""
+    """The real Kafka for a command. It reads only a few records, such as the last commits, in the form of the client."""
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Messages]:
-        """Committed records [start, end)."""
+        """Yields the committed records [start, end)."""
         from state.kafka.message_reader import read_messages
 
         return read_messages(self._client, topic, partition, start, end)

@@ -52,8 +52,8 @@ class SourceOffsets:
     Attributes:
         global_topics: Ends of the topics of global tables when the batch was planned.
         tick: Number of the last tick; 0: no tick yet.
-        now_ms: The clock when the batch was planned, by which readers recognise timestamps too far ahead. None: a position
-            that is not a planned end, or one that an older version has logged.
+        now_ms: The clock when the batch was planned, by which readers recognise timestamps too far ahead. None if the position is
+            not a planned end, or was logged by an older version.
     """
 
     topics: Mapping[str, TopicOffsets]
@@ -73,7 +73,7 @@ class SourceOffsets:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SourceOffsets:
-        """The positions from JSON data that Spark has logged."""
+        """Restores the positions from JSON data that Spark has logged."""
         if data.get("format") != FORMAT:
             raise ConfigError(
                 f"the checkpoint holds source offsets of format {data.get('format')!r}, this version knows {FORMAT}"
@@ -86,7 +86,7 @@ class SourceOffsets:
         )
 
     def of(self, topic: str, partition: int) -> int:
-        """The position in a partition; 0 for a partition that did not exist yet."""
+        """The position in a partition; 0 if the partition did not exist yet."""
         known = self.topics.get(topic)
         return known.offsets[partition] if known and partition < len(known.offsets) else 0
 
@@ -95,11 +95,11 @@ class SourceOffsets:
         return {name: of.topic_id for name, of in self.topics.items()}
 
     def behind(self, read: Mapping[tuple[str, int], int], topic_ids: Mapping[str, str]) -> SourceOffsets:
-        """The positions, with others in the place of some of them, or next to them in topics that have none here.
+        """Returns these positions with some of them replaced, and with further ones in topics that have none here.
 
         Args:
-            read: Partition -> the other position.
-            topic_ids: The ids of its topics; topics that are known here may be missing.
+            read: Partition -> its new position.
+            topic_ids: The ids of its topics. Topics that are known here may be missing.
         """
         topics, topic_ids = dict(self.topics), {**self.topic_ids, **topic_ids}
         for topic in sorted({topic for topic, _ in read}):
@@ -117,7 +117,7 @@ class SourceOffsets:
     def ranges_to(self, end: SourceOffsets) -> list[OffsetRange]:
         """The ranges between two positions, by topic and partition, without empty ranges.
 
-        A topic without a position (new under a pattern) gets one first, and contributes records only after that.
+        A topic without a position (new under a pattern) first gets one, and contributes records only after that.
         """
         return [
             OffsetRange(topic, partition, self.of(topic, partition), to)
@@ -132,7 +132,7 @@ class FirstBatch:
     """Where a query begins.
 
     Attributes:
-        end: Where its first micro-batch ends; None: planned as for any other. An adopted checkpoint first repeats the last
+        end: Where its first micro-batch ends; None: it is planned like any other. An adopted checkpoint first repeats the last
             micro-batch of the old one, over the same ranges.
         fixed: Whether state ends at this start, so that it holds before any micro-batch is logged. Otherwise a start without a
             logged micro-batch decides again where to begin.
@@ -148,7 +148,7 @@ class FirstBatch:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FirstBatch:
-        """The positions from the data of `to_json`.
+        """Restores the positions from the data of `to_json`.
 
         Raises:
             ConfigError: The data has another format.

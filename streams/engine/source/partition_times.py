@@ -2,10 +2,11 @@
 
 `UsePartitionTimeOnInvalidTimestamp` and the user's extractors receive this time, so it must not depend on where a batch was
 cut. A reader reports the time at the end of its range to the task that owns the partition, which saves it in its commit
-marker; the planner, which plans a batch only after the last one is committed, reads it from there for the next range.
+marker. The planner plans a batch only after the last one is committed, and reads the time of the next range from the marker.
 
 A task may be one step ahead of Spark (a crash between the two commits), so the marker has the last two times, each with its
-offset: a repeated range finds the time that it began with originally.
+offset. Example: it has time 50 at offset 100 and time 80 at offset 200. A repeated range from 100 begins with 50, as it did
+originally, and the next range from 200 begins with 80.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def with_partition_times(
 
 
 def known_times(operator_state: Mapping[str, Any]) -> dict[TopicPartition, list[tuple[int, int]]]:
-    """The times in a marker: offset and time, the last one last."""
+    """The times in a marker: pairs of offset and time, the latest last."""
     return {
         (topic, int(partition)): [(offset, time) for offset, time in times]
         for topic, of_topic in operator_state.get("task", {}).get(_NAME, {}).items()
@@ -70,7 +71,7 @@ def known_times(operator_state: Mapping[str, Any]) -> dict[TopicPartition, list[
 
 
 def time_at(times: Sequence[tuple[int, int]], offset: int) -> int:
-    """The partition time at an offset, ms; `NO_TIME` where nothing was read before."""
+    """The partition time at an offset, ms; `NO_TIME` if nothing was read before it."""
     return next((time for known, time in reversed(times) if known <= offset), NO_TIME)
 
 
@@ -89,7 +90,7 @@ class PartitionTimes:
         self._known: dict[TopicPartition, list[tuple[int, int]]] = {}
 
     def before(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, int]:
-        """The partition time at the start of each range, ms; `NO_TIME` where nothing was read before."""
+        """The partition time at the start of each range, ms; `NO_TIME` if nothing was read before it."""
         self._refresh()
         if not all(self._is_known(one) for one in ranges):
             # The last micro-batch is committed, but its markers may not be visible yet.
@@ -99,7 +100,7 @@ class PartitionTimes:
         return {place: time_at(self._known.get(place, []), start) for place, start in places}
 
     def _is_known(self, one: OffsetRange) -> bool:
-        """Whether the time at the start of this range is known; not so at the beginning, or after lost offsets."""
+        """Whether the time at the start of this range is known. It is not at the beginning, or after lost offsets."""
         return any(offset == one.start for offset, _ in self._known.get((one.topic, one.partition), []))
 
     def _commits(self) -> list[TopicPartition]:

@@ -1,12 +1,12 @@
-"""What an operator tells an application: pauses (Kafka Streams: KIP-834, which remembers none), and in which execution it runs.
+"""What an operator has ordered for an application: pauses (Kafka Streams: KIP-834, which keeps none), and its execution.
 
 The topic `<app>-__pauses-commits` has a record for each paused sub-topology, and one without a name for the whole application; a
-resume deletes it. So any host of the cluster can pause and resume, and a pause outlives every process. The planner looks there
+resume deletes it. So any host of the cluster can pause and resume, and a pause outlives every process. The planner reads the topic
 before it plans a micro-batch. While paused, it plans none, with or without records; the query itself stays alive.
 
-One more record, under a name that no topic can have, names the execution that is in force in place of the setting; the driver looks
-once a second. And where a sub-topology had to leave live execution, the driver leaves a record that says why, for `streams status`
-and whoever moves its state. A version that does not know such a name takes it for the pause of a sub-topology that does not exist.
+One more record, under a name that no topic can have, names the execution that replaces the setting; the driver reads it once a
+second. If a sub-topology had to leave live execution, the driver writes a record with the reason, for `streams status` and for
+the operator who moves its state. A version that does not know such a name takes it for the pause of an unknown sub-topology.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from streams.engine.source.log import RunLog
 
 WHOLE = ""
-"""The name under which a whole application is paused."""
+"""The name of the record that pauses the whole application."""
 EXECUTION = "execution="
-"""The name under which the record of the execution stands."""
+"""The name of the record of the execution."""
 LEFT_LIVE = "left-live="
-"""What the name begins with under which it stands why a sub-topology has left live execution."""
+"""Prefix of the name of a record that says why a sub-topology has left live execution."""
 LOOK_MS = 1_000
-"""How often the planner looks, at most."""
+"""The planner reads the pauses again after this long."""
 
 
 class LeftLive(NamedTuple):
     """Why a sub-topology that ran live continues in micro-batches.
 
     Attributes:
-        since_ms: Since when, ms since 1970.
+        since_ms: When it left live execution, ms since 1970.
         why: The reason, as part of a sentence.
         back: The options of `streams rescale` that let it run live again.
-        record: Topic, partition and offset of the record that it was for; None: no record was the reason.
+        record: Topic, partition and offset of the record that was the reason; None if it was not a record.
     """
 
     since_ms: int
@@ -49,17 +49,17 @@ class LeftLive(NamedTuple):
     record: tuple[str, int, int] | None = None
 
     def command(self, target: str, application_id: str) -> str:
-        """What brings it back to live execution, once it is stopped."""
+        """The command that brings it back to live execution, once it is stopped."""
         return f"streams rescale {target} -a {application_id}{self.back and ' ' + self.back}"
 
 
 class Pauses(NamedTuple):
-    """What is paused of an application.
+    """The pauses of an application, and its executions.
 
     Attributes:
         since_ms: Sub-topology, or `WHOLE`, -> when it was paused, ms since 1970.
-        execution: The execution that an operator has asked for; None: the setting is in force.
-        left_live: Sub-topology -> why it has left live execution; not an operator's word, but the driver's.
+        execution: The execution that an operator has ordered; None: the setting applies.
+        left_live: Sub-topology -> why it has left live execution, as written by the driver.
     """
 
     since_ms: Mapping[str, int]
@@ -67,7 +67,7 @@ class Pauses(NamedTuple):
     left_live: Mapping[str, LeftLive] = MappingProxyType({})
 
     def of(self, sub_topology: str) -> int | None:
-        """Since when a sub-topology is paused, by itself or with the whole application; None: it is not."""
+        """When a sub-topology was paused, by itself or with the whole application, ms since 1970; None if it is not."""
         times = [self.since_ms[name] for name in (WHOLE, sub_topology) if name in self.since_ms]
         return min(times, default=None)
 
@@ -84,7 +84,7 @@ def read_pauses(log: RunLog, application_id: str) -> Pauses:
 
 
 def pauses_in(records: Iterable[Run]) -> Pauses:
-    """What records of the topic say."""
+    """Reads the pauses from the records of the topic."""
     found: dict[str, int] = {}
     execution: str | None = None
     left: dict[str, LeftLive] = {}
@@ -112,23 +112,23 @@ def _left_live(said: Mapping[str, Any]) -> LeftLive:
 
 
 def left_live_record(sub_topology: str, left: LeftLive | None) -> tuple[bytes, bytes | None]:
-    """The key and value that say why a sub-topology has left live execution; None: it has not, or not any more."""
+    """The key and value that say why a sub-topology has left live execution. None deletes that record."""
     return f"{LEFT_LIVE}{sub_topology}".encode(), None if left is None else orjson.dumps(left._asdict())
 
 
 def pause_record(name: str, since_ms: int | None) -> tuple[bytes, bytes | None]:
-    """The key and value that pause a sub-topology or `WHOLE`; without a time, the ones that resume it."""
+    """The key and value that pause a sub-topology or `WHOLE`. Without a time, they resume it."""
     return name.encode(), None if since_ms is None else orjson.dumps({"since_ms": since_ms})
 
 
 def execution_record(execution: str | None, since_ms: int) -> tuple[bytes, bytes | None]:
-    """The key and value that ask for an execution; None: the setting is in force again."""
+    """The key and value that order an execution. With None, the setting applies again."""
     value = None if execution is None else orjson.dumps({"execution": execution, "since_ms": since_ms})
     return EXECUTION.encode(), value
 
 
 class PauseWatch:
-    """Tells a planner whether its sub-topology is paused.
+    """Finds out for a planner whether its sub-topology is paused.
 
     Args:
         now_ms: The clock, ms.
@@ -143,7 +143,7 @@ class PauseWatch:
         self._paused = False
 
     def __call__(self) -> bool:
-        """Whether no micro-batch may be planned."""
+        """Whether the sub-topology is paused, so that no micro-batch may be planned."""
         now = self._now_ms()
         if self._looked_ms is None or not 0 <= now - self._looked_ms < LOOK_MS:
             self._paused = read_pauses(self._log, self._application_id).of(self._sub_topology) is not None

@@ -1,4 +1,4 @@
-"""`BatchPlanner`: which records the next micro-batch reads, decided on the driver."""
+"""`BatchPlanner`: decides on the driver which records the next micro-batch reads."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 # --- The part of retry topics that a micro-batch reads: the records that have waited for their topic's delay.
 #
-# Each topic has one delay, and its records carry the time at which they were written, so the ones that are due come first. What a
-# micro-batch reads ends before the first record that is not: waiting costs no reads, and a logged range stays what it is.
+# Each topic has one delay, and its records carry the time at which they were written, so the due ones come first. A
+# micro-batch ends before the first record that is not due: waiting costs no reads, and a logged range stays the same.
 
 
 RETRIED = 4
-"""A micro-batch may have this fraction (1/4) of its limits in records of retry topics, besides the others."""
+"""A micro-batch may have this fraction (1/4) of its limits in records of retry topics, in addition to the others."""
 
 
 class RetryTopics:
@@ -35,9 +35,9 @@ class RetryTopics:
 
     Args:
         delays: Retry topic -> how long after a record was written it is read, ms.
-        backlog: Limits the retried records of a micro-batch. They are not aligned with the others by time, since theirs is that
-            of the failure: they would all come after any backlog.
-        now_ms: The clock, ms since 1970; the same one by which the failures were written.
+        backlog: Limits the retried records of a micro-batch. They are not aligned in time with the others: their time is that
+            of the failure, so they would all come after any backlog.
+        now_ms: The clock, ms since 1970; the same one that dated the failures.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RetryTopics:
         due = {tp: min(at, max(positions[tp], found[tp])) for tp, at in waiting.items()}
         held = [tp for tp, at in due.items() if at == positions[tp]]
         if held:
-            # None waits longer than twice its delay: it was written by a clock that was ahead, and has been set right.
+            # A record dated by a clock that was ahead, and has been set right since, must not wait longer than twice its delay.
             ahead = self._admin.offsets_for_times({tp: now + self._delays[tp[0]] + 1 for tp in held})
             due.update({tp: due[tp] + 1 for tp in held if ahead[tp] <= due[tp] < waiting[tp]})
         return due
@@ -70,7 +70,7 @@ class RetryTopics:
         return self._backlog.admit(positions, due) if due else {}
 
 
-# --- The planner of micro-batches on the driver: what each reads of the topics (`streams.engine.source.topics`).
+# --- The planner of micro-batches on the driver: what each one reads of the topics (`streams.engine.source.topics`).
 
 
 class BatchPlanner:
@@ -80,9 +80,9 @@ class BatchPlanner:
         read: Reads a few records at given places; called while there is a backlog.
         times: Knows the partition times; None if no timestamp extractor uses them.
         now_ms: The clock, ms since 1970: for ticks, for the time of each planned batch, for starting positions relative to
-            now, and for ignoring timestamps too far ahead under a backlog. All results of it are logged by Spark.
+            now, and for ignoring timestamps too far ahead under a backlog. All of its results are logged by Spark.
         rest: Called when a micro-batch was planned without reading any records: there is no backlog.
-        paused: Whether no micro-batch may be planned; what is logged already runs to its end.
+        paused: Whether no micro-batch may be planned. One that is logged already runs to its end.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class BatchPlanner:
         self._target = self._sources.target()
 
     def latest(self, start: SourceOffsets) -> SourceOffsets:
-        """The position where the next micro-batch ends; equal to `start` while paused, or with nothing to read and no tick due.
+        """The position where the next micro-batch ends. It is `start` while paused, or with nothing to read and no tick due.
 
         New records of global tables alone cause no micro-batch, because it would have no results.
 
@@ -140,7 +140,7 @@ class BatchPlanner:
         """
         first_batch = self._spec.first
         if first_batch and first_batch.end and start == first_batch.start != first_batch.end:
-            # The last micro-batch of an adopted checkpoint, which some tasks may have committed: it counts as logged.
+            # The last micro-batch of an adopted checkpoint. Some tasks may have committed it, so it counts as logged.
             return first_batch.end
         if self._paused():
             self._backlog.rest()
@@ -148,7 +148,7 @@ class BatchPlanner:
         topics = self._sources.described(start.topic_ids)
         self._sources.report_hidden(start)
         partitions = partitions_of(topics)
-        # A topic may be new under a pattern: one batch without its records gives it a position, the next one reads from there.
+        # A topic may be new under a pattern: one batch without its records gives it a position, and the next one reads from there.
         found = self._sources.places(start, partitions)
         positions, end = found.at, dict(found.ends)
         if self._target is not None:
@@ -161,7 +161,7 @@ class BatchPlanner:
             # New partitions without records would change the text of the offsets, and so cause an empty batch.
             self._backlog.rest()
             return start
-        # A jump over lost offsets is logged at once, even if there is nothing to read: else it would be repeated each time.
+        # A jump over lost offsets is logged at once, even if there is nothing to read. Otherwise it would be repeated each time.
         retried = self._retries.among(end)
         chosen = self._backlog.admit(positions, {tp: at for tp, at in end.items() if tp not in retried})
         chosen |= self._retries.admit(positions, retried)
@@ -173,12 +173,12 @@ class BatchPlanner:
         return self._planned
 
     def limit(self, start: SourceOffsets, end: SourceOffsets) -> int:
-        """Most offsets of a micro-batch between two positions, by the present settings and the sizes of its records."""
+        """The most offsets of a micro-batch between two positions, by the present settings and the sizes of its records."""
         places = [(topic, partition) for topic, of in end.topics.items() for partition in range(len(of.offsets))]
         return self._backlog.limit({tp: start.of(*tp) for tp in places}, {tp: end.of(*tp) for tp in places})
 
     def _next_tick(self, last: int) -> int:
-        """The next tick's number if one is due, else the last one."""
+        """The number of the next tick if it is due, otherwise that of the last one."""
         return last + (self._target is None and self._ticks.take(self._now_ms()))
 
     def report(self) -> SourceOffsets:
@@ -186,7 +186,7 @@ class BatchPlanner:
         return with_positions(topics, self._admin.end_offsets(partitions_of(topics)))
 
     def ranges(self, start: SourceOffsets, end: SourceOffsets) -> list[OffsetRange]:
-        """The ranges of a micro-batch, without what is lost where `on_lost_offsets` allows that.
+        """The ranges of a micro-batch, without lost offsets if `on_lost_offsets` allows that.
 
         Raises:
             TopicNotFoundError: A source topic no longer exists.
@@ -216,11 +216,11 @@ class BatchPlanner:
         return ranges
 
     def leaves_backlog(self, end: SourceOffsets) -> bool:
-        """Whether this micro-batch may leave records for a later one; always true for one that an earlier run has logged."""
+        """Whether this micro-batch may leave records for a later one. Always true for one that an earlier run has logged."""
         return self.is_repeat(end) or not self._planned_all
 
     def is_repeat(self, end: SourceOffsets) -> bool:
-        """Whether an earlier run has logged this micro-batch, and perhaps committed some of its tasks."""
+        """Whether an earlier run has logged this micro-batch, and may have committed some of its tasks."""
         return end != self._planned
 
     def times_before(self, ranges: Sequence[OffsetRange]) -> Mapping[TopicPartition, int] | None:
@@ -228,14 +228,15 @@ class BatchPlanner:
         return self._times.before(ranges) if self._times else None
 
     def confirmed(self, end: SourceOffsets) -> None:
-        """Deletes the records of repartition topics before `end`, up to which Spark has confirmed all micro-batches."""
+        """Deletes the records of repartition topics before `end`, because Spark has confirmed all micro-batches up to there."""
         self._sources.trim(end.by_partition(), end.topic_ids)
 
 
 # --- The planner on a real cluster.
 
 SHORT_WAIT_S = 20.0
-"""How long the planner retries while brokers are away. The driver handles longer outages: it can report them and be stopped."""
+"""How long the planner retries while brokers are away, s. Longer outages are left to the driver, which can report them and be
+stopped."""
 
 
 def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
@@ -249,7 +250,7 @@ def live_planner(client: Mapping[str, str], spec: SourceSpec) -> BatchPlanner:
 
     times = None
     if spec.times_topic:
-        # It reads markers, which takes numpy and pyarrow; few programs need it.
+        # It reads markers and therefore imports numpy and pyarrow, which few programs need.
         from streams.engine.source.partition_times import PartitionTimes
 
         times = PartitionTimes(log, spec.times_topic, partial(wait_until_decided, admin, timeout_s=spec.decide_s))

@@ -2,7 +2,7 @@
 
 Kafka reports how many offsets a partition has, but neither the sizes of the records nor their times. So the planner reads a
 few: near the start of the backlog, near its end, and where a micro-batch may end. Samples are reused for the next
-micro-batch, which begins there; an application without a backlog reads nothing.
+micro-batch, which begins there. An application without a backlog reads nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Positions = Mapping[TopicPartition, int]
 AHEAD_MS = 24 * 3600 * 1000
 """Timestamps further ahead of the clock than this are ignored."""
 TIME_OF = 5
-"""The time of a place is the median of this many records, so that one that is dated ahead, or is late, does not count."""
+"""The time at an offset is the median of this many records, so that a single record that is dated ahead or late does not count."""
 NEAR_END = 5
-"""The distance of a partition's last sample from its end, so that there are records to find."""
+"""How far before a partition's end its last sample is, so that records are found there."""
 
 
 class Sampled(Protocol):
@@ -47,7 +47,7 @@ class Samples:
 
     Attributes:
         asked: The offsets that were sampled, in order.
-        offsets: The offset of the middle one of the records found at each of them, without those where nothing was found.
+        offsets: For each sample, the offset of the middle one of the records found. Samples without records are left out.
         times: The time of each sample, ms.
         sizes: The mean bytes of a record in each sample.
     """
@@ -71,17 +71,17 @@ class Samples:
         self.sizes.insert(index, sum(record.size for record in records) / len(records))
 
     def forget_before(self, offset: int) -> None:
-        """Drops samples before an offset: they are no longer part of the backlog."""
+        """Drops samples before an offset, because they are no longer part of the backlog."""
         del self.asked[: bisect_left(self.asked, offset)]
         passed = bisect_left(self.offsets, offset)
         del self.offsets[:passed], self.times[:passed], self.sizes[:passed]
 
     def looked_near(self, place: int, distance: int) -> bool:
-        """Whether an offset within a distance of a place was sampled."""
+        """Whether an offset within this distance of a place was sampled."""
         return any(abs(asked - place) <= distance for asked in self.around(place))
 
     def around(self, place: int) -> list[int]:
-        """The last sampled offset before a place and the first one from there on, as far as there are any."""
+        """The last sampled offset before a place and the first one at or after it, if they exist."""
         index = bisect_left(self.asked, place)
         return self.asked[max(0, index - 1) : index + 1]
 
@@ -91,7 +91,7 @@ class Curve:
     """The offset of a partition as a function of time: its samples, linearly interpolated.
 
     Attributes:
-        times: The largest time up to each offset, so never falling.
+        times: The largest time up to each offset, so they never fall.
     """
 
     start: int
@@ -135,13 +135,13 @@ class BacklogSamples:
         self.looks = 0
 
     def begin(self, start: Positions) -> None:
-        """Begins the planning of a micro-batch at given positions, and drops the samples before them."""
+        """Begins the planning of a micro-batch at these positions, and drops the samples before them."""
         self._of = {tp: samples for tp, samples in self._of.items() if tp in start}
         for tp, samples in self._of.items():
             samples.forget_before(start[tp])
 
     def look(self, at: Positions, end: Positions, distance: int = 0) -> bool:
-        """Reads records at places that have no sample nearby yet."""
+        """Reads records at places that have no sample nearby, and returns whether there were any such places."""
         new = {tp: place for tp, place in at.items() if not self.of(tp).looked_near(place, distance)}
         if not new:
             return False

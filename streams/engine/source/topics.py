@@ -1,6 +1,6 @@
 """The topics that a sub-topology reads, in both executions: where reading begins and continues, and whether they are the same.
 
-The planner of micro-batches asks about all partitions on the driver, a live task about its own.
+The planner of micro-batches asks about all partitions on the driver, and a live task about its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """The description of what a sub-topology reads, and how.
+    """Describes what a sub-topology reads, and how.
 
     Attributes:
         starting: Topic -> where reading begins: `earliest`, `latest`, `none`, `timestamp:<ms>`, or `duration:<ms>` before now.
@@ -40,11 +40,11 @@ class SourceSpec:
         until: The ends of partitions for a run over the existing input (Trigger.AvailableNow).
         tick_ms: The longest time between two steps of a task, with or without records (wall-clock punctuators, idle time);
             None: steps only with records. A run over the existing input has no ticks.
-        first: Where the query's first micro-batch begins, as saved next to its checkpoint; None: not decided yet.
-        reads_together: One reader may read several ranges; not where the head waits for answers from elsewhere.
-        readers: How many readers work at once; None: unknown, as on a cluster whose executors come and go.
+        first: Where the query's first micro-batch begins, as saved with its checkpoint; None: not decided yet.
+        reads_together: Whether one reader may read several ranges. It may not if the head waits for answers of other systems.
+        readers: How many readers work at once; None: unknown, as on a cluster whose executors change.
         delays: Retry topic -> how long after a record was written it is read, ms.
-        pauses: The application's id and the sub-topology's name, under which it may be paused; None: it is never paused.
+        pauses: The application's id and the sub-topology's name, by which it may be paused; None: it is never paused.
     """
 
     starting: Mapping[str, str]
@@ -66,7 +66,7 @@ class SourceSpec:
     pauses: tuple[str, str] | None = None
 
     def behind_loss(self, begin: int, end: int) -> int:
-        """Where reading continues in the log [begin, end) of a partition whose position is not in it, if that may be."""
+        """Where reading continues in a log [begin, end) that does not have the position, if `on_lost_offsets` allows that."""
         return begin if self.on_lost_offsets == "earliest" else end
 
 
@@ -77,7 +77,7 @@ class Places:
     Attributes:
         at: Partition -> the next offset.
         ends: Partition -> the end of its log.
-        first: The partitions among them of topics that had no position, whose position is their first one.
+        first: The first positions in those partitions whose topics had none before.
     """
 
     at: Mapping[TopicPartition, int]
@@ -86,7 +86,7 @@ class Places:
 
 
 class SourceTopics:
-    """What Kafka has of the topics of a sub-topology.
+    """The topics of a sub-topology in Kafka.
 
     Args:
         now_ms: The clock, ms since 1970, for first positions that are relative to now.
@@ -102,7 +102,7 @@ class SourceTopics:
         """The source topics, by name.
 
         Args:
-            known: Topic -> the id that it had when it was read last.
+            known: Topic -> the id that it had when it was last read.
 
         Raises:
             TopicNotFoundError: A source topic does not exist.
@@ -117,9 +117,9 @@ class SourceTopics:
         return {name: found[name] for name in names}
 
     def places(self, known: SourceOffsets, partitions: Sequence[TopicPartition]) -> Places:
-        """Where reading continues: at the known positions, if the logs still have them, and else behind what is lost.
+        """Where reading continues: at the known position if the log still has it, otherwise after the lost offsets.
 
-        A topic that is not known begins where its reset policy says; a new partition of a known one begins at its first record.
+        An unknown topic begins where its reset policy says. A new partition of a known topic begins at its first record.
 
         Raises:
             OffsetsLostError: A position is not in the log, and `on_lost_offsets` is `fail`.
@@ -174,9 +174,10 @@ class SourceTopics:
         return to
 
     def completed(self, known: SourceOffsets) -> SourceOffsets:
-        """The positions, and first ones in topics that have none, so that they hold before anything of these is read.
+        """Adds first positions in topics that have none, so that these hold before any of their records is read.
 
-        With the ids of global tables, by which a later start sees that their topics were recreated. The same object if it has all.
+        It also adds the ids of global tables, by which a later start recognises that their topics were recreated. If nothing is
+        missing, it returns the same object.
 
         Raises:
             StreamsError: As for `described` and `places`.
@@ -192,7 +193,7 @@ class SourceTopics:
         return replace(known, topics={**known.topics, **first.topics}, global_topics={**known.global_topics, **tables})
 
     def target(self) -> dict[TopicPartition, int]:
-        """Where a run over the existing input ends: at the present ends, or at the given ends."""
+        """Where a run over the existing input ends: at the present ends, or before them at the given ends."""
         ends = self._admin.end_offsets(partitions_of(self.described({})))
         return {place: min(end, self._spec.until.get(place, end)) for place, end in ends.items()}
 
@@ -200,7 +201,7 @@ class SourceTopics:
         """The ends of the topics of global tables, up to which a step sees them.
 
         Args:
-            known: Where they ended when they were read last.
+            known: Their ends when they were last read.
 
         Raises:
             TopicNotFoundError: A topic does not exist.
@@ -210,7 +211,7 @@ class SourceTopics:
         return dict(with_positions(topics, self._admin.end_offsets(partitions_of(topics))).topics) if topics else {}
 
     def report_hidden(self, known: SourceOffsets) -> None:
-        """Names the topics that have a position and are not read; once, until others are missing."""
+        """Logs the topics that have a position and are not read. They are logged again only if further ones are missing."""
         hidden = frozenset(known.topics.keys() - self._spec.starting.keys())
         if hidden - self._hidden:
             names = ", ".join(sorted(hidden))
@@ -220,20 +221,20 @@ class SourceTopics:
         self._hidden = hidden
 
     def trim(self, read: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> None:
-        """Deletes the records of repartition topics that were read and committed, of the topics that had these ids."""
+        """Deletes the records of repartition topics that were read and committed, if the topics still have these ids."""
         before = {place: at for place, at in sorted(read.items()) if place[0] in self._spec.trimmed and at}
         delete_if_possible(self._admin, before, {topic: ids[topic] for topic, _ in before})
 
 
 def recreated(known: Mapping[str, str], topics: Mapping[str, TopicInfo]) -> Iterator[TopicRecreatedError]:
-    """The error of each topic whose id is not the known one."""
+    """Yields an error for each topic whose id is not the known one."""
     for name, topic_id in known.items():
         if name in topics and topics[name].topic_id != topic_id:
             yield TopicRecreatedError(name, topic_id, topics[name].topic_id)
 
 
 def check_same(known: Mapping[str, str], topics: Mapping[str, TopicInfo]) -> None:
-    """Checks that topics have the ids that they are known by.
+    """Checks that topics have their known ids.
 
     Raises:
         TopicRecreatedError: A topic was recreated under the same name.
@@ -245,7 +246,7 @@ def check_same(known: Mapping[str, str], topics: Mapping[str, TopicInfo]) -> Non
 def with_positions(
     topics: Mapping[str, TopicInfo], at: Mapping[TopicPartition, int], before: SourceOffsets | None = None
 ) -> SourceOffsets:
-    """Positions in topics. Positions of `before` in topics and partitions that are not visible now are carried over."""
+    """Makes positions in topics. Positions of `before` in topics and partitions that are not visible now are carried over."""
     known = dict(before.topics) if before else {}
     for name, info in topics.items():
         hidden = known[name].offsets[info.partitions :] if name in known else ()
@@ -254,15 +255,15 @@ def with_positions(
 
 
 def due_before_ms(now_ms: int, delay_ms: int) -> int:
-    """The time before which records of a retry topic were written that have waited for its delay."""
+    """Records of a retry topic that were written before this time have waited for its delay."""
     return max(0, now_ms - delay_ms + 1)
 
 
 class Ticks:
-    """When steps without records are due: the first at the start, so that all tasks run, and then one after each interval.
+    """Decides when steps without records are due: the first at the start, so that all tasks run, then one after each interval.
 
     Args:
-        interval: Time between two, in the unit of the caller's clock; None: there are none.
+        interval: Time between two ticks, in the unit of the caller's clock; None: there are no ticks.
     """
 
     def __init__(self, interval: float | None) -> None:
@@ -270,16 +271,16 @@ class Ticks:
         self._last: float | None = None
 
     def left(self, now: float) -> float:
-        """How long it is until the next one; not positive: it is due."""
+        """The time until the next tick; it is due if the time is not positive."""
         if self._interval is None:
             return inf
-        # After the clock was set back, nobody waits until it has caught up.
+        # If the clock was set back, a tick is due at once instead of when it has caught up.
         if self._last is None or now < self._last:
             return 0.0
         return self._last + self._interval - now
 
     def take(self, now: float) -> bool:
-        """Whether one is due, which is then taken."""
+        """Whether a tick is due. If so, it counts as taken."""
         due = self.left(now) <= 0
         if due:
             self._last = now

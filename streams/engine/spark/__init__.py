@@ -1,1 +1,1 @@
-"""What Spark's Python workers run."""
+"""The code that runs in Spark's Python workers."""

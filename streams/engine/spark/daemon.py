@@ -5,9 +5,9 @@ Each Python task calls `importlib.invalidate_caches()`, which rereads the direct
 worker's busy time. In addition, each new worker would import pyarrow, pandas and numba (more than a second) and compile
 the engine's kernels. The daemon does all of this once, before it forks.
 
-The daemon then freezes its heap: Spark runs `gc.collect()` after every task, which would otherwise walk all those modules. Within
-a step, the collector would walk all of its objects each time that some hundred have come: half of the CPU of an aggregation by
-functions. Hardly any of them stand in circles, so it looks seldom.
+The daemon then freezes its heap, because Spark runs `gc.collect()` after every task, which would otherwise walk all those modules.
+Within a step, the collector would walk the step's objects after every few hundred new ones, which was half of the CPU of an
+aggregation by functions. Hardly any of them are in reference cycles, so it runs seldom.
 No thread may exist before the fork, so no Kafka client is created here. Nothing of pyspark may be imported above `drop_archives`.
 """
 
@@ -21,7 +21,7 @@ from streams.engine.spark.daemon_ahead import ARGUMENT, become_daemon, hand_over
 from streams.engine.spark.startup.sitecustomize import drop_own_archives
 
 YOUNG_OBJECTS = 50_000
-"""After so many new objects that hold others, the collector looks for circles among them (Python's default: 700)."""
+"""After this many new container objects, the collector looks for reference cycles among them (Python's default: 700)."""
 
 
 def drop_archives() -> None:
@@ -38,7 +38,7 @@ def drop_archives() -> None:
 def preload() -> None:
     """Imports what every worker needs and compiles the kernels.
 
-    The collector waits: it would look through all modules again and again while they are made, a sixth of the CPU.
+    The collector is off meanwhile: it would walk all modules again and again while they are loaded, for a sixth of the CPU.
     """
     gc.disable()
     try:
@@ -50,7 +50,7 @@ def preload() -> None:
         from streams.engine.spark.warm_up import warm_up
 
         warm_up()
-        # Not collected before: a collection takes a twelfth of all this, and of 320,000 objects it would free 4,000.
+        # No collection before the freeze: it would take a twelfth of the whole time, and free 4,000 of 320,000 objects.
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS)
     finally:
@@ -58,7 +58,7 @@ def preload() -> None:
 
 
 def main() -> None:
-    """Runs the daemon of Spark's workers, unless one that was started ahead does."""
+    """Runs the daemon of Spark's workers, or hands over to one that was started ahead."""
     drop_archives()
     if sys.argv[1:2] == [ARGUMENT]:
         if not become_daemon(int(sys.argv[2]), preload):

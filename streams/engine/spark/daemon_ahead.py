@@ -1,10 +1,10 @@
-"""Starts the process that Spark's Python workers are forked from before Spark asks for it: it imports for seconds.
+"""Starts the process that Spark's Python workers are forked from before Spark asks for it, because its imports take seconds.
 
 Spark starts its daemon with the first task in Python, and waits for it. So the driver starts one at once (`daemon_ahead`), which
-imports while Java starts. The process that Spark then starts (`hand_over`) gives that one its pipes and variables, and does nothing
-but pass on signals: Spark takes both for one. If anything does not fit, it is an ordinary daemon.
+imports while Java starts. The process that Spark then starts (`hand_over`) gives that daemon its pipes and variables. From then on
+it only passes on signals, so Spark takes the two for one process. If anything does not fit, Spark's process is an ordinary daemon.
 
-This module imports nothing heavy, as that process pays for it.
+This module imports nothing heavy, because the process that Spark starts pays for it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OWN_VARIABLES = (
     "SHLVL",
     "_",
 )
-"""Beginnings of the names of variables that Spark and its shell scripts set, and that nothing looks at while it is imported."""
+"""Prefixes of variables that Spark and its shell scripts set, and that no module reads while it is imported."""
 
 
 def _fits(settings: Mapping[str, str]) -> bool:
@@ -56,7 +56,7 @@ def _fits(settings: Mapping[str, str]) -> bool:
 
 @contextmanager
 def daemon_ahead(settings: Mapping[str, str]) -> Iterator[None]:
-    """Starts a daemon for the Spark that is started within the context with these settings, if it can take one."""
+    """Starts a daemon for the Spark that is started within the context with these settings, if Spark can use one."""
     if not _fits(settings):
         yield
         return
@@ -65,7 +65,7 @@ def daemon_ahead(settings: Mapping[str, str]) -> Iterator[None]:
     try:
         process = _start(place, settings)
     except OSError:
-        # Such as a temporary folder whose path is too long for a socket.
+        # For example a temporary folder whose path is too long for a socket.
         process = None
     else:
         os.environ[PLACE] = place
@@ -74,7 +74,7 @@ def daemon_ahead(settings: Mapping[str, str]) -> Iterator[None]:
     finally:
         os.environ.pop(PLACE, None)
         if process is not None and process.stdin is not None:
-            # Unless Spark has taken it, it ends with this pipe.
+            # If Spark has not taken the daemon, it ends when this pipe is closed.
             process.stdin.close()
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -83,7 +83,7 @@ def _start(place: str, settings: Mapping[str, str]) -> subprocess.Popen[bytes]:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(place)
         listener.listen(1)
-        # As Spark sets them for its workers; both count only when a process starts.
+        # The variables as Spark sets them for its workers. Both have an effect only when a process starts.
         threads = settings.get("spark.executorEnv.OMP_NUM_THREADS", settings.get("spark.task.cpus", "1"))
         environment = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": threads, **os.environ}
         return subprocess.Popen(
@@ -95,11 +95,11 @@ def _start(place: str, settings: Mapping[str, str]) -> subprocess.Popen[bytes]:
 
 
 def hand_over() -> bool:
-    """Lets the daemon that was started ahead do the work of this one, and waits for its end; False if there is none that fits."""
+    """Hands the work over to the daemon that was started ahead, and waits for its end. False if there is none that fits."""
     place = os.environ.pop(PLACE, None)
     if place is None:
         return False
-    # A signal that comes now waits until it is known who it is for.
+    # A signal that arrives now is held until it is known which process it is for.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     with socket.socket(socket.AF_UNIX) as connection:
         process = _taken_over(connection, place)
@@ -108,13 +108,13 @@ def hand_over() -> bool:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         if process is None:
             return False
-        # Nothing is sent: this is its end.
+        # Nothing is ever sent, so this waits until the daemon ends.
         connection.recv(1)
     return True
 
 
 def _taken_over(connection: socket.socket, place: str) -> int | None:
-    """The process that has taken this one's place; None: none has."""
+    """Asks the daemon that was started ahead to take over, and returns its process id; None if it does not."""
     told = {"variables": dict(os.environ), "arguments": sys.argv, "path": sys.path, "folder": os.getcwd()}
     data = json.dumps(told).encode()
     try:
@@ -123,19 +123,19 @@ def _taken_over(connection: socket.socket, place: str) -> int | None:
         connection.sendall(data)
         answer = connection.recv(_NUMBER.size, socket.MSG_WAITALL)
     except OSError:
-        # There is none any more, or it was taken.
+        # The daemon is gone, or has been taken.
         return None
     return _NUMBER.unpack(answer)[0] if len(answer) == _NUMBER.size else None
 
 
 def become_daemon(listening: int, preload: Callable[[], None]) -> bool:
-    """Imports, then waits for the process that Spark starts, and takes its place; False if it is not to be.
+    """Imports, then takes the place of the process that Spark starts. False if none calls, or it has other variables.
 
     Args:
         listening: The file descriptor of the socket.
-        preload: Imports.
+        preload: Does the imports.
     """
-    # Ctrl-C is the driver's, until this process has a group of its own.
+    # Ctrl-C is meant for the driver, until this process has a process group of its own.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     preload()
     with socket.socket(fileno=listening) as listener:
@@ -154,13 +154,13 @@ def become_daemon(listening: int, preload: Callable[[], None]) -> bool:
     sys.argv[:], sys.path[:] = told["arguments"], told["path"]
     os.chdir(told["folder"])
     connection.sendall(_NUMBER.pack(os.getpid()))
-    # Open until this process ends, whatever its workers do.
+    # It stays open until this process ends, whatever its workers do.
     os.register_at_fork(after_in_child=connection.close)
     return True
 
 
 def _is_called(listener: socket.socket) -> bool:
-    """Waits for a connection; False if the driver ends before, and with it the standard input."""
+    """Waits for a connection. False if the driver, and with it the standard input, ends first."""
     waiting = poll()
     waiting.register(listener, POLLIN)
     waiting.register(0, POLLIN)
@@ -168,5 +168,5 @@ def _is_called(listener: socket.socket) -> bool:
 
 
 def _same(given: Mapping[str, str], own: Mapping[str, str]) -> bool:
-    """Whether this process has been started with the variables that Spark gives its daemon."""
+    """Whether this process was started with the variables that Spark gives its daemon."""
     return all(given.get(name) == own.get(name) for name in {*given, *own} if not name.startswith(_OWN_VARIABLES))

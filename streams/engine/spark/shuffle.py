@@ -1,8 +1,8 @@
-"""How rows travel through Spark's shuffle: their columns, and the integer group key of each task.
+"""How rows go through Spark's shuffle: their columns, and the integer group key of each task.
 
 The data source declares the columns to Spark, and the readers deliver them as Arrow. Both use this one list, because order
-and types must agree. The file imports nothing heavy: Spark starts three short-lived Python processes for each query just to
-inspect the source.
+and types must agree. The file imports nothing heavy, because Spark starts three short-lived Python processes for each query just
+to inspect the source.
 
 Spark sends a group to `pmod(murmur3(key, seed 42), partitions)`. Task numbers themselves would collide, so the key of a task is the
 smallest integer that hashes to the partition with the task's number.
@@ -28,7 +28,7 @@ COLUMNS = (
     ("routing", "STRING"),
     ("event_time", "STRING"),
 )
-"""Name and Spark's type of each column: the task's key, and the fields of `streams.engine.step.read.TaskRow`."""
+"""Name and Spark type of each column: the task's key, and the fields of `streams.engine.step.read.TaskRow`."""
 
 SPARK_SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
 _MASK = 0xFFFFFFFF

@@ -33,12 +33,12 @@ from streams.topology.topology import Topology
 
 # --- Compiles (or loads from numba's cache on disk) the kernels of `state` before they are needed.
 #
-# The first call of a kernel costs up to seconds on a new machine and tens of milliseconds later on. The worker daemon pays this
+# The first call of a kernel costs up to seconds on a new machine, and tens of milliseconds afterwards. The worker daemon pays this
 # once, before it forks. Invariant: no client is created and no database opened, because their threads do not survive a fork.
 
 
 def _warm_up_state() -> None:
-    """Runs every kernel once, with the argument types of real calls."""
+    """Runs every kernel of `state` once, with the argument types of real calls."""
     _columns_and_tables()
     if bulk_available():
         _kafka()
@@ -47,14 +47,14 @@ def _warm_up_state() -> None:
 
 
 def _columns_and_tables() -> None:
-    # Enough rows for every way of sorting, some of them with equal keys.
+    # There are enough rows for every way of sorting, some of them with equal keys.
     keys = pa.array([number.to_bytes(9, "big") for number in (*range(1000, 0, -1), 7, 7)], pa.binary())
     table = MemoryTable()
     table.write_columns(keys[:1], keys[:1])
     buffer = WriteBuffer(table, BufferMemory(), b"\x00")
     for _ in range(2):
         buffer.put_columns(keys, keys, np.zeros(len(keys), np.int64))
-    # More than single rows.
+    # These are more than the few rows that are looked up one by one.
     buffer.get_columns(keys[:20])
     buffer.scan_ranges(keys[1:21], prefix_ends(keys[:20]))
     numbered(keys, sorted_rows(keys))

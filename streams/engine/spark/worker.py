@@ -1,4 +1,4 @@
-"""What Spark's Python workers run: readers of planned ranges, and the function that Spark calls for each task and micro-batch.
+"""The code that Spark's Python workers run: readers of planned ranges, and the function for each task and micro-batch.
 
 A query's job reaches them as bytes inside the data source and the task function, never as a data source option: options appear
 in plans and in the Spark UI, and client properties may contain secrets.
@@ -66,13 +66,13 @@ log = logging.getLogger(__name__)
 
 
 def start_workers(session: SparkSession, sql: bool) -> None:
-    """Starts the daemon and a worker in the background, by a job without results, while the queries are made ready.
+    """Starts the daemon and a worker in the background, by a job without results, while the queries are prepared.
 
     A failure has no consequences.
 
     Args:
         session: The session.
-        sql: Whether the queries will be SQL, whose workers Spark starts with other variables, and so from another daemon.
+        sql: Whether the queries will be SQL. Spark starts SQL workers with other variables, and so from another daemon.
     """
 
     def start() -> None:
@@ -88,22 +88,21 @@ def start_workers(session: SparkSession, sql: bool) -> None:
 
 
 def _nothing(rows: Iterator[Any]) -> Iterator[Any]:
-    """Takes the rows and returns none."""
     for _ in rows:
         pass
     return iter(())
 
 
 def dump_job(job: QueryJob) -> bytes:
-    """The job as bytes; users' functions and classes that cannot be imported, such as those of `__main__`, go by value."""
+    """The job as bytes. Functions and classes of the user that cannot be imported, such as those of `__main__`, go by value."""
     return values.dump_job(job)
 
 
 def job_of_worker(data: bytes) -> QueryJob:
-    """The job of a Python task of Spark, at its beginning.
+    """Returns the job of one of Spark's Python tasks, and freezes the heap at the task's start.
 
-    Spark runs `gc.collect()` after every task. What has survived the last one (modules that steps import, kernels, jobs, clients)
-    lives as long as the worker, so it is frozen: walking it took a twelfth of a worker's CPU under load.
+    Spark runs `gc.collect()` after every task. Objects that have survived the last one (modules that steps import, kernels, jobs,
+    clients) live as long as the worker, so they are frozen: walking them took a twelfth of a worker's CPU under load.
     """
     gc.freeze()
     return load_job(data)
@@ -111,7 +110,7 @@ def job_of_worker(data: bytes) -> QueryJob:
 
 @lru_cache(maxsize=16)
 def load_job(data: bytes) -> QueryJob:
-    """The job that `dump_job` wrote, decoded once per process."""
+    """Restores the job that `dump_job` wrote, once for each process."""
     job: QueryJob = values.load_job(data)
     remember(job.client)
     set_up_worker(job.logs, job.settings.application_id, job.sub.name)
@@ -128,11 +127,11 @@ _ARROW_TYPES = {
 ROW_SCHEMA = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in COLUMNS])
 
 CHUNK_RECORDS = 25_000
-"""Records read at once: large enough for vectorised work, small enough for a few MB of memory in each process and in Java."""
+"""Records read at once: enough for vectorised work, and no more than a few MB of memory in each process and in Java."""
 
 
 def read_partition(payload: bytes, planned: PlannedPartition) -> Iterator[pa.RecordBatch]:
-    """Rows of `ROW_SCHEMA` for one partition of a micro-batch."""
+    """Yields rows of `ROW_SCHEMA` for one partition of a micro-batch."""
     job = job_of_worker(payload)
     set_context(sub_topology=job.sub.name, task=None)
     keys_of_tasks = shuffle_keys(job.tasks)
@@ -160,7 +159,7 @@ def _batch(task_key: int, row: TaskRow) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class RowsJob:
-    """How the rows of a lake sink are read; the fields are those of `QueryJob`."""
+    """How the rows of a lake sink are read. The fields are those of `QueryJob`."""
 
     layout: RowLayout
     client: Mapping[str, str] = field(repr=False)
@@ -172,11 +171,11 @@ class RowsJob:
 
 
 ROWS_AT_ONCE = 10_000
-"""Rows decoded at once: some MB of Python objects."""
+"""Rows decoded at once: a few MB of Python objects."""
 
 
 def read_rows(payload: bytes, planned: Sequence[PlannedPartition]) -> Iterator[pa.RecordBatch]:
-    """The rows of the planned ranges; a sink has no tasks, so calls of tasks have none."""
+    """Yields the rows of the planned ranges. A sink has no tasks, so a call of every task adds no rows."""
     job = rows_job(payload)
     schema = arrow_schema(job.layout)
     for one in planned:
@@ -186,7 +185,7 @@ def read_rows(payload: bytes, planned: Sequence[PlannedPartition]) -> Iterator[p
             job.client,
             one.offsets,
             ROWS_AT_ONCE,
-            max_bytes=None,  # Spark writes rows while it gets them
+            max_bytes=None,  # Spark writes rows as they come
             bulk=job.bulk_io,
             prefetch_bytes=job.prefetch_bytes,
         )
@@ -206,11 +205,11 @@ STATE_SCHEMA = "marker BINARY, offset BIGINT"
 REPORT_SCHEMA = "report STRING"
 BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"
-"""Spark puts all jobs of a query into a job group named by the query's run id: each start is a run of its own."""
+"""Spark puts all jobs of a query into a job group named by the query's run id. Each start is a run of its own."""
 
 
 def task_function(payload: bytes) -> Any:
-    """The function for `applyInPandasWithState` that runs a job (`dump_job`)."""
+    """Returns the function for `applyInPandasWithState` that runs a job (`dump_job`)."""
     return partial(_run, payload)
 
 
@@ -228,7 +227,7 @@ def _run(
     job.crash.reach("before_report", task, marker.version)
     spent, cpu_s = round(time.perf_counter() - started, 6), round(time.process_time() - cpu, 6)
     message = {"report": replace(figures, total_s=spent, cpu_s=cpu_s), "events": events}
-    # The driver, which imports this module, never needs it.
+    # The driver imports this module and never needs pandas.
     import pandas as pd
 
     yield pd.DataFrame({"report": [encoded(message).decode()]})
@@ -238,7 +237,7 @@ def _run(
 def _step(
     job: QueryJob, task: int, frames: Iterable[pd.DataFrame], state: GroupState, tell: Tell | None
 ) -> tuple[StepResult, StepFigures, list[Mapping[str, Any]]]:
-    """One step on the real Kafka and the worker's disk, its report, and the events in it."""
+    """Runs one step with the real Kafka and the worker's disk. Returns its result, its report, and its events."""
     context = TaskContext.get()
     assert context is not None
     identity = job.identity(task, str(context.getLocalProperty(QUERY_ID)))
@@ -273,7 +272,6 @@ def _step(
 
 
 def _figures(task: int, result: StepResult, given: StepRows, stores: TaskStateManager, attempt: int) -> StepFigures:
-    """The report of a step."""
     marker = result.copy.marker
     return figures_of(
         marker,
@@ -307,9 +305,9 @@ def run_live(payload: bytes, lease: int, slots: int, slot: int) -> None:
     """Runs a slot of live tasks until its lease ends.
 
     Args:
-        payload: What `dump_live_job` wrote.
+        payload: The bytes of `dump_live_job`.
         lease: The number of the lease.
-        slots: How many slots it has.
+        slots: How many slots the lease has.
         slot: The number of the slot.
     """
     gc.freeze()

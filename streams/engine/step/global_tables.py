@@ -1,8 +1,8 @@
 """The global tables of a worker process: read from Kafka, up to the offsets that were logged with the micro-batch.
 
-Each process has its own copy on disk, in a numbered slot below the sub-topology's state: RocksDB's lock shows which
-slots are free, so a new process takes over the copy of a dead one and reads on from there. What is read, and when a copy is
-read again from the start, is decided by `GlobalTables.bring_to`, as for the copies that are served.
+Each process has its own copy on disk, in a numbered slot below the sub-topology's state. RocksDB's lock shows which slots are free,
+so a new process takes over the copy of a dead one and continues reading there. `GlobalTables.bring_to` decides what is read, and
+when a copy is read again from the start, as for the copies that are served.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from streams.engine.step.job import QueryJob
 from streams.serdes.exactness import always_canonical
 
 MAX_OPEN = 8
-"""Most copies that a process has open at a time: it may run several applications one after the other."""
+"""The most copies that a process has open at a time. It may run several applications one after the other."""
 
 _SETTINGS = RocksSettings(block_cache_bytes=64 * 1024 * 1024, write_buffer_bytes=32 * 1024 * 1024, lock_timeout_s=0)
 
 _CANONICAL = "canonical keys"
-"""Copies of older versions have rows under the bytes of their producers, where no look-up finds them."""
+"""Marks copies with canonical keys. Older versions stored rows under their producers' bytes, where no look-up finds them."""
 
 _open: OrderedDict[tuple[int, Path], _Copy] = OrderedDict()
 """The key contains the process id, because a fork copies this dictionary."""
 
 
 def global_stores(job: QueryJob, ends: Mapping[str, TopicOffsets], logs: TopicLogs, now_ms: int) -> Mapping[str, Any]:
-    """The typed stores of the global tables that a sub-topology reads, as they were when the micro-batch was planned.
+    """The typed stores of the global tables that a sub-topology reads, as of the time when the micro-batch was planned.
 
     Raises:
         RecordFailedError: A record cannot be read and the policy is `fail`.
@@ -80,21 +80,20 @@ class _Copy:
 
     @property
     def gone(self) -> bool:
-        """Whether the folder was deleted."""
         return self._directory is not None and not (self._directory / "db" / "CURRENT").exists()
 
     def restore_to(self, ends: Mapping[str, TopicOffsets], logs: TopicLogs, now_ms: int) -> None:
-        """Reads the missing records, no further than the ends, which the topics had at `now_ms`."""
+        """Reads the missing records up to the ends, which the topics had at `now_ms`."""
         places = {(topic, number): end for topic, of in ends.items() for number, end in enumerate(of.offsets)}
         self.tables.bring_to(places, _SharedLogs(self.job, logs), now_ms)
 
     def close(self) -> None:
-        """Releases the slot; its files stay for the next process."""
+        """Releases the slot. Its files stay for the next process."""
         self._store.close()
 
 
 class _SharedLogs(NamedTuple):
-    """The topics of global tables, by readers that stay with the process from step to step."""
+    """Reads the topics of global tables with readers that the process keeps from step to step."""
 
     job: QueryJob
     logs: TopicLogs
@@ -110,7 +109,7 @@ class _SharedLogs(NamedTuple):
 
 
 def _folder(job: QueryJob, ends: Mapping[str, TopicOffsets]) -> Path:
-    """The folder of the copies, by the topics' ids: a topic that was recreated under the same name is another table."""
+    """The folder of the copies. Its name has the topics' ids, because a recreated topic of the same name is another table."""
     ids = [f"{topic} {of.topic_id}" for topic, of in sorted(ends.items())]
     if not all(always_canonical(table.source.key_serde) for table in job.sub.global_tables.values()):
         ids.append(_CANONICAL)
@@ -121,7 +120,7 @@ def _folder(job: QueryJob, ends: Mapping[str, TopicOffsets]) -> Path:
 def _copy_of(job: QueryJob, folder: Path) -> _Copy:
     key = (os.getpid(), folder)
     found = _open.pop(key, None)
-    # Another job has other settings and perhaps other functions, so it gets a copy of its own. Live tasks share theirs.
+    # Another job has other settings and perhaps other functions, so it gets its own copy. Live tasks share theirs.
     if found is not None and (found.gone or found.job.sub is not job.sub or found.job.settings is not job.settings):
         found.close()
         found = None
@@ -137,7 +136,7 @@ def _copy_of(job: QueryJob, folder: Path) -> _Copy:
 def _opened(job: QueryJob, folder: Path) -> _Copy:
     specs = global_store_specs(list(job.sub.global_tables.values()))
     if not all(spec.persistent for spec in specs):
-        # All of them then, because rows and positions must be kept and lost together.
+        # Then all of them are in memory, because rows and positions must be kept and lost together.
         return _Copy(job, TaskStore(MemoryTable(), specs, MemoryTable()), None)
     if folder.parent.exists():
         for other in folder.parent.iterdir():

@@ -18,20 +18,21 @@ from streams.logs.output import LogSettings
 from streams.metrics.reports import DriverAddress
 from streams.topology.plan import SubTopology
 
-# --- The shares of `memory_bytes` that each Python process of a host has for what it keeps between steps
+# --- The part of `memory_bytes` that each Python process of a host may keep between steps
 
 PREFETCH = 4
 """A quarter of the memory is for prefetched records, over all processes."""
 CACHE = 4
-"""A quarter is for the stores' block caches, over all processes; their memtables are charged to the caches."""
+"""A quarter is for the stores' block caches, over all processes. Memtables are charged to the caches."""
 SMALLEST_CACHE = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """What one Python process may keep.
+    """The memory that one Python process may keep.
 
     Attributes:
+        prefetch_bytes: Prefetched records.
         cache_bytes: Block cache of all stores that the process opens, with their memtables.
     """
 
@@ -56,13 +57,13 @@ class QueryJob:
     Attributes:
         client: Librdkafka client properties; excluded from `repr`.
         crash: The crash points of workers; normally none.
-        trim_delay_ms: How long changelog records stay after they ceased to be needed.
+        trim_delay_ms: How long changelog records stay after they are no longer needed.
         memory: What each process of an executor may keep from step to step.
-        snapshots: Where snapshots of the stores are taken to and restored from.
+        snapshots: Where snapshots of the stores are written to and restored from.
         replica_dir: Folder of the copies that replicas keep on each executor; None = there are none.
-        restore_reports: Where micro-batches report running restores; None: nobody listens.
-        unplaced: Whether its topics have no records yet whose keys would tell the placement: a live task takes none before the
-            driver has decided.
+        restore_reports: Where micro-batches report running restores; None: they do not.
+        unplaced: Whether its topics have no records yet whose keys would show the placement. Then a live task takes no record
+            before the driver has decided.
     """
 
     sub: SubTopology
@@ -104,7 +105,7 @@ class QueryJob:
         return partition % self.tasks
 
     def owned_offsets(self, ranges: Ranges, task: int) -> dict[tuple[str, int], int]:
-        """New offsets of the source partitions whose progress a task reports."""
+        """The new offsets of the source partitions whose progress this task reports."""
         return {
             (topic, int(partition)): last
             for topic, of in ranges.items()

@@ -36,10 +36,10 @@ class PlannedRange:
     """One offset range to read.
 
     Attributes:
-        time: The partition time so far, ms; None where no timestamp extractor needs it.
-        global_topics: Offsets up to which the topics of global tables are read, as JSON; None where there are none.
+        time: The partition time so far, ms; None if no timestamp extractor needs it.
+        global_topics: Offsets up to which the topics of global tables are read, as JSON; None if there are none.
         now_ms: When the micro-batch was planned, as logged; None: logged by a version without that time.
-        repeated: An earlier run may have logged the micro-batch, and committed some of its tasks.
+        repeated: Whether an earlier run may have logged the micro-batch, and committed some of its tasks.
     """
 
     batch: str
@@ -54,7 +54,7 @@ class PlannedRange:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
-    """A call of every task, without records; the fields are those of `PlannedRange`."""
+    """A call of every task, without records. The fields are those of `PlannedRange`."""
 
     batch: str
     global_topics: str | None = None
@@ -65,15 +65,16 @@ PlannedPartition: TypeAlias = PlannedRange | PlannedCall
 
 
 SMALL_RECORDS = 20_000
-"""Ranges with up to this many offsets in total are read one after the other: less work than starting another Spark task."""
+"""Ranges with up to this many offsets in total are read one after the other, which is less work than starting another Spark
+task."""
 MOST_TOGETHER = 8
-"""The number of ranges that are read one after the other, at most: each may have to wait for its broker."""
+"""The most ranges that are read one after the other, because each may have to wait for its broker."""
 MOST_UNEVEN = 1.1
-"""How much more than its share a reader of several large ranges may get; otherwise whoever is ready takes the next range."""
+"""How much more than its share a reader of several large ranges may get. Above that, each free reader takes the next range."""
 
 
 def together(planned: Sequence[PlannedPartition], readers: int | None = None) -> list[tuple[PlannedPartition, ...]]:
-    """Groups partitions so that each group is worth a reader of its own; a large range is a group by itself."""
+    """Groups partitions so that each group is worth a reader of its own. A large range is a group by itself."""
     groups: list[tuple[PlannedPartition, ...]] = []
     records = 0
     for one in planned:
@@ -142,14 +143,14 @@ class BatchPartitioner:
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """One row.
+    """A row for one task.
 
     Attributes:
         topic: Source topic; empty: the row only calls the task.
         partition_time: Largest timestamp of the partition at the end of the range, as text, ms.
         global_topics: Offsets up to which the topics of global tables are read, as JSON.
         payload: Records, one `streams.engine.graph.rows.RowBatch`.
-        routing: Number of records in the range, a blank, and the digest of the keys that functions before the shuffle made for the
+        routing: Number of records in the range, a blank, and a digest of the keys that functions before the shuffle made for the
             records of this task.
         event_time: Largest event time of the records in the range, as text, ms; for metrics.
     """
@@ -171,7 +172,7 @@ class TaskRow:
 
 
 class Row(Protocol):
-    """A `TaskRow` as received by a task: without the task, with fields by name (as in a row of a pandas frame)."""
+    """A `TaskRow` as a task receives it: without the task, and with fields by name (as in a row of a pandas frame)."""
 
     @property
     def batch(self) -> str: ...
@@ -203,15 +204,15 @@ class Row(Protocol):
 
 @dataclass
 class StepRows:
-    """The input of one task in one micro-batch, from its rows.
+    """The input of one task in one micro-batch, made from its rows.
 
     Attributes:
         ranges: Topic -> partition (as text) -> [first, last) of the ranges that have rows for the task.
         topic_ids: Topic -> Kafka's id.
-        counters: Counts of the readers, for the task that reports their partitions.
+        counters: Counts of the readers whose partitions this task reports.
         partition_times: (topic, partition) -> (end of its range, partition time there).
         global_topics: Offsets up to which the topics of global tables are read.
-        routing: The function-made keys by which records came to this task (`state.commit.marker.Routing`).
+        routing: Digests of the function-made keys that sent records to this task (`state.commit.marker.Routing`).
         event_times: (topic, partition) -> largest event time of the records in its range, ms.
     """
 
@@ -259,11 +260,11 @@ class StepRows:
 
 
 def read_range(job: QueryJob, planned: PlannedRange, pieces: Iterable[RecordColumns]) -> Iterator[TaskRow]:
-    """Rows for one range.
+    """Yields the rows for one range.
 
-    The last row has no payload: it carries the head's counters and event time (and the partition time, where an extractor needs
-    it) to the task that reports this partition's progress, which therefore runs even without records. Rows without payload also
-    go to the tasks that must be called because another attempt may have had rows for them (`ReaderPipeline.touched`).
+    The last row has no payload. It carries the head's counters and event time (and the partition time, if an extractor needs it) to
+    the task that reports this partition's progress, which therefore runs even without records. Rows without payload also go to the
+    tasks that must be called because another attempt may have had rows for them (`ReaderPipeline.touched`).
     """
     offsets = planned.offsets
     head = ReaderPipeline(job.sub, job.tasks, job.settings)
@@ -302,12 +303,12 @@ def read_range(job: QueryJob, planned: PlannedRange, pieces: Iterable[RecordColu
 
 
 def call_every_task(job: QueryJob, call: PlannedCall) -> Iterator[TaskRow]:
-    """Rows that cause every task to be called; they have no topic."""
+    """Yields rows that cause every task to be called. They have no topic."""
     for task in range(job.tasks):
         yield TaskRow(task, call.batch, global_topics=call.global_topics, backlog=call.backlog)
 
 
-# --- The check of a range's real size, because micro-batches are planned by the size of a few records only
+# --- The check of a range's real size, because micro-batches are planned by the sizes of only a few records
 
 FAR_ABOVE = 4
 """A range may have this many times the planned size of a whole micro-batch."""
@@ -316,10 +317,10 @@ NEVER_TOO_LARGE = 256 * 1024 * 1024
 
 
 def bounded(pieces: Iterable[RecordColumns], offsets: OffsetRange, max_bytes: int) -> Iterator[RecordColumns]:
-    """The pieces of a range, unchanged, as long as their total is not far larger than a micro-batch may be.
+    """Yields the pieces of a range, unchanged, as long as their total is not far larger than a micro-batch may be.
 
-    The tasks have their share of a micro-batch in memory, and a worker that is killed for lack of memory gives no reason: so an
-    error here explains the problem before that.
+    Tasks hold their share of a micro-batch in memory, and a worker that is killed for lack of memory gives no reason. An error here
+    explains the problem before that.
 
     Raises:
         RangeTooLargeError: The range is too large; a single record never is.
@@ -358,7 +359,7 @@ def range_records(
     bulk: bool,
     prefetch_bytes: int,
 ) -> Iterator[RecordColumns]:
-    """The records of a range in pieces, read by a reader that the process keeps for the next range of the partition.
+    """Reads the records of a range in pieces. The process keeps the reader for the next range of the partition.
 
     Raises:
         RangeTooLargeError: The range is far larger than the micro-batch was planned.

@@ -1,4 +1,4 @@
-"""One step of one task, what it reports, and on which host it ran."""
+"""One step of one task, its report, and the host on which it ran."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ GlobalStores = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """Spark's facts about the micro-batch."""
+    """What Spark knows about the micro-batch."""
 
     batch_id: int
     now_ms: int
@@ -50,7 +50,7 @@ class BatchContext:
 
 
 class TaskAccess(NamedTuple):
-    """A task's step, and what it works on."""
+    """A task's step, and the Kafka and stores that it uses."""
 
     step: CommitStep
     kafka: LiveKafka
@@ -64,7 +64,7 @@ def task_step(
     is_over: Callable[[], bool] | None = None,
     tell: Tell | None = None,
 ) -> TaskAccess:
-    """A task's step on the real Kafka and this host's disk; its restore is reported by `tell`, and ends once `is_over`."""
+    """Makes a task's step for the real Kafka and this host's disk. A restore is reported to `tell`, and stops once `is_over`."""
     reporter = RestoreReporter(tell, job.sub.name) if tell is not None else None
     kafka = LiveKafka(
         job.client, job.transaction_timeout_ms, bulk=job.bulk_io, outputs=job.outputs, query_id=identity.query_id
@@ -76,7 +76,7 @@ def task_step(
         job.state_dir,
         job.spill_bytes,
         listener=reporter if is_over is None else UnlessOver(is_over, reporter),
-        # An attempt is over once its transaction has timed out, so until then it may occupy the store.
+        # An earlier attempt may hold the store until its transaction has timed out.
         lock_timeout_s=job.transaction_timeout_ms / 1000,
         open_store=partial(open_task_store, kept=open_tables()),
         trim_delay_ms=job.trim_delay_ms,
@@ -95,7 +95,7 @@ def step_process(
     global_stores: GlobalStores,
     topics: OutputTopics | None = None,
 ) -> Callable[[TaskStore, CommitMarker | None], StepOutput]:
-    """What a step does with its rows, on the stores and behind the marker of the step before."""
+    """Returns the function that processes a step's rows, given the stores and the marker of the step before."""
 
     def process(store: TaskStore, last: CommitMarker | None) -> StepOutput:
         state = with_partition_times(last.operator_state if last else {}, given.partition_times)
@@ -150,7 +150,7 @@ def log_failed_attempt(
 ) -> None:
     """Logs that an attempt has failed: it has no report, and Spark shows its reason only if the last attempt fails, too.
 
-    Its producer's transactional id is the task's own, or a given one.
+    The transactional id of its producer is the task's own, unless one is given.
     """
     fenced = isinstance(error, FencedError)
     ids = {"transactional_id": transactional_id or identity.transactional_id} if fenced else {}
@@ -188,7 +188,7 @@ def _restored(report: RestoreReport | None) -> Iterator[Mapping[str, Any]]:
 
 
 def _why(restored: Sequence[StoreReport]) -> str:
-    """Why stores were read from the start; empty if none was."""
+    """Explains why stores were read from the start; empty if none was."""
     reasons = dict.fromkeys(store.reason for store in restored if store.action is Action.FROM_START)
     return f" from the start: {'; '.join(reasons)}" if reasons else ""
 
@@ -213,7 +213,7 @@ def figures_of(
     event_times: Mapping[TopicPartition, int],
     **own: Any,
 ) -> StepFigures:
-    """The report of a task's step with this marker, or of several live ones that end with it; `own` are its further fields."""
+    """Makes the report of a step with this marker, or of several live steps that end with it. `own` are further fields."""
     size = stores.size
     sizes = {} if size is None else {name: StoreSize(*of) for name, of in size.stores.items()}
     return StepFigures(
@@ -236,7 +236,7 @@ def event_of(kind: EventKind, message: str, **fields: Any) -> Mapping[str, Any]:
 
 
 def restored(done: RestoreReport | None) -> RestoreFigures | None:
-    """What a step had to read before its local stores were at the marker; None: nothing."""
+    """What a step had to read to bring its local stores to the marker; None if nothing."""
     if done is None or not (done.records or done.copy):
         return None
     how, records = "rolled forward by", f"{done.records:,} changelog records"
@@ -249,7 +249,7 @@ def restored(done: RestoreReport | None) -> RestoreFigures | None:
 
 
 def count_copy(done: RestoreReport | None, counters: Counters) -> None:
-    """Counts a restore that has taken over a copy."""
+    """Counts a restore that used a copy."""
     if done is not None and done.copy:
         counters.add(RESTORED_FROM_COPY, 1)
 
@@ -258,15 +258,15 @@ def count_copy(done: RestoreReport | None, counters: Counters) -> None:
 #
 # Local state makes a host the right place for a task. Spark prefers the executor that has loaded its own copy of the
 # task's state (`StateStoreCoordinator`), and takes another one if that executor has no free core within
-# `spark.locality.wait`, or has ended. A task that has moved brings the local stores there to its marker first, which
-# is what a move costs.
+# `spark.locality.wait`, or has ended. A task that has moved first brings the local stores there to its marker: that is the cost of
+# a move.
 
 SAY_EVERY_S = 10.0
-"""Seconds between two lines about moves of the same task; the counter has all of them."""
+"""The least time between two lines about moves of the same task, s. The counter has all of them."""
 
 
 class TaskHosts:
-    """Where each task has run last.
+    """The host where each task ran last.
 
     Args:
         clock: A monotonic clock, in seconds.
@@ -282,7 +282,7 @@ class TaskHosts:
         self._said: dict[tuple[str, int], float] = {}
 
     def moved(self, sub: str, task: int, host: str, restore: RestoreFigures | None) -> bool:
-        """Takes in where a task is, and what it has restored there; returns whether it has moved."""
+        """Notes where a task runs and what it has restored there, and returns whether it has moved."""
         if not host:
             return False
         key, now = (sub, task), self._clock()

@@ -27,14 +27,15 @@ from streams.topology.planning.task_input import TaskInput
 # --- The order in which a task processes the rows of a step.
 #
 # Rule (Kafka Streams' `PartitionGroup`): each topic-partition in offset order; next comes the partition whose first
-# remaining row has the smallest timestamp. Ties, unspecified there, are broken by topic, then partition, so that the same input
-# always gives the same order. The kernel is a k-way merge over a binary heap.
+# remaining row has the smallest timestamp. Example: times 5, 3 in partition 0 and 4 in partition 1 give the order 4, 5, 3. Ties,
+# unspecified there, are broken by topic, then partition, so that the same input always gives the same order. The kernel is a
+# k-way merge over a binary heap.
 
 Int32s = npt.NDArray[np.int32]
 
 
 def merge_order(parts: Int32s, offsets: Int64s, seqs: Int32s, timestamps: Int64s) -> Int64s:
-    """Positions of the rows in processing order."""
+    """Returns the indices of the rows in processing order."""
     by_part = np.arange(len(parts), dtype=np.int64)
     if not _is_sorted(parts, offsets, seqs):
         by_part = np.lexsort((seqs, offsets, parts)).astype(np.int64, copy=False)
@@ -78,7 +79,7 @@ def _sift_down(
 
 @allocating_kernel
 def _merge(timestamps: Int64s, starts: Int64s, ends: Int64s) -> Int64s:  # pragma: no cover - compiled
-    """K-way merge of runs [starts[p], ends[p]) by (head timestamp, p)."""
+    """Merges the runs [starts[p], ends[p]) by (timestamp of the first remaining row, p)."""
     count = len(starts)
     heads = starts.copy()
     heap = np.empty(count, np.int64)
@@ -98,7 +99,7 @@ def _merge(timestamps: Int64s, starts: Int64s, ends: Int64s) -> Int64s:  # pragm
     return order
 
 
-# --- From row batches to rows in order: sets the step's clock, turns away times too far ahead, merges partitions.
+# --- From row batches to rows in order: sets the step's clock, refuses times too far ahead, merges partitions.
 
 
 class TaskRows:
@@ -124,9 +125,9 @@ class TaskRows:
 
 
 def admit(batch: RowBatch, sub: SubTopology, run: StepContext) -> RowBatch:
-    """Set the step's clock where the reader could not, and turn away records too far in the future.
+    """Sets the step's clock where the reader could not, and refuses records too far in the future.
 
-    The head has turned away such records of the source; results of head operators meet the same policy here.
+    The head has already refused such records of the source; results of head operators meet the same policy here.
     """
     rows = batch.rows
     timestamps = rows.column("timestamp").to_numpy()
@@ -170,14 +171,14 @@ def _columns_as_raw(batch: RowBatch) -> SourceRows:
 
 
 def merged(batches: Sequence[RowBatch]) -> tuple[list[int], npt.NDArray[np.int64]]:
-    """Merge order over the concatenated rows of the batches."""
+    """The order in which to join the batches, and the order of their joined rows in the step."""
     if not batches:
         return [], np.empty(0, np.int64)
     if len(batches) == 1:
         return [0], np.arange(batches[0].rows.num_rows)
     places = sorted({_place(batch) for batch in batches})
     ranks = {place: rank for rank, place in enumerate(places)}
-    # Batches come in any order; sorted by partition and first offset, so that sorted rows need not be sorted again.
+    # Batches come in any order. They are sorted by partition and first offset, so that sorted rows need not be sorted again.
     sequence = sorted(range(len(batches)), key=lambda i: (ranks[_place(batches[i])], _first_offset(batches[i])))
     ordered = [batches[i] for i in sequence]
     counts = [batch.rows.num_rows for batch in ordered]
@@ -221,15 +222,15 @@ class StepRecords:
         self._task_rows: dict[int, SourceRows] = {}
         self._unreadable: dict[int, tuple[TaskInput, ColumnarBatch, int, Exception]] = {}
         self._on_columns: dict[int, ColumnarBatch] = {}
-        """What several nodes may read, by `TaskInput.rows_of`."""
+        """Batches that several nodes may read, by `TaskInput.rows_of`."""
 
     def of_node(self, node: str) -> ColumnarBatch:
-        """The records that enter at a node, decoded again, without the unreadable ones (`refuse_unreadable`)."""
+        """Decodes the records that enter at a node again, without the unreadable ones (`refuse_unreadable`)."""
         parts = [self._of(entry) for entry in self._sub.entries if entry.node == node]
         return self._placed(in_step_order([part for part in parts if len(part)] or parts[:1]))
 
     def of_nodes(self, nodes: Iterable[str]) -> list[ColumnarBatch]:
-        """`of_node` for several nodes, up to the first record of any node so far that stops the task because it cannot be read."""
+        """`of_node` for several nodes, up to the first record in any of them that cannot be read and therefore stops the task."""
         batches = [self.of_node(node) for node in nodes]
         if not self._unreadable or self._run.settings.deserialization != "fail":
             return batches
@@ -241,20 +242,20 @@ class StepRecords:
 
     @property
     def latest(self) -> int:
-        """The largest timestamp; there are rows."""
+        """The largest timestamp. There must be rows."""
         return max(
             int(batch.rows.column("timestamp").to_numpy().max()) for batch in self._batches if batch.rows.num_rows
         )
 
     def times(self, start: int) -> Int64s:
-        """Stream time at each row, in order, where `start` is that before the step."""
+        """Stream time at each row, in order; `start` is the stream time before the step."""
         timestamps = [batch.rows.column("timestamp").to_numpy() for batch in self._batches]
         return np.maximum.accumulate(
             np.maximum(np.concatenate([np.empty(0, np.int64), *timestamps])[self._order], start)
         )
 
     def ends_of_records(self) -> Int64s:
-        """The numbers of the rows behind which another source record begins: one record may have become several rows."""
+        """The numbers of the last rows of each source record, because one record may have become several rows."""
         counts = [batch.rows.num_rows for batch in self._batches]
         places = [(batch.topic, batch.partition) for batch in self._batches]
         numbers = {place: number for number, place in enumerate(dict.fromkeys(places))}
@@ -264,7 +265,7 @@ class StepRecords:
         return np.append(rows_where(changes), len(self._order) - 1)
 
     def refuse_unreadable(self) -> None:
-        """Apply the deserialisation policy to the records that could not be read, in the order of the step."""
+        """Applies the deserialisation policy to the records that could not be read, in the order of the step."""
         for position in sorted(self._unreadable):
             entry, batch, row, error = self._unreadable[position]
             with at_record(self._placed(batch), row, self._run):
@@ -275,7 +276,7 @@ class StepRecords:
         return SourcePlace(self, position)
 
     def find(self, position: int) -> tuple[SourceRows, int]:
-        """The rows of a position's source record, and its row in them."""
+        """The rows that contain the source record of a position, and its index in them."""
         row = int(self._order[position >> self._shift])
         index = int(np.searchsorted(self._ends, row, "right"))
         found = self._task_rows.get(index)
@@ -284,7 +285,7 @@ class StepRecords:
         return found, row - int(self._ends[index] - self._batches[index].rows.num_rows)
 
     def _placed(self, batch: ColumnarBatch) -> ColumnarBatch:
-        """A batch that knows its source records. Those kept here do not: in a circle, rows would wait for the collector."""
+        """A batch that knows its source records. Those kept here do not: a reference cycle would keep rows in memory."""
         return batch.at(batch.order, batch.nodes, self.place)
 
     def _of(self, entry: TaskInput) -> ColumnarBatch:
@@ -310,7 +311,7 @@ class StepRecords:
         return self._readable(batch, entry, failed) if failed else batch
 
     def _topics(self, entry: TaskInput, mine: Sequence[int], at: Int64s | None) -> str | list[str]:
-        """The topic of the rows, or of each one."""
+        """The topic of all rows, or a list with the topic of each row."""
         if len(mine) == 1:
             return self._batches[mine[0]].topic
         topics = [self._batches[index].topic for index in mine]
@@ -341,7 +342,7 @@ class StepRecords:
         return reader.values(source.value_serde, cells, failed, _takes_encoded(self._sub.nodes[entry.node]))
 
     def _positions(self, indices: Sequence[int]) -> tuple[Int64s, Int64s | None]:
-        """The positions in the step of the rows of some batches, rising, and which row is at each; None: they are in order."""
+        """The rising positions in the step of the rows of some batches, and which row is at each one (None: they are in order)."""
         step = np.arange(len(self._order)) << self._shift
         if len(indices) == len(self._batches):
             return step, None if len(indices) == 1 else self._order
@@ -359,7 +360,7 @@ class StepRecords:
 
 
 class SourcePlace:
-    """Source rows and a row in them, as `StepContext.cursor`, found only when an error or an operator asks."""
+    """Stands for `StepContext.cursor`: source rows and an index in them, which are found only when an error or an operator asks."""
 
     __slots__ = ("_found", "_position", "_rows")
 
@@ -378,7 +379,7 @@ class SourcePlace:
 
 
 def _takes_encoded(node: Node) -> bool:
-    """Whether a node can do without the objects of values."""
+    """Whether a node can work without the objects of values."""
     return isinstance(node, SinkNode) or (isinstance(node, ProcessorNode) and node.spec.takes_encoded)
 
 
@@ -391,7 +392,7 @@ def _in_one(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 
 def _column(rows: Sequence[pa.RecordBatch], name: str, at: Int64s | None) -> BinaryColumn:
-    """A column of all batches, in order; null where a batch lacks the column."""
+    """Joins one column of all batches, in order. It is null where a batch lacks the column."""
     parts = [
         _plain(one.column(name)) if name in one.schema.names else pa.nulls(one.num_rows, pa.binary()) for one in rows
     ]
@@ -404,7 +405,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _keys(rows: Sequence[pa.RecordBatch], at: Int64s | None) -> BinaryColumn | pa.DictionaryArray:
-    """The keys of all batches, in order."""
+    """Joins the keys of all batches, in order."""
     columns = [one.column("key") for one in rows]
     if at is None and len(columns) == 1:
         return columns[0]
@@ -417,7 +418,7 @@ def _keys(rows: Sequence[pa.RecordBatch], at: Int64s | None) -> BinaryColumn | p
 
 
 def field_values(rows: Sequence[pa.RecordBatch], paths: Iterable[str], at: Int64s | None) -> FieldValues:
-    """The fields of all rows, in order; `at`: which row is at each place, None: they are in order."""
+    """Joins the fields of all rows, in order. `at` says which row is at each place; None if they are in order."""
     nulls, scalars = (_taken(_in_one([_flags(batch, name) for batch in rows]), at) for name in (NULL, SCALAR))
     return FieldValues({path: _field(rows, path, at) for path in paths}, nulls, scalars)
 
@@ -442,7 +443,7 @@ def _field(rows: Sequence[pa.RecordBatch], path: str, at: Int64s | None) -> Fiel
 def _numbers(
     batch: pa.RecordBatch, name: str, dtype: type, kinds: npt.NDArray[np.uint8], kind: int
 ) -> npt.NDArray[Any]:
-    """The numbers of one column, 0 where there is none; marks the cells with numbers."""
+    """The numbers of one column, 0 where there is none. Marks the cells with numbers in `kinds`."""
     if name not in batch.schema.names:
         return np.zeros(batch.num_rows, dtype)
     column = batch.column(name)
@@ -451,13 +452,13 @@ def _numbers(
     else:
         kinds[valid_rows(column)] = kind
         column = column.fill_null(0)
-    # A copy, which can be written to: numba compiles a kernel for read-only arrays once more.
+    # A copy can be written to. For read-only arrays, numba would compile a kernel once more.
     numbers: npt.NDArray[Any] = column.to_numpy().copy()
     return numbers
 
 
 def _flags(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.bool_]:
-    """A column of booleans, which a batch has only if any is true."""
+    """A column of booleans. A batch has the column only if one of them is true."""
     if name not in batch.schema.names:
         return np.zeros(batch.num_rows, np.bool_)
     flags: npt.NDArray[np.bool_] = batch.column(name).to_numpy(zero_copy_only=False)

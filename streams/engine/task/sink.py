@@ -1,4 +1,4 @@
-"""Sinks at run time: those of results, and those of records that an operator has failed on."""
+"""Sinks at run time: for results, and for records on which an operator has failed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BY_KEY = (DEFAULT_PARTITION,)
 
 
 class SinkRunner:
-    """One sink node in one run."""
+    """Runs one sink node in one step."""
 
     def __init__(self, node: SinkNode, run: StepContext) -> None:
         self.name = node.name
@@ -39,7 +39,7 @@ class SinkRunner:
         self._drops_null_keys = node.repartitions and not node.keeps_null_keys and run.settings.mode == "compat"
 
     def receive(self, record: Record) -> None:
-        """Serialise and collect one record."""
+        """Serialises one record and adds it to the records to send."""
         self.received += 1
         if self._drops_null_keys and record.key is None:
             self._run.counters.add(f"dropped:{self.name}:null_key")
@@ -50,7 +50,7 @@ class SinkRunner:
             self._run.handlers.handle("production", self.name, self._origin(record), error)
 
     def receive_batch(self, batch: ColumnarBatch) -> None:
-        """Serialise and collect records together; one by one if any of them cannot be written, or has a partition of its own."""
+        """Serialises records together. If one of them cannot be written, or if there is a partitioner, takes them one by one."""
         if self._drops_null_keys:
             batch = self._with_keys(batch)
         if self._topic is not None and self._node.partitioner is None:
@@ -67,7 +67,7 @@ class SinkRunner:
             SinkRunner.receive(self, record)
 
     def _with_keys(self, batch: ColumnarBatch) -> ColumnarBatch:
-        """The records that have a key; the others are counted."""
+        """The records that have a key. The others are counted as dropped."""
         keyed = rows_where(batch.keys.codes != NULL_KEY)
         if (dropped := len(batch) - len(keyed)) == 0:
             return batch
@@ -76,7 +76,7 @@ class SinkRunner:
         return batch.take(keyed)
 
     def _columns(self, target: Target, batch: ColumnarBatch) -> SendBatch:
-        """The records as columns.
+        """Serialises the records as columns.
 
         Raises:
             RecordError: A record cannot be written.
@@ -99,7 +99,7 @@ class SinkRunner:
         self.received = 0
 
     def _origin(self, record: Record) -> Origin:
-        """The source record; without one, the result's own key identifies at least the missing result."""
+        """The source record. Without one, the result's own key at least identifies the missing result."""
         origin = self._run.origin()
         if origin.topic is not None or origin.value is not None or origin.window is not None:
             return origin
@@ -127,7 +127,7 @@ class SinkRunner:
             self._run.collector.add(topic, key, value, timestamp, record.headers, inner, partition)
 
     def _find_target(self, record: Record) -> Target:
-        """The topic: the program's, cached for the step, or the one that the record chooses."""
+        """The sink's topic: the program's, which is kept for the step, or the one that the record chooses."""
         if self._topic is None:
             return self._run.outputs.chosen(self._extract_topic(record))
         self._target = self._run.outputs.target(self._topic)
@@ -142,7 +142,7 @@ class SinkRunner:
         )
 
     def _partitions(self, target: Target, record: Record) -> Collection[int]:
-        """The partitions of the record (KIP-837): several copies for several partitions, none for none, which is counted."""
+        """The partitions of the record (KIP-837): one copy goes to each. A record without any is counted as dropped."""
         partitioner = self._partitioner
         if partitioner is None:
             return _BY_KEY
@@ -155,7 +155,7 @@ class SinkRunner:
         chosen = partitioner(topic, record.key, record.value, count)
         if chosen is None:
             return _BY_KEY
-        # Once each, in order: the order of a set may differ from run to run.
+        # Once each, and sorted, because the order of a set may differ from run to run.
         partitions = (chosen,) if isinstance(chosen, int) else sorted(set(chosen))
         for partition in partitions:
             if not 0 <= partition < count:
@@ -168,26 +168,26 @@ class SinkRunner:
 
 
 def _base_key(serde: Serde, topic: str, record: Record) -> bytes | None:
-    """The inner key's bytes, if the serde is for windowed keys."""
+    """The inner key's bytes if the serde is for windowed keys, otherwise None."""
     base: Callable[..., bytes] | None = getattr(serde, "serialize_base_key", None)
     return base(topic, record.key, record.headers) if base is not None else None
 
 
-# --- The sinks of records that an operator has failed on: retry topics, and the dead letters after the last retry.
+# --- The sinks of records on which an operator has failed: retry topics, and the dead letters after the last retry.
 #
-# Such a record is written with the step's time, by which the planner knows when it is due (`streams.engine.source.planner`); its
+# Such a record is written with the step's time, by which the planner knows when it is due (`streams.engine.source.planner`). Its
 # event time is in a header. So every record of a retry topic has waited equally long once it is due, whatever its event time.
 
 NOT_BEFORE = RETRY + "not_before"
 LONGEST = 1_000
-"""Most bytes of an error's message in a retry topic."""
+"""The most bytes of an error's message in a retry topic."""
 
 
 class FailedSink(SinkRunner):
-    """One sink of failed records in one run."""
+    """Runs one sink of failed records in one step."""
 
     def receive_batch(self, batch: ColumnarBatch) -> None:
-        """Serialise and collect records one by one, since there are few."""
+        """Serialises records one by one, because there are few."""
         for record in each_record(batch, self._run):
             self.receive(record)
 
@@ -205,7 +205,7 @@ class FailedSink(SinkRunner):
         try:
             target.check(key, value, now_ms, waiting)
         except OversizedRecordError as error:
-            # What cannot wait has no further attempts; the records after it continue without it (`streams.operators.retry`).
+            # A record too large to wait gets no further attempts; later records continue without it (`streams.operators.retry`).
             assert node.failed.dead_letters is not None, "sinks of retry topics have one"
             known, why = (
                 dict(headers),
@@ -223,7 +223,7 @@ class FailedSink(SinkRunner):
 
 
 def _short(headers: Headers) -> Headers:
-    """Headers without what could make a record too large to wait: people find all of it in the dead letter, cut if need be."""
+    """The headers without parts that could make a record too large to wait. The dead letter has all of them, cut if necessary."""
     return tuple(
         (name, value[:LONGEST] if name == MESSAGE and value is not None else value)
         for name, value in headers
@@ -247,7 +247,7 @@ class FollowedSink(SinkRunner):
 
 
 def sink_runner(node: SinkNode, run: StepContext) -> SinkRunner:
-    """The runner of a sink: one of failed records is not followed, since operators say what they drop."""
+    """Makes the runner of a sink. Sinks of failed records are not followed, because operators report the records that they drop."""
     if node.failed is not None:
         return FailedSink(node, run)
     return SinkRunner(node, run) if run.followed is None else FollowedSink(node, run)

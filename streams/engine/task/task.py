@@ -7,6 +7,9 @@ Spark has logged. Two situations do not count as idle, because they would make l
 * time in which the application did not run: each start counts from its first step. Whatever stopped the application
   (a broker, a network, a deployment) may have stopped its producers too, and they need time to catch up.
 
+Example, with a timeout of 10 s: the last record came in a step at 0 s. Steps without records at 4, 12 and 15 s advance stream time
+by 0, 12 and 3 s.
+
 Invariant: the same steps at the same times give the same result; a step repeated at the same time adds nothing.
 """
 
@@ -34,7 +37,7 @@ from streams.topology.plan import SubTopology
 
 
 def idle_ms(state: dict[str, Any], timeout_ms: int, now_ms: int, start: str, busy: bool) -> int:
-    """How far event time advances in this step, ms: the idle time that no earlier step has counted."""
+    """How far event time advances in this step, ms: by the idle time that no earlier step has counted."""
     if busy or state.get("start") != start:
         state.update(start=start, since=now_ms, idle=False)
         return 0
@@ -53,15 +56,15 @@ def idle_ms(state: dict[str, Any], timeout_ms: int, now_ms: int, start: str, bus
 
 _FAILING = "failing"
 _STEPS_WITH_PRIVATE_ROWS = 50
-"""Where one record makes an aggregation fail, others soon will; so the next steps begin with private rows, and run once."""
+"""After one record has made an aggregation fail, others soon will. So the next steps begin with private rows, and run only once."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """The result of a step, besides the writes pending in the task's store.
+    """The result of a step, in addition to the writes pending in the task's store.
 
     Attributes:
-        sends: Records to produce, one batch per topic.
+        sends: Records to produce, one batch for each topic.
         operator_state: JSON-able; the input of the next step's task.
         stream_time: Largest timestamp that the task ever read, or later if idle time advanced it; -1 before the first.
         records_in: Input rows, without the dead letters of the readers.
@@ -83,7 +86,7 @@ class StreamTask:
         operator_state: `StepOutput.operator_state` of the last committed step; empty before the first.
         settings: Policies and mode.
         global_stores: `GlobalTables.stores`, up to the offsets logged for the step.
-        topics: What Kafka knows of the output topics.
+        topics: Looks up the output topics in Kafka.
     """
 
     def __init__(
@@ -112,7 +115,7 @@ class StreamTask:
         backlog: bool = False,
         halfway: Callable[[], None] | None = None,
     ) -> StepOutput:
-        """Run the step.
+        """Runs the step.
 
         Raises:
             RecordFailedError: A record cannot be handled and its policy is `fail`.
@@ -135,7 +138,7 @@ class StreamTask:
         halfway: Callable[[], None] | None,
         failing: int,
     ) -> StepOutput:
-        """`process`; `failing` says for how many steps, this one included, rows are private."""
+        """Runs the step once. `failing` is the number of steps, this one included, in which rows are private."""
         run = StepContext(
             self._settings,
             f"{self._sub.index}_{self._task}",
@@ -171,7 +174,7 @@ class StreamTask:
         return StepOutput(sends, run.operator_state, dict(run.counters), run.stream_time, records_in)
 
     def _placed(self, batch: SendBatch, run: StepContext) -> SendBatch:
-        """The records, each for the partition in which its reader looks for its key."""
+        """Gives each record the partition in which its reader looks for its key."""
         placement = self._settings.placements.get(batch.topic)
         if placement is None:
             return batch
@@ -205,7 +208,6 @@ class StreamTask:
 
 
 def _send_dead_letters(run: StepContext, batches: Sequence[RowBatch]) -> None:
-    """Send the dead letters of the readers."""
     for batch in sorted(
         batches, key=lambda batch: (batch.topic, batch.partition, batch.rows.column("offset")[0].as_py())
     ):

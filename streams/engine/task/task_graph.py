@@ -36,7 +36,7 @@ from streams.topology.planning.units import Unit
 Runner: TypeAlias = NodeRunner | SinkRunner
 
 _PART_RECORDS: Final = 10_000
-"""Records that pass a unit at a time, if it has results for each of them, as objects."""
+"""How many records pass a unit at a time if it makes results, as objects, for each of them."""
 
 
 class UnitRunner:
@@ -45,8 +45,8 @@ class UnitRunner:
     Args:
         unit: The unit.
         nodes: The nodes in run order.
-        children: The children of each node, in their order, and the receivers of dropped records among them.
-        inboxes: Those of all nodes of the task.
+        children: The children of each node in their order, and which of them receive dropped records.
+        inboxes: The inboxes of all nodes of the task.
         ranks: `Unit.ranks` of all units.
         changing: The nodes below which functions change their arguments (`changing_nodes`).
     """
@@ -76,10 +76,10 @@ class UnitRunner:
             node.context.connect(at_once, later, on_drop, changing)
 
     def start(self, tables: Sequence[TypedTimestampedKeyValueStore]) -> None:
-        """Called after the operators' `init`.
+        """Prepares the tables. It is called after the operators' `init`.
 
         Args:
-            tables: The stores whose rows some nodes look up as of each record that others of the unit process.
+            tables: Stores in which nodes look up a row as of each record, while other nodes of the unit change it.
         """
         self._tables = tables
         for table in tables:
@@ -112,7 +112,7 @@ class UnitRunner:
                 self._run.lap(names[0])
 
     def _parts(self, punctuations: StreamTimePunctuations | None) -> Iterator[None]:
-        """Leaves a part of the records in the inboxes each time, all at once unless the unit can take parts."""
+        """Puts one part of the records into the inbox at a time. If the unit cannot take parts, yields once for all of them."""
         if self._in_parts and punctuations is None:
             inbox = self._inboxes[self._groups[0][0]]
             read, batch = inbox.read, inbox.take()
@@ -134,7 +134,7 @@ class UnitRunner:
         )
 
     def hand_on(self) -> None:
-        """Moves what the nodes have forwarded to the inboxes of others."""
+        """Moves the records that the nodes have forwarded to the inboxes of other nodes."""
         self._hand_on(self._nodes)
 
     def _hand_on(self, names: Iterable[str]) -> None:
@@ -143,7 +143,7 @@ class UnitRunner:
                 node.context.hand_on()
 
     def _depth_first(self, names: Collection[str], punctuations: StreamTimePunctuations | None) -> None:
-        """Passes each record through some nodes before the next one."""
+        """Passes each record through the nodes before the next one."""
         due = None if punctuations is None else punctuations.of(names)
         for name in names:
             if self._inboxes[name].has_fields:  # all results come at the end of the step
@@ -214,7 +214,7 @@ class TaskGraph:
             self._unit_of |= dict.fromkeys(unit.nodes, made)
 
     def _lead(self, groups: Sequence[Sequence[str]]) -> None:
-        """Lets the first operator of each group process the records of all."""
+        """Lets the first operator of each group process the records of the whole group."""
         for names in groups:
             node = self._sub.nodes[names[0]]
             if isinstance(node, ProcessorNode) and node.wrapper is None and node.spec.joint:
@@ -228,11 +228,10 @@ class TaskGraph:
         return [store for store in stores if isinstance(store, TypedTimestampedKeyValueStore)]
 
     def process(self, batches: Sequence[RowBatch]) -> None:
-        """Process all rows."""
         run, rows = self._run, StepRecords(batches, self._sub, self._run)
         if not len(rows):
             return
-        # Nobody else asks for the time at each row.
+        # Only these need the time at each row.
         asked = self._sub.sees_stream_time or self._punctuations.of_stream_time
         times = rows.times(run.stream_time) if asked else None
         entered = self._sub.entered
@@ -269,7 +268,7 @@ class TaskGraph:
                     unit.process(due)
 
     def _results_of(self, name: str, action: Callable[[], object]) -> None:
-        """A pass with results of one node that come from no record."""
+        """Runs a pass with results of one node that come from no record."""
         run, node = self._run, self._nodes[name]
         run.numbered, run.position = True, 0
         run.begin_laps()
@@ -280,13 +279,13 @@ class TaskGraph:
         self._drain()
 
     def punctuate(self, kind: PunctuationType, time: int) -> None:
-        """Make the calls that are due, without a current record."""
+        """Makes the calls that are due, without a current record."""
         for one in self._punctuations.due(kind, time):
             with self._run.dead_letters_in_order():
                 self._results_of(one.node, partial(one.callback, time))
 
     def flush(self, idle_ms: int = 0) -> None:
-        """End the step: every operator emits its pending results, parents first."""
+        """Ends the step: every operator emits its pending results, parents first."""
         self._run.flushing = True
         limits: dict[str, int] = {}
         for name, runner in self._nodes.items():
@@ -298,7 +297,7 @@ class TaskGraph:
                 self._results_of(name, runner.processor.flush)
 
     def _advance(self, name: str, idle_ms: int, limits: dict[str, int]) -> None:
-        """Advance one operator as far as those above it allow, and note the limit for those below it."""
+        """Advances one operator as far as those above it allow, and notes the limit for those below it."""
         runner = self._nodes[name]
         above = self._sub.nodes[name].parents
         limit = limits[name] = min((limits.get(parent, NO_LIMIT) for parent in above), default=NO_LIMIT)

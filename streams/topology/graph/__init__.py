@@ -1,4 +1,4 @@
-"""The graph that the DSL builds and the planner cuts: frozen nodes, in the order in which they were added."""
+"""The graph that the DSL builds and the planner divides: frozen nodes, in the order in which they were added."""
 
 from streams.topology.graph.graph import Graph
 from streams.topology.graph.nodes import (

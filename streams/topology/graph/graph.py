@@ -32,15 +32,16 @@ class Graph:
 
     Attributes:
         nodes: All nodes by name, parents first.
-        stores: All stores by name, without those of global tables.
+        stores: All stores by name, without the stores of global tables.
         global_tables: All global tables by the names of their stores.
         lake_sinks: All sinks outside Kafka by name.
         ingests: All sources outside Kafka by name.
         default_key_serde: The serde for keys without one.
         default_value_serde: The serde for values without one.
-        repartition_options: Node -> what those say to whom it forwards, should its records have to cross a repartition topic.
-        repartitioned: Where repartition topics were added (`planning.repartitions`): for each source behind which one was, its
-            subscription, and why. None: no topics were added.
+        repartition_options: Node -> the options of the groupings and joins below it, in case records have to cross a repartition
+            topic.
+        repartitioned: If repartition topics were added (`planning.repartitions`): for each source followed by one, the first name
+            of its subscription, and why. None: no topics were added.
         declared_at: The line of the program that added each node and store, for messages.
     """
 
@@ -68,7 +69,7 @@ class Graph:
         return tuple(node.name for node in self.nodes.values() if name in node.parents)
 
     def sources(self, names: Iterable[str] | None = None) -> Iterator[SourceNode]:
-        """The sources among some nodes, or all in the order in which they were added."""
+        """The sources among these nodes, or all sources in the order in which they were added."""
         nodes = self.nodes.values() if names is None else (self.nodes[name] for name in names)
         return (node for node in nodes if isinstance(node, SourceNode))
 
@@ -153,7 +154,7 @@ class Graph:
         self._declare(ingest.name)
 
     def internal_topics(self) -> Iterator[InternalTopic]:
-        """The topics that hold records on their way within the application: to sources, and to sinks outside Kafka."""
+        """The topics of records on their way within the application: to sources, and to sinks outside Kafka."""
         for source in self.sources():
             yield from (topic for topic in source.topics if isinstance(topic, InternalTopic))
         yield from (sink.topic for sink in self.lake_sinks.values())

@@ -33,9 +33,9 @@ class InternalTopic:
     Attributes:
         name: The name without the application's id and without the suffix.
         partitions: The number of partitions; None: as many as the writing sub-topology has tasks.
-        delay_ms: Of a retry topic: how long after a record was written it is read; None: a topic without a delay.
-        added: Of a topic that the plan has added (`planning.repartitions`): why; empty: the program has it.
-        ending: The suffix: what the topic is for.
+        delay_ms: In a retry topic, how long after a record was written it is read; None: the topic has no delay.
+        added: Why the plan has added the topic (`planning.repartitions`); empty: the program has it.
+        ending: The suffix, which says what the topic is for.
     """
 
     name: str
@@ -57,7 +57,7 @@ Topic: TypeAlias = str | InternalTopic
 
 @dataclass(frozen=True, slots=True)
 class RepartitionOptions:
-    """What a grouping or a join says of a repartition topic in front of it, should its records have to cross one.
+    """The options of a grouping or a join for a repartition topic in front of it, in case its records have to cross one.
 
     Attributes:
         name: The topic's name; None: none was given.
@@ -74,8 +74,8 @@ class SourceNode:
 
     `offset_reset` is `"earliest"`, `"latest"`, `"none"`, `"duration:<ms>"` or None for the application's setting.
     With a `pattern`, all matching topics are read; `topics` has the ones that exist at the start, and is empty before.
-    `retries` marks the source of an operator's retry topics, which has no part in names and hashes: a program may begin and
-    cease to retry without moving its state.
+    `retries` marks the source of an operator's retry topics. It has no part in names and hashes, so a program may begin or stop
+    to retry without moving its state.
     """
 
     name: str
@@ -94,14 +94,14 @@ class SourceNode:
 
     @property
     def lasting_topics(self) -> tuple[str, ...]:
-        """The topics for persistent names: the sorted topics, or the pattern's name in names of topics; none for retries."""
+        """The topics for persistent names: the sorted topics, or a name made of the pattern; none for retries."""
         if self.retries:
             return ()
         return tuple(sorted(map(str, self.topics))) if self.pattern is None else (pattern_name(self.pattern),)
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """A source has no parents; the property exists for code that walks nodes of every kind."""
+        """Returns no parents. A source has the property for code that walks nodes of every kind."""
         return ()
 
     @property
@@ -123,7 +123,7 @@ class ProcessorNode:
         key_changing: Whether the output may have another key than the input.
         key_serde: The serde of the output's keys, None if unknown.
         value_serde: The serde of the output's values, None if unknown.
-        input_key_serde: The serde by which input records are keyed and routed; None: that of the input.
+        input_key_serde: The serde by which input records are keyed and sent to tasks; None: the input's own.
         takes_dropped: Whether the node receives only the records that its parents drop.
         wrapper: Wraps the operator (`StreamsBuilder(processor_wrapper=...)`); None: no wrapper.
     """
@@ -147,12 +147,12 @@ class ProcessorNode:
 
     @property
     def parameters(self) -> Parameters:
-        """The operator's parameters besides its functions, which are part of the topology hash."""
+        """The operator's parameters apart from its functions; they are part of the topology hash."""
         return self.spec.parameters
 
     @property
     def looked_up_table(self) -> str:
-        """The store of the table in which the operator, a join, looks records up; empty: it is not one table."""
+        """The store of the table in which the operator, a join, looks records up; empty if there is no such single table."""
         return next(iter((*self.spec.looks_up, *self.global_stores)), "")
 
     def processor(self) -> AnyProcessor:
@@ -166,8 +166,8 @@ class Failed:
     """What a sink of failed records writes.
 
     Attributes:
-        delay_ms: The delay of the retry topic; None: dead letters.
-        dead_letters: Of a retry topic: the topic for records that are too large to wait.
+        delay_ms: The delay of the retry topic; None: the sink writes dead letters.
+        dead_letters: In a retry topic's sink, the topic for records that are too large to wait.
     """
 
     delay_ms: int | None = None
@@ -181,7 +181,7 @@ class SinkNode:
     `partitioner(topic, key, value, partitions)` returns a partition, a collection of partitions (empty: the record is dropped),
     or None for Kafka's default partitioner. `repartitions` marks a user's `repartition`, which drops null keys in compat mode
     unless it `keeps_null_keys` for a join below.
-    `failed` marks a sink of records that an operator has failed on.
+    `failed` marks a sink of records on which an operator has failed.
     """
 
     name: str
@@ -208,7 +208,7 @@ def through_topic(
     partitioner: Callable[[str, Any, Any, int], int | Collection[int] | None] | None = None,
     repartitions: bool = False,
 ) -> tuple[SinkNode, SourceNode]:
-    """The nodes that write and read a repartition topic: a sink that ends one sub-topology, and a source that begins another."""
+    """Makes the two nodes of a repartition topic: a sink that ends one sub-topology, and a source that begins another."""
     keys, values = kept(key_serde), kept(value_serde)
     sink = SinkNode(f"{topic}-sink", (parent,), topic, None, keys, values, partitioner, repartitions)
     return sink, SourceNode(f"{topic}-source", (topic,), key_serde, value_serde)
@@ -219,8 +219,8 @@ class StoreNode(AnswersUnknownNames):
     """A store and its serdes.
 
     Attributes:
-        window_size_ms: The length of the windows in a processor's window store, ms, where the program says it: rows are shown with
-            their ends. It changes no row.
+        window_size_ms: The length of the windows in a processor's window store, ms, if the program gives it. Rows are then shown
+            with the ends of their windows. It changes no row.
     """
 
     spec: StoreSpec
@@ -235,11 +235,11 @@ class StoreNode(AnswersUnknownNames):
 
 @dataclass(frozen=True, slots=True)
 class GivenRows:
-    """All rows of a global table, as the program gives them; the driver writes what has changed to the changelog of its store.
+    """All rows of a global table, given by the program. The driver writes the changed ones to the changelog of its store.
 
     Attributes:
         name: The name of the table and its store.
-        frame: What has the rows as Arrow columns (`__arrow_c_stream__`), or `frame(spark)`, which makes it at each start.
+        frame: An object with the rows as Arrow columns (`__arrow_c_stream__`), or `frame(spark)`, which makes it at each start.
         key: The columns of the key.
         key_serde: How keys are written.
         value_serde: How values are written.
@@ -253,7 +253,7 @@ class GivenRows:
 
     @property
     def text(self) -> str:
-        """What has the rows, for descriptions."""
+        """Names the object or function that has the rows, for descriptions."""
         name = getattr(self.frame, "__qualname__", type(self.frame).__qualname__)
         return (
             f"the function {name}"
@@ -276,7 +276,7 @@ class GlobalTable:
         source: The source that reads the topic.
         store: The table's store, whose changelog is the topic itself.
         supplier: Makes the processor that fills the store; None: the store has the last value of each key.
-        given: The rows, if the program gives them; None: others write the topic.
+        given: The rows, if the program gives them; None: other programs write the topic.
     """
 
     name: str
@@ -294,7 +294,7 @@ class GlobalTable:
 Node: TypeAlias = SourceNode | ProcessorNode | SinkNode
 
 
-# --- Sinks outside Kafka, which queries of their own write.
+# --- Sinks outside Kafka, each of which is written by a query of its own.
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +306,7 @@ class DeltaTable:
         is_path: Whether the name is a path or URI.
         partition_by: The columns that the table is partitioned by.
         add_columns: Whether columns that an existing table lacks are added.
-        records_per_file: How many records of one commit share a file, about.
+        records_per_file: About how many records of one commit share a file.
         optimize_every: After how many commits small files are compacted; None: never.
         properties: Properties of a table that the sink creates.
     """
@@ -322,7 +322,7 @@ class DeltaTable:
 
 @dataclass(frozen=True, slots=True)
 class LakeSink:
-    """A sink outside Kafka: an internal topic, and what a query of its own does with the rows in it.
+    """A sink outside Kafka: an internal topic, and a target to which a query of its own writes the topic's rows.
 
     Attributes:
         name: The sink's name.
@@ -337,12 +337,12 @@ class LakeSink:
 
     @property
     def keeps_position(self) -> bool:
-        """Whether what it writes to keeps the position, too; a function relies on Spark's checkpoint."""
+        """Whether the target also keeps the position. A function does not, and relies on Spark's checkpoint."""
         return isinstance(self.target, DeltaTable | Sink)
 
     @property
     def target_text(self) -> str:
-        """What the sink writes to, for descriptions."""
+        """Names the target, for descriptions."""
         if isinstance(self.target, DeltaTable):
             return f"delta table {self.target.name}"
         if isinstance(self.target, Sink):
@@ -358,14 +358,14 @@ class Ingest:
     """A source outside Kafka: rows of a DataFrame, which a query of its own writes to an internal topic.
 
     Attributes:
-        name: The source's name, which its internal topic, its commits and its checkpoint are called after.
+        name: The source's name, which its internal topic, its commits and its checkpoint are named after.
         partitions: The number of partitions of the internal topic, and of the tasks that write it.
         frame: `frame(spark)` makes the DataFrame, streaming or static.
-        key: The columns of the key; empty: records without a key.
+        key: The columns of the key; empty: records have no key.
         key_serde: How keys are written.
         value_serde: How values are written.
         timestamp: The column of the timestamp; None: the time of the change, or of the batch.
-        change_feed: Whether rows are changes, as Delta's change data feed names them.
+        change_feed: Whether rows are changes, with the names of Delta's change data feed.
         delta: Whether a Delta table is read.
     """
 

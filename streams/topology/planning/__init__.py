@@ -1,1 +1,1 @@
-"""How a program is divided: sub-topologies, their names and order, the inputs of tasks, and what is processed together."""
+"""Divides a program: sub-topologies, their names and order, the inputs of tasks, and the nodes that run together."""

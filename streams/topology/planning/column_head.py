@@ -1,9 +1,9 @@
 """The operators of a head that work on columns: filters, mappers and new keys by expressions.
 
-What each reads is pushed down to the source, which decodes only these fields (projection), and rows that a filter leaves out never
-leave the reader (predicate push-down). Behind the head, aggregates of fields get these as columns. Everything else, a sink first of
-all, gets whole values, which the reader writes as JSON without making objects of them. One operator of the head that takes whole
-records brings the whole branch above it back to records, since the branch would otherwise be processed twice.
+The fields that each one reads are pushed down to the source, which decodes only these (projection), and rows that a filter leaves
+out never leave the reader (predicate push-down). After the head, aggregates of fields get the fields as columns. All other nodes,
+sinks above all, get whole values, which the reader writes as JSON without making objects of them. If one operator of the head takes
+whole records, the whole branch above it works on records, since the branch would otherwise be processed twice.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ WHOLE: Final = ""
 _WRAPPED = "is wrapped, and wrappers see whole records"
 
 KeySerde: TypeAlias = Callable[[Node, Node], Serde]
-"""Of a receiving node and the sending one."""
+"""Receiving node and sending node -> the serde of keys between them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why something is not on columns.
+    """Why a node does not work on columns.
 
     Attributes:
-        why: What the node does, as the rest of a sentence that begins with it.
+        node: The node that is the cause.
+        why: What that node does, as the rest of a sentence that begins with it.
     """
 
     node: str
     why: str
 
     def told_by(self, node: str) -> str:
-        """The sentence; its subject is left out where it is the node that the sentence is about."""
+        """The reason as a sentence about `node`. Its subject is left out if it is the same node."""
         return self.why if node == self.node else f"'{self.node}' {self.why}"
 
 
@@ -58,8 +59,8 @@ class ColumnStep:
         parent: The name of the source, or of the step, whose columns it takes.
         source: The name of the source.
         does: What it does.
-        moved: For `ValueFields` and `Unwraps`, the paths that are taken over, not computed: path behind the step -> in front of it.
-        whole: Whether something behind it takes whole values.
+        moved: For `ValueFields` and `Unwraps`, the paths that are copied and not computed: path after the step -> path before it.
+        whole: Whether a later node takes whole values.
     """
 
     node: str
@@ -72,12 +73,12 @@ class ColumnStep:
 
 @dataclass(frozen=True, slots=True)
 class ColumnHead:
-    """Everything on columns in front of a task.
+    """The part of the program in front of a task that works on columns.
 
     Attributes:
         steps: The operators, in run order.
         aggregates: Names of the nodes of the task that get columns.
-        paths: Source -> the dotted paths to decode; `WHOLE` says that something takes whole values.
+        paths: Source -> the dotted paths to decode; `WHOLE` says that some node takes whole values.
         reasons: Node that reads fields, or operator that works on columns -> why it gets whole records.
     """
 
@@ -87,17 +88,17 @@ class ColumnHead:
     reasons: Mapping[str, Reason] = field(default_factory=dict)
 
     def source_of(self, name: str) -> str:
-        """The source of the columns of a step; a source's own name stays."""
+        """The source of the columns of a step. A source's own name stays."""
         return next((step.source for step in self.steps if step.node == name), name)
 
 
 def column_head(nodes: Mapping[str, Node], head: Collection[str], key_serde: KeySerde) -> ColumnHead:
-    """Decides what stays on columns."""
+    """Decides which nodes work on columns."""
     return _Search(nodes, head, key_serde).found()
 
 
 class _Search:
-    """Looks at the nodes from the last to the first: what a node needs depends on those below it."""
+    """Looks at the nodes from the last to the first, because what a node needs depends on the nodes below it."""
 
     def __init__(self, nodes: Mapping[str, Node], head: Collection[str], key_serde: KeySerde) -> None:
         self._nodes = nodes
@@ -131,7 +132,7 @@ class _Search:
         return ColumnHead(tuple(steps), frozenset(aggregates), paths, self._reasons)
 
     def _why_no_columns(self, node: ProcessorNode) -> Reason | None:
-        """Why a node of the task takes whole records in any case."""
+        """Why a node of the task always takes whole records; None if it need not."""
         if node.wrapper is not None:
             return Reason(node.name, _WRAPPED)
         if node.spec.projection is None:
@@ -146,7 +147,7 @@ class _Search:
         return None
 
     def _why_no_step(self, node: ProcessorNode) -> Reason | None:
-        """Why a node of the head takes whole records; if it need not, what it reads is noted."""
+        """Why a node of the head takes whole records. If it need not, notes the fields that it reads and returns None."""
         does = node.spec.on_columns
         if isinstance(does, str):
             return Reason(node.name, does)
@@ -178,7 +179,7 @@ class _Search:
         return None if same_keys else Reason(child.name, "has another serde of keys than the source")
 
     def _inside_computed(self, name: str, does: ColumnFunction, needed: Iterable[str]) -> str | None:
-        """Notes the paths that a mapper takes over; why some of them are not columns."""
+        """Notes the paths that a mapper copies. Returns why some of them are not columns, or None."""
         if isinstance(does, Unwraps):
             inside = {path: f"{does.field.path}.{path}" for path in needed if path != WHOLE}
             self._moved[name] = {path: path if path in OF_RECORD else before for path, before in inside.items()}
@@ -246,12 +247,12 @@ class _Search:
         return list(steps.values())
 
     def _why_unfit(self, node: Node, source: Node) -> Reason | None:
-        """Why a source has no columns for a node."""
+        """Why a source has no columns for a node; None if it has."""
         reads_keys = source.name in node.parents and KEY in self._needs_of(node)
         return _unfit_source(source) or (_unfit_keys(source) if reads_keys else None)
 
     def _fed_by(self, node: ProcessorNode, steps: Collection[str]) -> bool:
-        """Whether columns come from all parents of a node; notes the reason if they do not."""
+        """Whether all parents of a node give it columns. If not, notes the reason."""
         for parent in node.parents:
             above = self._nodes[parent]
             why = _unfit_source(above) if isinstance(above, SourceNode) else None
@@ -289,7 +290,7 @@ def _unfit_source(source: Node) -> Reason | None:
 
 
 _KEYS: Final = (StringSerde, Int32Serde, Int64Serde, Float64Serde, BooleanSerde)
-"""The serdes of keys that are columns: a key is what JSON gives."""
+"""The serdes whose keys can be columns, because JSON has the same values."""
 
 
 def _unfit_keys(source: Node) -> Reason | None:

@@ -1,10 +1,10 @@
-"""Which operators count a record again if it is read a second time, after it has failed somewhere: what a replay must not do.
+"""Finds the operators that count a record again if it is read a second time after it has failed. A replay must not cause that.
 
-A record that has failed in a node has been processed by all others that it reaches on ways which do not lead through that node:
-by those above it, and by those of other branches. What they have put into their state stays, under each policy but `fail`. If the
-record is sent to its topic once more, they process it once more. For most this changes nothing: a map, a look-up, a row of a table
-that is written again. Others count it twice: aggregations of streams, `deduplicate` (which drops it), joins that keep records,
-processors with stores (`NodeSpec.counts_records`).
+A record that has failed in a node has been processed by all other nodes that it reaches without passing that node: those above it,
+and those of other branches. The state that they have made of it stays, under each policy but `fail`. If the record is sent to its
+topic once more, they process it once more. For most this changes nothing: a map, a look-up, a row of a table that is written again.
+Others count it twice: aggregations of streams, `deduplicate` (which drops it), joins that keep records, processors with stores
+(`NodeSpec.counts_records`). Example: a record passes a count and then fails in a map. If it is replayed, the count adds it again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode
 
 
 def reached(nodes: Mapping[str, Node], topic: str, without: str | None = None) -> Iterator[Node]:
-    """The nodes of a sub-topology that a record of a topic can reach, except on ways through one of them; with real names."""
+    """The nodes of a sub-topology, with real names, that a record of a topic can reach without passing the node `without`."""
     children: dict[str, list[str]] = {}
     for node in nodes.values():
         for parent in node.parents:
@@ -41,7 +41,7 @@ def counted_by(
 ) -> tuple[str, ...]:
     """The operators that would count a record of a topic twice if it were read again after it has failed in a node.
 
-    `nodes` are those of the sub-topology that reads the topic; `beyond` has such operators behind the topics of sinks.
+    `nodes` are the nodes of the sub-topology that reads the topic. `beyond` has such operators after the topics of sinks.
     """
     found: list[str] = []
     for node in reached(nodes, topic, failed):
@@ -53,7 +53,7 @@ def counted_by(
 
 
 def counted_beyond(parts: Sequence[Mapping[str, Node]]) -> dict[str, tuple[str, ...]]:
-    """For each sink whose topic the application reads itself: the operators behind the topic that count a record twice.
+    """For each sink whose topic the application reads itself, the operators after the topic that count a record twice.
 
     An update of a table does not count twice: a row that is written again subtracts what it adds.
 

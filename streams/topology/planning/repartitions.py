@@ -1,17 +1,18 @@
-"""Repartition topics that the plan adds, so that each record comes to the task of its key where a task reads its own partition.
+"""Repartition topics that the plan adds so that each record reaches the task of its key, if each task reads its own partition.
 
-Micro-batches move records by Spark's shuffle. In live execution nothing does, so wherever a record has to change its task, it
-crosses a topic, as in Kafka Streams. That is so at two sorts of edges, and only if they lead to something with state:
+Micro-batches move records by Spark's shuffle. Live execution has no shuffle, so a record that must change its task crosses a topic,
+as in Kafka Streams. That happens on two kinds of edges, and only if they lead to something with state:
 
-* behind a function that makes keys, where records leave the head (`behind_new_keys`);
-* behind a source whose topics have another number of partitions than the others of their sub-topology, or are written by another
-  function from keys to partitions, or by one that is unknown (`behind_sources`). `misplaced` decides which these are.
+* after a function that makes keys, where records leave the head (`behind_new_keys`);
+* after a source whose topics have another number of partitions than the others of their sub-topology, or are written by another
+  function from keys to partitions, or by an unknown one (`behind_sources`). `misplaced` decides which sources these are.
 
-Names follow Kafka Streams: that of the grouping or the join if it has one, else that of the operator behind the topic, which its
-state has, too; behind a source, those of its topics. So they depend neither on the order of the program nor on stateless operators.
+Names follow Kafka Streams. After new keys, a topic has the name of the grouping or the join, otherwise that of the operator after
+the topic, which its state has, too. After a source, it has the names of the source's topics. So names depend neither on the order
+of the program nor on stateless operators.
 
-Whether an application has such topics is decided at its first start and written into its manifest: added later, a topic divides a
-sub-topology whose state is known by its name, so only `streams rescale` adds it (`application/rescale/replan.py`).
+Whether an application has such topics is decided at its first start and written into its manifest. Added later, a topic would
+divide a sub-topology whose state is known by its name, so only `streams rescale` adds it (`application/rescale/replan.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from streams.topology.specs.joins import GlobalTableJoinSpec
 G = TypeVar("G", bound=Graph)
 
 DEFAULT_PLACEMENT = "murmur2"
-"""The function by which the engine itself, like Kafka's clients for Java, puts keys into partitions."""
+"""The function by which the engine itself, like Kafka's Java clients, puts keys into partitions."""
 
 
 class Planned(Protocol):
@@ -85,9 +86,9 @@ class _Cut:
 
 
 def crossings(sub: Planned) -> Iterator[tuple[str, str, str]]:
-    """The edges at which records of a sub-topology may have to change their task: who made the keys, the sender and the receiver.
+    """The edges on which records of a sub-topology may have to change their task: the maker of the keys, the sender, the receiver.
 
-    A receiver of what an operator drops is not among them: what is dropped has the key with which it came.
+    Receivers of dropped records are left out, because a dropped record keeps the key with which it came.
     """
     with_state = leading_to_state(sub.nodes)
     for entry in sub.entries:
@@ -98,7 +99,7 @@ def crossings(sub: Planned) -> Iterator[tuple[str, str, str]]:
 
 
 def behind_new_keys(topology: G, subs: Sequence[Planned]) -> G:
-    """The topology with a repartition topic wherever a function makes keys in front of something with state.
+    """Adds a repartition topic wherever a function makes keys in front of something with state.
 
     Args:
         topology: The topology.
@@ -125,7 +126,7 @@ def _name(found: tuple[str, str, Serde]) -> str:
 
 
 def _options(topology: Graph, sender: str, key_serde: Serde) -> tuple[str | None, Serde]:
-    """What the program says of a topic behind a node: its name, and the serde of values."""
+    """The options that the program gives for a topic after a node: its name, and the serde of values."""
     known = topology.repartition_options.get(sender, ())
     alike = [one for one in known if serde_identity(one.key_serde) == serde_identity(key_serde)] or known
     for one in sorted(alike, key=lambda one: (one.name is None, one.name or "")):
@@ -163,7 +164,7 @@ class _Read:
     Attributes:
         placed: How its records are distributed; None: as the tasks that read it need them.
         keyed: Whether its records lead to something with state.
-        own: Whether the application writes it, by the function that its readers go by.
+        own: Whether the application writes it, with the placement that its readers expect.
     """
 
     source: SourceNode
@@ -176,12 +177,12 @@ class _Read:
 def misplaced(
     topology: Graph, groups: Iterable[Iterable[str]], topics: Mapping[str, Placed], tasks: int | None
 ) -> dict[str, str]:
-    """The sources behind which a repartition topic is needed, by the first names in their subscriptions, and why.
+    """The sources after which a repartition topic is needed, by the first names in their subscriptions, and why.
 
     Args:
-        topology: The topology, with the topics behind new keys.
+        topology: The topology, with the topics after new keys.
         groups: The names of each sub-topology's nodes.
-        topics: How the records of each topic of the program's are distributed.
+        topics: How the records of each of the program's topics are distributed.
         tasks: The number of tasks that each sub-topology is to have; None: as many as partitions.
     """
     found: dict[str, str] = {}
@@ -221,7 +222,7 @@ def _misplaced(read: Sequence[_Read], tasks: int | None) -> dict[str, str]:
             continue
         has = one.placed.partitions
         why = None
-        # Any task may read a partition whose records lead to no state, but there has to be one.
+        # Any task may read a partition whose records lead to no state, but there must be a task for it.
         if has > count or (one.keyed and has != count):
             why = f"{one.topic} has {has} partitions, and {than}"
         elif one.keyed and not one.own:
@@ -232,7 +233,7 @@ def _misplaced(read: Sequence[_Read], tasks: int | None) -> dict[str, str]:
 
 
 def _otherwise(topic: str, function: str | None, agreed: str | None) -> str | None:
-    """Why a topic's keys are in other partitions than those of the other topics; None: they are not."""
+    """Why a topic's keys are in other partitions than the keys of the other topics; None if they are not."""
     if function is None:
         return f"no known function puts the keys of {topic} into partitions"
     if function != agreed:
@@ -241,7 +242,7 @@ def _otherwise(topic: str, function: str | None, agreed: str | None) -> str | No
 
 
 def behind_sources(topology: G, sources: Mapping[str, str]) -> G:
-    """The topology with a repartition topic behind each of the given sources.
+    """Adds a repartition topic after each of these sources.
 
     Args:
         topology: The topology.
@@ -266,7 +267,7 @@ def behind_sources(topology: G, sources: Mapping[str, str]) -> G:
 
 
 def _with_cuts(topology: G, cuts: Collection[_Cut]) -> G:
-    """The topology with topics: each is written behind its sender, and read where its first receiver was added."""
+    """Adds the topics: each is written after its sender, and read where its first receiver was added."""
     behind = {(cut.parent, receiver): cut for cut in cuts for receiver in cut.receivers}
     nodes: dict[str, Node] = {}
     for name, node in topology.nodes.items():
@@ -280,7 +281,7 @@ def _with_cuts(topology: G, cuts: Collection[_Cut]) -> G:
 
 
 def _behind(node: Node, behind: Mapping[tuple[str, str], _Cut]) -> Node:
-    """The node with the sources of topics as parents, where there are topics in front of it."""
+    """Replaces the parents of a node by the sources of the topics in front of it, where there are any."""
     if isinstance(node, SourceNode):
         return node
     edges = ((parent, behind.get((parent, node.name))) for parent in node.parents)

@@ -13,7 +13,7 @@ from streams.topology.naming import fit_for_topic
 #
 # Two nodes are connected by an edge, by a shared store, or as sources of the same topic. A sink and the source of the repartition
 # topic between them are not connected. Components are numbered in the order in which their first sources were declared, and so
-# follow the data. (Kafka Streams uses the order of the sources' names, which contain a counter: the same.)
+# follow the data. (Kafka Streams uses the order of the sources' names, which contain a counter, with the same effect.)
 
 
 def sub_topologies(topology: Graph) -> list[list[str]]:
@@ -55,7 +55,7 @@ def possible_names(sources: Iterable[SourceNode]) -> list[str]:
 
 
 def sub_topology_name(sources: Iterable[SourceNode], known: Iterable[str]) -> str:
-    """The name of a sub-topology."""
+    """The name of a sub-topology: a known one if there is one."""
     names = possible_names(sources)
     return next((name for name in known if name in names), names[0])
 
@@ -73,7 +73,7 @@ def check_one_name(sources: Iterable[SourceNode], known: Collection[str]) -> Non
         )
 
 
-# --- The order in which the nodes of a sub-topology are built, called and flushed: that of the data, not that of the program.
+# --- The order in which the nodes of a sub-topology are built, called and flushed. It is that of the data, not of the program.
 #
 # Sources are ordered by their topics, and nodes below each source depth first. The order of declarations in a program therefore has
 # no effect: two independent declarations may be swapped, and every result stays the same. Invariants: parents come before their
@@ -87,7 +87,7 @@ def in_run_order(topology: Graph, names: Iterable[str]) -> list[str]:
     for name in wanted:
         for parent in topology.nodes[name].parents:
             children[parent].append(name)
-    # The nodes that must come before a node: its parents, and under each of them the child just before it.
+    # Each node must come after its parents and, for each parent, after the child just before it.
     before: dict[str, set[str]] = {name: set(topology.nodes[name].parents) for name in wanted}
     after: dict[str, list[str]] = {name: [] for name in wanted}
     for below in children.values():
@@ -98,7 +98,7 @@ def in_run_order(topology: Graph, names: Iterable[str]) -> list[str]:
     stack = _sources(topology, wanted)[::-1]
     while stack:
         name = stack.pop()
-        # A node that is not ready is looked at again when the last of these has been placed.
+        # A node that is not ready is tried again when the last node that it waits for has been placed.
         if name not in placed and before[name] <= placed.keys():
             placed[name] = None
             stack += [*after[name][::-1], *children[name][::-1]]

@@ -1,7 +1,7 @@
 """The records that readers send to tasks: one `TaskInput` for each edge out of the head.
 
-Records cross as raw bytes, as objects that head operators made, as columns of the fields that a built-in aggregate reads, or with
-values that a reader has written as JSON, from columns.
+Records are sent as raw bytes, as objects that head operators made, as columns of the fields that a built-in aggregate reads, or
+with values that a reader has written as JSON, from columns.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ class TaskInput:
 
     Attributes:
         index: The number within the sub-topology, which is part of each row.
-        node: The receiving node: a stateful processor, one behind such a processor, or a sink.
+        node: The receiving node: a stateful processor, a node after such a processor, or a sink.
         from_node: The sending node: a source or a node of the head.
         transport: `raw`: Kafka's bytes, unchanged; `object`: objects made by head operators, with the key written by
-            `key_serde` and the value pickled; `columns`: the key as in `raw`, or written by `key_serde` where it is new, and only
+            `key_serde` and the value pickled; `columns`: the key as in `raw`, or written by `key_serde` if it is new, and only
             `fields` of the value; `written`: the key as in `columns`, and the value as JSON (`engine.reader.written_values`).
-        source: The source whose serdes read the bytes, if these are Kafka's, or of whose records these are columns, or were; else
-            None.
-        key_serde: The serde of the key in transit; the source's, where the key is.
+        source: The source whose serdes read the bytes (`raw`), or whose records the columns come from; None for objects.
+        key_serde: The serde of the key in transit: the source's, if the key is the source's.
         fields: The dotted paths to decode, for `columns`.
         rows_of: The input whose rows this one reads. Several nodes that need columns of one node share the rows of the
             first of them, which then have the fields of all.
@@ -80,13 +79,13 @@ def inputs_without_shuffle(
     shuffled: Sequence[TaskInput],
     with_state: Collection[str],
 ) -> tuple[TaskInput, ...]:
-    """The inputs where only operators on columns run before the task, and the task reads its own partitions.
+    """The inputs of a task that reads its own partitions, where only operators on columns run before the task.
 
     Args:
         nodes: All nodes by name, in run order.
         on_columns: The operators on columns.
-        columns: What stays on columns.
-        shuffled: The inputs with the whole head in front of them.
+        columns: The part of the head that works on columns.
+        shuffled: The inputs of a task that follows the whole head.
         with_state: The nodes from which records reach something with state.
     """
     serdes = {(one.node, one.from_node): one.key_serde for one in shuffled}
@@ -166,7 +165,7 @@ def _of_columns(
 
 
 def key_serde_of(topology: Graph, nodes: dict[str, Node], node: Node, above: Node) -> Serde:
-    """The serde for keys of records from the head to `node`: the one named downstream, else the one known upstream."""
+    """The serde for keys of records from the head to `node`: the one named downstream, otherwise the one known upstream."""
     known = above.key_serde if isinstance(above, ProcessorNode) else None
     return _asked_for(nodes, node) or known or topology.default_key_serde
 

@@ -1,4 +1,4 @@
-"""`units`: which nodes of a task run together, and in which order, so that whole batches give the results of single records.
+"""`units`: decides which nodes of a task run together, and in which order, so that batches give the results of single records.
 
 Kafka Streams passes each record through all nodes, depth first, before it takes the next one. A task here passes all records of a
 step through one unit of nodes after the other. Every node then gets the same records in the same order and sees the same rows of
@@ -7,14 +7,15 @@ its stores, if these cases are kept apart:
 * Nodes that use a store in the same pass, where one of them changes it. If one operator can process the batches of all of them in
   the order of the step (the two sides of a join), they are a group. If the others only look rows up, and the table can show its
   rows as of each record, they follow the table in the same unit. Otherwise each record passes the unit depth first.
-* A node that gets several results of one record from different nodes. Batches order the results of different records; those of one
-  record come in the order of the edges that they take (`_Arrivals`). Where that order is not the same for all records, because a
-  node where the paths part may have several results of one record (the first one would take all paths before the second one),
-  records go depth first from there to the node where they meet.
+* A node that gets several results of one record from different nodes. Batches keep the results of different records in order;
+  those of one record come in the order of the edges that they take (`_Arrivals`). That order differs between records if a node
+  where the paths part may have several results of one record. Example: it makes x and y of a record, and A and B pass both on to C.
+  Depth first, C gets x from A, x from B, y from A, y from B. As batches, x and y from A would come first. Then records go depth
+  first from that node to the node where the paths meet.
 * Sinks of one topic, which meet in the topic.
 
-What has results record by record makes objects of all of them: it and the stateless nodes below it are one unit, whose records
-pass these nodes part by part.
+A node that makes results record by record makes objects of all of them. It and the stateless nodes below it are one unit, whose
+records pass these nodes part by part.
 
 A unit includes all nodes on the paths between its nodes, so units have an order.
 """
@@ -33,11 +34,12 @@ from streams.topology.specs.base import CachingTableSpec
 
 # --- `Passes`: in which passes of a step each node gets records.
 #
-# A step passes over its nodes several times: first with the records, then, at the end of the step, with what one operator after the
-# other has held back, parents first. Two passes never alternate, whether records are processed as batches or depth first.
+# A step passes over its nodes several times: first with the records, then, at the end of the step, with the results that one
+# operator after the other has held back, parents first. Two passes never alternate, whether records are processed as batches or
+# depth first.
 
 RECORDS = ""
-"""The pass of the step's records; that of the results at the end of the step has the name of their node."""
+"""The name of the pass of the step's records. A pass of results at the end of the step has the name of their node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Passes:
     Attributes:
         received: The passes in which each node gets records.
         forwarded: The passes in which each node forwards results.
-        entries: The nodes whose records, or results of these, reach each node in the pass of the records.
+        entries: For each node, the nodes from which records reach it in the pass of the step's records, directly or as results.
     """
 
     received: Mapping[str, frozenset[str]]
@@ -56,7 +58,6 @@ class Passes:
 
     @classmethod
     def of(cls, inside: Mapping[str, Node], entered: Collection[str]) -> Passes:
-        """Finds them."""
         received, forwarded = dict[str, frozenset[str]](), dict[str, frozenset[str]]()
         entries = dict[str, frozenset[str]]()
         passes = cls(received, forwarded, entries)
@@ -76,13 +77,13 @@ class Passes:
         return self.received[parent] | {parent} if dropped else self.forwarded[parent]
 
     def apart(self, store: str, one: ProcessorNode, other: ProcessorNode) -> bool:
-        """Whether none of two nodes sees in one pass what the other one does to a store that both use."""
+        """Whether neither of two nodes sees, within one pass, what the other one changes in a store that both use."""
         looking, changing = (one, other) if store in one.spec.looks_up else (other, one)
         if store in changing.spec.looks_up:
             return True  # both only read
         if store not in looking.spec.looks_up:
             return self.works_in(one).isdisjoint(self.works_in(other))
-        # Rows as last forwarded are changed by a cache at the end only.
+        # A cache changes rows as last forwarded only at the end.
         at_end = looking.spec.sees_forwarded and changing.spec.forwards_at_end(changing.stores)
         return self.works_in(looking).isdisjoint((changing.name,) if at_end else self.works_in(changing))
 
@@ -103,12 +104,12 @@ class Unit:
 
     Attributes:
         nodes: The nodes in run order.
-        groups: The same nodes in the order in which they process batches, in groups that do so jointly; most units are one group of
-            one node. Empty: each record passes all nodes, depth first, before the next one.
+        groups: The same nodes in the order in which they process batches, in groups that process jointly; most units are one group
+            of one node. Empty: each record passes all nodes, depth first, before the next one.
         reason: Why there are no groups.
-        in_parts: Whether all groups but the first one only pass on what it gives them, so that a part of the records can pass all
+        in_parts: Whether all groups but the first only pass on what it gives them, so that a part of the records can pass all
             groups before the next part does.
-        ranks: Parent and node -> the place of what comes from the parent among all results of one record; 0 for most.
+        ranks: Parent and node -> the rank of results from the parent among all results of one record; 0 for most.
     """
 
     nodes: tuple[str, ...]
@@ -119,7 +120,7 @@ class Unit:
 
     @property
     def timed(self) -> tuple[tuple[str, ...], ...]:
-        """The nodes whose CPU time is counted together, as that of the first one."""
+        """The nodes whose CPU time is counted together, under the name of the first one."""
         return self.groups or tuple(filter(None, (self.nodes,)))
 
 
@@ -130,7 +131,7 @@ def units(nodes: Mapping[str, Node], head: Collection[str], entries: Sequence[Ta
 
 
 def why_single(node: Node) -> str | None:
-    """Why a node processes single records in any case."""
+    """Why a node always processes single records; None if it need not."""
     if not isinstance(node, ProcessorNode):
         return None
     if node.wrapper is not None:
@@ -161,13 +162,13 @@ class _Sets:
 
 
 class _Arrivals:
-    """The edges to a group of nodes over which the results of one record come, in the order in which they would depth first.
+    """The edges into a group of nodes on which the results of one record arrive, in the order in which they would depth first.
 
     Args:
         inside: All nodes.
         children: The children of each node.
         group: The nodes, in run order.
-        same: Gives nodes one name that forward their results together.
+        same: Returns one name for nodes that forward their results together.
     """
 
     def __init__(
@@ -181,7 +182,7 @@ class _Arrivals:
         self._found: dict[str, tuple[tuple[str, str], ...] | None] = {}
 
     def ranks(self) -> dict[tuple[str, str], int] | None:
-        """The place of each edge; None if the results of one record come in different orders."""
+        """The rank of each edge; None if the results of one record come in different orders."""
         before: dict[tuple[str, str], set[tuple[str, str]]] = {}
         for name in self._inside:
             edges = self._of(name)
@@ -195,7 +196,7 @@ class _Arrivals:
             return None
 
     def _of(self, name: str) -> tuple[tuple[str, str], ...] | None:
-        """The edges that the results of one record of a node lead to; None if not in one order."""
+        """The edges that results of one record of a node reach, in order; None if the order varies."""
         if name not in self._found:
             self._found[name] = None
             self._found[name] = self._in_turn(name)
@@ -214,7 +215,7 @@ class _Arrivals:
         edges = [edge for edge, before in zip(edges, [None, *edges], strict=False) if edge != before]
         several = len(edges) > 1 and not self._has_one_result(name)
         mixed = dropped and len(edges) > 1
-        # One operator gets the records of a group, those of its first node first.
+        # One operator gets the records of a group, with those of its first node first.
         places = [self._group.index(child) for _, child in edges]
         in_order = len(set(edges)) == len(edges) and places == sorted(places)
         return tuple(edges) if in_order and not several and not mixed else None
@@ -224,7 +225,7 @@ class _Arrivals:
         return isinstance(node, ProcessorNode) and node.takes_dropped
 
     def _has_one_result(self, name: str) -> bool:
-        """Whether a node has one result of a record at most; at the end of a step each result is a record of its own."""
+        """Whether a node has at most one result of a record. At the end of a step, each result is a record of its own."""
         node = self._inside[name]
         if not isinstance(node, ProcessorNode):
             return True
@@ -301,13 +302,13 @@ class _Search:
         return one.spec.joint and type(one.spec) is type(other.spec) and not connected and not wrapped
 
     def _shows(self, store: str, one: ProcessorNode, other: ProcessorNode) -> ProcessorNode | None:
-        """The one of two nodes that is a table whose rows the other one can look up as of each record."""
+        """Which of the two nodes is a table whose rows the other one can look up as of each record; None if neither is."""
         looking, table = (one, other) if store in one.spec.looks_up else (other, one)
         if store not in looking.spec.looks_up or not table.spec.shows_updates:
             return None
         if looking.name in self._above[table.name] or why_single(looking) is not None or why_single(table) is not None:
             return None
-        # A table that gets records in one pass only has nothing pending when it gets them.
+        # A table that gets records in only one pass has nothing pending when it gets them.
         received = self._passes.received
         alone = received[table.name] == {RECORDS} and self._passes.works_in(looking) & self._passes.works_in(table) == {
             RECORDS
@@ -315,7 +316,7 @@ class _Search:
         return table if alone else None
 
     def _order(self, group: Sequence[str]) -> None:
-        """Notes in which order the results of one record come to a group on several paths; depth first if there is none."""
+        """Notes the order in which results of one record reach a group on several paths; depth first if the order varies."""
         senders = [(parent, name) for name in group for parent in self._parents[name]]
         if not any(self._of_one_record(one, other) for one, other in combinations(senders, 2)):
             return
@@ -326,7 +327,7 @@ class _Search:
             self._ranks |= {(parent, name): ranks[self._groups.of(parent), name] for parent, name in senders}
 
     def _meet(self, group: Sequence[str], apart: bool = False) -> None:
-        """Notes the nodes from which results of one record reach a group on several paths; if `apart`, different nodes of it."""
+        """Notes the nodes from which results of one record reach a group on several paths (`apart`: only to different nodes)."""
         senders = [(parent, name) for name in group for parent in self._parents[name]]
         for one, other in combinations(senders, 2):
             if apart and (one[1] == other[1] or self._behind(one, other) or self._behind(other, one)):
@@ -336,18 +337,18 @@ class _Search:
                 self._reasons[other[1]] = f"'{other[1]}' gets results of one record from several nodes"
 
     def _behind(self, one: tuple[str, str], other: tuple[str, str]) -> bool:
-        """Whether what one edge carries has come through the node at the end of the other one."""
+        """Whether the records on one edge have passed through the node at the end of the other edge."""
         return other[1] == one[0] or other[1] in self._above[one[0]]
 
     def _of_one_record(self, one: tuple[str, str], other: tuple[str, str]) -> bool:
-        """Whether two edges carry results of one record in one pass; at the end of the step all results have the same origin."""
+        """Whether two edges carry results of one record in one pass. At the end of the step, all results have the same origin."""
         sent = [self._passes.sent(parent, self._inside[name]) for parent, name in (one, other)]
         both = sent[0] & sent[1]
         entries = self._passes.entries
         return bool(both - {RECORDS}) or (RECORDS in both and not entries[one[0]].isdisjoint(entries[other[0]]))
 
     def _partings(self, one: str, other: str) -> set[str]:
-        """The last nodes where paths to both nodes part."""
+        """The last nodes that lead to both nodes, from which the paths to them part."""
         common = (self._above[one] | {one}) & (self._above[other] | {other})
         return {name for name in common if not any(name in self._above[below] for below in common)}
 
@@ -364,7 +365,7 @@ class _Search:
                 self._meet((one.name, other.name))
 
     def _pass_on(self) -> None:
-        """Joins nodes that have results record by record with the stateless ones that pass these on."""
+        """Joins nodes that have results record by record with the stateless nodes that pass these on."""
         for name, node in self._inside.items():
             stateless = node.stateless if isinstance(node, ProcessorNode) else True
             above = self._parents[name]
@@ -388,7 +389,7 @@ class _Search:
         return next((self._reasons[name] for name in nodes if name in self._reasons), None)
 
     def _unit(self, names: list[str]) -> Unit:
-        """The unit of these nodes, which are in run order."""
+        """Makes the unit of these nodes, which are in run order."""
         nodes = tuple(names)
         reason = self._reason(nodes)
         if reason is not None:
@@ -403,7 +404,7 @@ class _Search:
 
 
 def _in_order(sets: _Sets, before: Edges) -> tuple[list[str], set[str]]:
-    """The sets of some nodes in order, each after the sets before it; or sets that come before each other."""
+    """Orders the sets by what must come before what. If that is impossible, also returns sets that form a circle."""
     waiting: dict[str, set[str]] = {}
     for name, names in before.items():
         own = sets.of(name)

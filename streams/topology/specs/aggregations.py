@@ -26,13 +26,13 @@ class AggregateOperator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AggregationSpec(CachingTableSpec):
-    """An aggregation. Its stores: the results, and the index of open windows for results on close.
+    """An aggregation. Its stores are the results and, for results on close, the index of open windows.
 
     Attributes:
         windows: The windows; None: over all time.
         parameters: The grouping, windows and built-in aggregates.
         operator: Makes the operator.
-        fields: The fields to read for an aggregation of columns; or why records are aggregated one by one.
+        fields: The fields to read for an aggregation of columns, or the reason why records are aggregated one by one.
     """
 
     kind: NodeKind = field()
@@ -42,11 +42,11 @@ class AggregationSpec(CachingTableSpec):
     fields: tuple[str, ...] | str = FUNCTIONS
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over the stores, whose names `operator` contains already."""
+        """Makes an operator. `operator` already contains the names of the stores."""
         return self.operator(caching=self.caching, send_old=self.send_old)
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
-        """True: it adds each record that comes."""
+        """True, because it adds each record that comes."""
         return True
 
     @property
@@ -56,7 +56,7 @@ class AggregationSpec(CachingTableSpec):
 
     @property
     def projection(self) -> tuple[str, ...] | None:
-        """The fields, with caching or where windows have one result, on close.
+        """The fields, if there is a cache or if windows have one result, on close; otherwise None.
 
         Without a cache every update is forwarded with its record, and columns are folded all at once.
         """
@@ -64,7 +64,7 @@ class AggregationSpec(CachingTableSpec):
 
     @property
     def single(self) -> str:
-        """Where distinct values are counted, or a cogroup emits on close, in windows that are identified by their start."""
+        """A reason if distinct values are counted, or if a cogroup emits on close in windows that are identified by their start."""
         if self.fields == DISTINCT:
             return f"{DISTINCT}: {ONE_BY_ONE}"
         by_start = isinstance(self.windows, Windows)
@@ -82,7 +82,7 @@ class AggregationSpec(CachingTableSpec):
         return ("emit", "on_close") in self.parameters
 
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
-        """With a cache. An aggregation in windows may have results when they close."""
+        """True with a cache and without windows, which may have results when they close."""
         return self.caching and self.windows is None
 
     # Values are read while the functions run.
@@ -90,7 +90,7 @@ class AggregationSpec(CachingTableSpec):
 
     @property
     def whole_records(self) -> str:
-        """Why the aggregation does not read columns; or, if it could, why not records together."""
+        """Why the aggregation does not read columns. If it could, why it gets whole records."""
         if isinstance(self.fields, str):
             return self.fields
         return (

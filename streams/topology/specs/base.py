@@ -4,8 +4,8 @@ A spec has the kind of the node, its parameters in names and in the topology has
 way to make the operator. Late changes while a program is built (a store added to a table, old values needed by an operator below)
 replace the spec; each task makes its operator from the last one.
 
-Invariants: specs are frozen, and picklable by cloudpickle; `parameters` hold plain values only and never change for a program
-that did not change.
+Invariants: specs are frozen, and picklable by cloudpickle; `parameters` hold plain values only, and never change if the program
+does not change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 Parameters: TypeAlias = tuple[tuple[str, str | int | bool | None], ...]
-"""Names and values that tell an operator from others of its kind."""
+"""Names and values that distinguish an operator from others of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Keeps:
 
     Attributes:
         where: Rows for which the expression is true are kept.
-        negate: Whether these are left out instead.
+        negate: Whether these rows are left out instead.
     """
 
     where: Expression
@@ -45,7 +45,7 @@ class Keys:
     """New keys for columns.
 
     Attributes:
-        key: The expression that computes them, or the objects of several.
+        key: The expression that computes a key, or the fields that make up the key.
     """
 
     key: Expression | ValueFields
@@ -80,11 +80,11 @@ class NodeSpec(ABC):
 
     @abstractmethod
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """A new operator."""
+        """Makes a new operator."""
 
     @property
     def parameters(self) -> Parameters:
-        """The operator's parameters besides its functions, part of the topology hash and usually of generated names."""
+        """The operator's parameters apart from its functions: part of the topology hash, and usually of generated names."""
         return ()
 
     @property
@@ -94,12 +94,12 @@ class NodeSpec(ABC):
 
     @property
     def whole_records(self) -> str:
-        """Why the operator takes whole records, where it does."""
+        """Why the operator takes whole records, if it does."""
         return "takes whole records"
 
     @property
     def on_columns(self) -> ColumnFunction | str:
-        """What the operator does to the columns of fields in front of a node that reads these; or why it takes whole records."""
+        """What the operator does to columns of fields, if a later node reads such columns; or, as a text, why it cannot."""
         return "takes whole records"
 
     @property
@@ -118,28 +118,28 @@ class NodeSpec(ABC):
         return ()
 
     sees_forwarded: ClassVar[bool] = False
-    """Whether it reads them as last forwarded, and not what a cache still holds."""
+    """Whether it reads rows as last forwarded, without the updates that a cache still holds."""
 
     def uses(self, stores: tuple[str, ...]) -> tuple[str, ...]:
         """The stores that the operator may read and write."""
         return tuple(store for store in stores if store not in self.looks_up)
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
-        """Whether a record that comes a second time, although it is the same, changes state or results once more."""
+        """Whether the same record, if it comes a second time, changes state or results again."""
         return False
 
     @property
     def late_after_ms(self) -> int | None:
-        """How far a record may be behind stream time before the operator may drop it as late, ms; None: it drops none for that."""
+        """How far, in ms, a record may be behind stream time before the operator may drop it as late; None: it drops none."""
         grace_ms = dict(self.parameters).get("grace_ms")
         return grace_ms if isinstance(grace_ms, int) else None
 
     counts_updates: ClassVar[bool] = False
-    """The same for an update of a table, which comes a second time without the change of the table."""
+    """Whether an update of a table, if it comes a second time without a change of the table, changes state or results again."""
 
     @property
     def shows_updates(self) -> bool:
-        """Whether others that process records together see the operator's table as of each record's place in the step."""
+        """Whether operators that process batches see the operator's table as of each record's place in the step."""
         return False
 
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
@@ -153,7 +153,7 @@ class NodeSpec(ABC):
 
     @property
     def remark(self) -> str:
-        """What `explain` says besides: when values are read, or when records are processed one by one after all."""
+        """A remark for `explain`: when values are read, or when records are processed one by one after all."""
         return ""
 
     def by_record(self) -> Self:
@@ -161,12 +161,12 @@ class NodeSpec(ABC):
 
     @property
     def one_result(self) -> bool:
-        """Whether a record has one result at most."""
+        """Whether a record has at most one result."""
         return False
 
     @property
     def drops(self) -> bool:
-        """Whether the operator may drop records although it is stateless; stateful ones all may."""
+        """Whether the operator may drop records although it is stateless; all stateful ones may."""
         return False
 
     @property
@@ -178,7 +178,7 @@ class NodeSpec(ABC):
     def repeatable(self) -> bool:
         """Whether the same records always have the same results.
 
-        If not, a key computed behind the node must not decide the task of a record: a repeated attempt would send the record to
+        If not, a key computed after the node must not decide the task of a record: a repeated attempt would send the record to
         another task.
         """
         return True
@@ -203,7 +203,7 @@ class OperatorSpec(NodeSpec):
     """An operator without further properties, such as a filter of a stream.
 
     Attributes:
-        supplier: Returns a new operator on each call.
+        supplier: Makes a new operator on each call.
         one_by_one: Whether the operator processes one record after the other.
         several: Whether a record may have several results.
     """
@@ -230,7 +230,7 @@ class TableSpec(NodeSpec):
     """An operator whose results are the updates of a table.
 
     Attributes:
-        send_old: Whether something below needs `Change.old`.
+        send_old: Whether an operator below needs `Change.old`.
     """
 
     send_old: bool = field(default=False, kw_only=True)

@@ -36,7 +36,7 @@ from streams.topology.specs.tables import only
 
 @dataclass(frozen=True, slots=True)
 class _StreamJoinSpec(NodeSpec):
-    """What a node of a join of two streams takes from the join.
+    """The part of a join of two streams that each of its nodes has.
 
     Attributes:
         join: The join.
@@ -49,7 +49,7 @@ class _StreamJoinSpec(NodeSpec):
         return self.join.parameters
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
-        """True: it keeps each record, to join it with later ones."""
+        """True, because it keeps each record, to join it with later ones."""
         return True
 
     @property
@@ -58,7 +58,7 @@ class _StreamJoinSpec(NodeSpec):
 
     @property
     def takes_encoded(self) -> bool:
-        """If results are made of the bytes of values."""
+        """True if results are made of the bytes of values."""
         return parts_of(self.join.fields) is not None
 
     @property
@@ -69,7 +69,7 @@ class _StreamJoinSpec(NodeSpec):
 
 @dataclass(frozen=True, slots=True)
 class StreamJoinSpec(_StreamJoinSpec):
-    """One side of a join of two streams. Its stores: the left side's, the right side's, and the outer join buffer.
+    """One side of a join of two streams. Its stores are the left side's, the right side's, and the outer join buffer.
 
     Attributes:
         is_left: Which side this is.
@@ -86,7 +86,7 @@ class StreamJoinSpec(_StreamJoinSpec):
     joint = True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over the stores of both sides; the third one is missing in an inner join."""
+        """Makes an operator over the stores of both sides. An inner join has no third store."""
         left, right, *buffer = stores
         side, own, other = (LEFT, left, right) if self.is_left else (RIGHT, right, left)
         return StreamStreamJoin(self.join, JoinSide(side, own, other, self.state_name), *buffer)
@@ -94,19 +94,19 @@ class StreamJoinSpec(_StreamJoinSpec):
 
 @dataclass(frozen=True, slots=True)
 class StreamSelfJoinSpec(_StreamJoinSpec):
-    """Both sides of a stream that is joined with itself. Its stores: that of the records, and the outer join buffer."""
+    """Both sides of a stream that is joined with itself. Its stores are the store of the records and the outer join buffer."""
 
     kind = NodeKind.KSTREAM_JOINTHIS
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over the store; the second one is missing in an inner join."""
+        """Makes an operator over the stores. An inner join has no second one."""
         records, *buffer = stores
         return StreamSelfJoin(self.join, records, *buffer)
 
 
 @dataclass(frozen=True, slots=True)
 class JoinAllSpec(NodeSpec):
-    """One stream's side of a join of several. Its stores: one for each stream, in the order of the join's streams.
+    """One stream's side of a join of several. Its stores are one for each stream, in the order of the join's streams.
 
     Attributes:
         join: What all sides have in common.
@@ -126,17 +126,16 @@ class JoinAllSpec(NodeSpec):
     joint = True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over the stores of all streams."""
         return StreamJoinAll(self.join, self.stream, stores, self.state_name)
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
-        """True: it keeps each record, to join it with later ones."""
+        """True, because it keeps each record, to join it with later ones."""
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class AsOfJoinSpec(NodeSpec):
-    """One side of an as-of join. Its stores: the right records, and the left ones that wait.
+    """One side of an as-of join. Its stores are the right records, and the left records that wait.
 
     Attributes:
         join: What both sides have in common.
@@ -163,13 +162,13 @@ class AsOfJoinSpec(NodeSpec):
         return AsOfJoin(self.join, self.is_left, right, waiting, self.state_name)
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
-        """True: it keeps each record."""
+        """True, because it keeps each record."""
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class StreamTableJoinSpec(NodeSpec):
-    """A join that looks each record of a stream up in a table. Its stores: those of the table.
+    """A join that looks each record of a stream up in a table. Its stores are the table's.
 
     Attributes:
         table: How to look rows of the table up.
@@ -196,7 +195,7 @@ class StreamTableJoinSpec(NodeSpec):
 
     @property
     def takes_encoded(self) -> bool:
-        """If results are made of the bytes of values."""
+        """True if results are made of the bytes of values."""
         return parts_of(joined_fields(self.joiner)) is not None
 
     @property
@@ -205,17 +204,17 @@ class StreamTableJoinSpec(NodeSpec):
         return _reads(self.joiner)
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator that opens the table's stores itself."""
+        """Makes an operator that opens the table's stores itself."""
         return StreamTableJoin(self.table, self.joiner, self.is_left_join)
 
 
 @dataclass(frozen=True, slots=True)
 class GraceTableJoinSpec(StreamTableJoinSpec):
-    """The same, waiting for late updates of a versioned table. Its stores: those of the table, and the records that wait.
+    """A join of a stream that waits for late updates of a versioned table. Its stores are the table's, and the waiting records.
 
     Attributes:
         grace_ms: How long a record waits.
-        key_serde: Of the keys of what waits.
+        key_serde: The serde of the keys of waiting records.
     """
 
     grace_ms: int
@@ -228,18 +227,18 @@ class GraceTableJoinSpec(StreamTableJoinSpec):
     single = "records that wait for late updates of the table are joined as stream time moves"
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
-        """True: it keeps each record until it is due."""
+        """True, because it keeps each record until it is due."""
         return True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over the last of the stores, which opens the table's itself."""
+        """Makes an operator over the last store. It opens the table's stores itself."""
         waiting = stores[-1]
         return GraceTableJoin(self.table, self.joiner, self.is_left_join, self.grace_ms, waiting, self.key_serde)
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalTableJoinSpec(StreamTableJoinSpec):
-    """The same with a global table, in which a selected key is looked up. It has no stores of its own.
+    """A join that looks a selected key of each record up in a global table. It has no stores of its own.
 
     Attributes:
         selector: `(key, value) -> table key`.
@@ -252,7 +251,7 @@ class GlobalTableJoinSpec(StreamTableJoinSpec):
     remark = "the selector and the joiner take values"
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator that opens the global table itself."""
+        """Makes an operator that opens the global table itself."""
         return StreamGlobalJoin(self.table, self.joiner, self.is_left_join, self.selector)
 
 
@@ -271,7 +270,7 @@ def _reads(joiner: Callable[..., Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TableJoinSpec(TableSpec):
-    """One side of a join of two tables by key. Its stores: those of both tables.
+    """One side of a join of two tables by key. Its stores are both tables' stores.
 
     Attributes:
         join_kind: Which side may be missing.
@@ -304,16 +303,16 @@ class TableJoinSpec(TableSpec):
     sees_forwarded = True
 
     def uses(self, stores: tuple[str, ...]) -> tuple[str, ...]:
-        """None, because the other side looks up the stores of this one."""
+        """None, because the other side's node looks up the stores of this one."""
         return ()
 
     @property
     def single(self) -> str:
-        """Where one update may change both tables."""
+        """A reason if one update may change both tables."""
         return RELATED if self.related else ""
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator that opens the other table's stores itself."""
+        """Makes an operator that opens the other table's stores itself."""
         left_alone, right_alone = self.join_kind != "inner", self.join_kind == "outer"
         return TableTableJoin(
             self.other,
@@ -329,12 +328,12 @@ class TableJoinSpec(TableSpec):
 
 @dataclass(frozen=True, slots=True)
 class TableJoinMergeSpec(CachingTableSpec):
-    """Merges the results of both sides of a join of two tables. Its store, if it has one: the joined rows.
+    """Merges the results of both sides of a join of two tables. If it has a store, that has the joined rows.
 
     Attributes:
-        passed_on: Name of the store of the keys whose rows were forwarded, in an inner join without another store whose sides one
-            update may change.
-        only_strict: Whether the store is for old values only, which compat mode computes.
+        passed_on: Name of the store of the keys whose rows were forwarded. An inner join without another store has it if one update
+            may change both sides.
+        only_strict: Whether only strict mode uses the store, for old values.
     """
 
     passed_on: str | None = field(default=None, kw_only=True)
@@ -343,12 +342,11 @@ class TableJoinMergeSpec(CachingTableSpec):
     kind = NodeKind.KTABLE_MERGE
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over the store, or without."""
         store = None if self.passed_on is not None else only(stores)
         return TableJoinMerge(store, self.caching, self.send_old, self.passed_on, self.only_strict)
 
     def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
-        """The sides: a merge drops nothing itself."""
+        """Returns the sides, because a merge itself drops nothing."""
         return parents
 
 
@@ -358,8 +356,8 @@ class ForeignKeySubscribeSpec(NodeSpec):
 
     Attributes:
         extractor: `(key, value) -> foreign key` of a left row.
-        value_serde: Of the left values.
-        is_left_join: Whether a left row stands without a right one.
+        value_serde: The serde of the left values.
+        is_left_join: Whether a left row without a right one has a result.
         versioned: Whether the left table is versioned.
     """
 
@@ -377,7 +375,7 @@ class ForeignKeySubscribeSpec(NodeSpec):
 
 @dataclass(frozen=True, slots=True)
 class ForeignKeySubscriptionsSpec(NodeSpec):
-    """Stores and answers subscriptions. Its stores: the subscriptions, and those of the right table.
+    """Stores and answers subscriptions. Its stores are the subscriptions, and the right table's stores.
 
     Attributes:
         other: How the right table is looked up.
@@ -394,16 +392,16 @@ class ForeignKeySubscriptionsSpec(NodeSpec):
     sees_forwarded = True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over the subscriptions, which opens the right table's stores itself."""
+        """Makes an operator over the subscriptions. It opens the right table's stores itself."""
         return ForeignKeySubscriptions(stores[0], self.key_serde, self.other)
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignKeyUpdateSpec(NodeSpec):
-    """Answers all subscriptions to a right row that changes. Its store: the subscriptions.
+    """Answers all subscriptions to a right row that changes. Its store has the subscriptions.
 
     Attributes:
-        key_serde: Of the subscriptions' keys.
+        key_serde: The serde of the subscriptions' keys.
         versioned: Whether the right table is versioned.
     """
 
@@ -412,19 +410,18 @@ class ForeignKeyUpdateSpec(NodeSpec):
     versioned: bool
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over the subscriptions."""
         (subscriptions,) = stores
         return ForeignKeyUpdate(subscriptions, self.key_serde, self.versioned)
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignKeyResultSpec(NodeSpec):
-    """Joins the answers with the left rows. Its stores: those of the left table.
+    """Joins the answers with the left rows. Its stores are the left table's.
 
     Attributes:
-        join_kind: Whether a left row stands without a right one.
+        join_kind: Whether a left row without a right one has a result.
         this: How the left table is looked up.
-        value_serde: Of the left values.
+        value_serde: The serde of the left values.
         joiner: `(key, left value, right value) -> value`.
     """
 
@@ -443,13 +440,13 @@ class ForeignKeyResultSpec(NodeSpec):
         return self.this.stores
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator that opens the left table's stores itself."""
+        """Makes an operator that opens the left table's stores itself."""
         return ForeignKeyResult(self.this, self.value_serde, self.joiner, self.join_kind == "left")
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignKeyOutputSpec(CachingTableSpec):
-    """The result of a foreign-key join. Its store, if it has one: the joined rows.
+    """The result of a foreign-key join. If it has a store, that has the joined rows.
 
     Attributes:
         registration: Name of the node that sends the subscriptions.
@@ -459,9 +456,8 @@ class ForeignKeyOutputSpec(CachingTableSpec):
     registration: str
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over the store, or one that only passes updates on."""
         return TableSource(only(stores), self.caching, self.send_old)
 
     def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
-        """The node that reads left rows, since the other nodes of the join could only drop internal messages."""
+        """Returns the node that reads left rows, because the other nodes of the join could only drop internal messages."""
         return (self.registration,)

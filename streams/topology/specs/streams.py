@@ -1,6 +1,6 @@
 """The specs of streams: filters, mappers of values, merges, user-defined processors, `enrich` and `deduplicate`.
 
-All others are an `OperatorSpec`.
+All other operators of streams have an `OperatorSpec`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FilterSpec(NodeSpec):
     Attributes:
         predicate: `(key, value) -> bool`.
         negate: True for `filter_not`.
-        expression: The expression that the predicate computes; None: a function.
+        expression: The expression that the predicate computes; None: it is a function.
     """
 
     one_result = True
@@ -62,7 +62,6 @@ class FilterSpec(NodeSpec):
 
     @property
     def on_columns(self) -> ColumnFunction | str:
-        """The expression, if there is one."""
         if self.expression is None:
             return "calls a function, which takes whole values: write it as an expression, such as col('count') > 0"
         return Keeps(self.expression, self.negate)
@@ -74,7 +73,7 @@ class MapValuesSpec(NodeSpec):
 
     Attributes:
         mapper: `(key, value) -> value`.
-        made: What the mapper makes, if it is not a function: `fields(...)`, or an expression.
+        made: The `fields(...)` or the expression that the mapper computes; None: it is a function.
     """
 
     one_result = True
@@ -108,7 +107,7 @@ class SelectKeySpec(NodeSpec):
 
     Attributes:
         selector: `(key, value) -> key`.
-        expression: The expression or the fields that the selector computes; None: a function.
+        expression: The expression or the fields that the selector computes; None: it is a function.
     """
 
     one_result = True
@@ -125,7 +124,6 @@ class SelectKeySpec(NodeSpec):
 
     @property
     def on_columns(self) -> ColumnFunction | str:
-        """The expression, if there is one."""
         if self.expression is None:
             return (
                 "calls a function, which takes whole values: write it as an expression, such as col('user') or "
@@ -156,7 +154,7 @@ class MergeSpec(NodeSpec):
         return PassThrough()
 
     def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
-        """The sides: a merge drops nothing itself."""
+        """Returns the sides, because a merge itself drops nothing."""
         return parents
 
 
@@ -175,11 +173,11 @@ class UserProcessorSpec(NodeSpec):
     single = ONE_BY_ONE
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """The user's processor, which opens the stores itself, by name."""
+        """Makes the user's processor, which opens the stores itself, by name."""
         return self.supplier()
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
-        """If it has stores: what it writes there is not known."""
+        """True if it has stores, because it is not known what it writes there."""
         return bool(stores)
 
     # The processor's context has the stream time, and schedules calls by it.
@@ -192,15 +190,15 @@ class RetryingProcessorSpec(UserProcessorSpec):
 
     Attributes:
         attempts: The retry topics.
-        waiting: The store of the lines of waiting records, also one of the node's; None: the order of keys is not kept.
+        waiting: The store of the queues of waiting records, also one of the node's; None: the order of keys is not kept.
     """
 
     attempts: Attempts
     waiting: str | None
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """The user's processor in the one that retries."""
-        inner = cast("UserProcessor", self.supplier())  # which wraps what the user's supplier makes
+        """Wraps the user's processor in one that retries."""
+        inner = cast("UserProcessor", self.supplier())  # it wraps the result of the user's supplier
         return Retrying(inner, self.attempts, self.waiting)
 
 
@@ -235,12 +233,12 @@ class EnrichSpec(NodeSpec):
 
 @dataclass(frozen=True, slots=True)
 class DeduplicateSpec(NodeSpec):
-    """Drops duplicates. Its store: the window store of the records that have passed.
+    """Drops duplicates. Its store is the window store of the records that have passed.
 
     Attributes:
         within_ms: How far apart duplicates may be.
         grace_ms: How late a record may be.
-        by: `(key, value) -> id`, in which duplicates agree besides the key; None: the key alone.
+        by: `(key, value) -> id`. Duplicates have the same key and id; None: the same key.
     """
 
     one_result = True
@@ -251,14 +249,13 @@ class DeduplicateSpec(NodeSpec):
 
     @property
     def parameters(self) -> Parameters:
-        """The times, and whether there is an id."""
         return (("within_ms", self.within_ms), ("grace_ms", self.grace_ms), ("by", self.by is not None))
 
     # Records are forwarded as they came.
     takes_encoded = True
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
-        """True: it drops a record that comes a second time."""
+        """True, because it drops a record that comes a second time."""
         return True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
@@ -271,7 +268,7 @@ class DeduplicateSpec(NodeSpec):
 
 @dataclass(frozen=True, slots=True)
 class ToRowsSpec(NodeSpec):
-    """Makes rows of records.
+    """Makes a row of each record.
 
     Attributes:
         layout: The columns.

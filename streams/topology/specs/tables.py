@@ -43,7 +43,7 @@ def only(stores: tuple[str, ...]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class TableSourceSpec(CachingTableSpec):
-    """A table whose rows are the records of its input. Its store, if it has one: the rows.
+    """A table whose rows are the records of its input. If it has a store, that has the rows.
 
     Attributes:
         kind: Whether the table is read from a topic or made from a stream.
@@ -62,24 +62,24 @@ class TableSourceSpec(CachingTableSpec):
         return not self.versioned
 
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
-        """With a cache, which a versioned table does not have."""
+        """True with a cache, which a versioned table does not have."""
         return self.caching and bool(stores) and not self.versioned
 
     # Rows are stored as they came.
     takes_encoded = True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over the store, or one that only passes updates on."""
+        """Makes an operator over the store, or one that only passes updates on."""
         return TableSource(only(stores), self.caching, self.send_old)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiringTableSpec(CachingTableSpec):
-    """A table whose rows expire. Its stores: the rows, and their deadlines.
+    """A table whose rows expire. Its stores are the rows and their deadlines.
 
     Attributes:
         kind: Whether the table is read from a topic or made from a stream.
-        key_serde: Of the keys of the deadlines.
+        key_serde: The serde of the table's keys, which are part of the deadlines' keys.
         ttl_ms: How long a row stays.
     """
 
@@ -100,15 +100,15 @@ class ExpiringTableSpec(CachingTableSpec):
 
 @dataclass(frozen=True, slots=True)
 class TableFilterSpec(CachingTableSpec):
-    """A filtered table. Its store, if it has one: the rows that are left.
+    """A filtered table. If it has a store, that has the rows that have passed.
 
     Attributes:
         predicate: `(key, value) -> bool`.
         negate: Whether it is `filter_not`.
         knows_old: Whether updates of the table above hold the old value.
         versioned: Whether the table above is versioned.
-        passed_on: Name of the store of the keys whose rows were forwarded, where the old values may not be the forwarded ones; the
-            table has no other store.
+        passed_on: Name of the store of the keys whose rows were forwarded, if old values may differ from the forwarded ones. The
+            table has no other store then.
     """
 
     kind = NodeKind.KTABLE_FILTER
@@ -119,7 +119,6 @@ class TableFilterSpec(CachingTableSpec):
     passed_on: str | None = field(default=None, kw_only=True)
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over the store, or without."""
         return TableFilter(
             self.predicate,
             self.negate,
@@ -134,7 +133,7 @@ class TableFilterSpec(CachingTableSpec):
 
 @dataclass(frozen=True, slots=True)
 class TableMapValuesSpec(CachingTableSpec):
-    """A table with mapped values. Its store, if it has one: the mapped rows.
+    """A table with mapped values. If it has a store, that has the mapped rows.
 
     Attributes:
         mapper: `(key, value) -> value`.
@@ -144,13 +143,12 @@ class TableMapValuesSpec(CachingTableSpec):
     mapper: Callable[[Any, Any], Any]
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over the store, or without."""
         return TableMapValues(self.mapper, only(stores), self.caching, self.send_old)
 
 
 @dataclass(frozen=True, slots=True)
 class TransformValuesSpec(CachingTableSpec):
-    """A table whose values a user's transformer computes. Its stores: the user's, then the optional one of the rows.
+    """A table whose values a user's transformer computes. Its stores are the user's, then the optional one of the rows.
 
     Attributes:
         supplier: Makes a new transformer on each call.
@@ -167,21 +165,20 @@ class TransformValuesSpec(CachingTableSpec):
     single = ONE_BY_ONE
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
-        """If the transformer has stores: what it writes there is not known."""
+        """True if the transformer has stores, because it is not known what it writes there."""
         return bool(self.user_stores)
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over the store of the rows, or without."""
         return TableTransformValues(self.supplier, only(stores[len(self.user_stores) :]), self.caching, self.send_old)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupWindows:
-    """That the groups of a table are windows, which close.
+    """The windows by which a table is grouped, if they close.
 
     Attributes:
         windows: The windows.
-        keep_ms: How long after a window's end its rows are there, ms.
+        keep_ms: How long after a window's end its rows are kept, ms.
     """
 
     windows: Windows
@@ -189,12 +186,12 @@ class GroupWindows:
 
     @property
     def parameters(self) -> Parameters:
-        """What is part of names: when an update is late."""
+        """The part of names: how late an update may be."""
         return (("grace_ms", self.windows.grace_ms),)
 
 
 def windows_of(spec: NodeSpec) -> GroupingWindows | None:
-    """The windows by which an operator aggregates; None: it does not."""
+    """The windows by which an operator aggregates; None if there are none."""
     if isinstance(spec, TableAggregateSpec | TableTopSpec):
         return None if spec.groups is None else spec.groups.windows
     return spec.windows if isinstance(spec, AggregationSpec) else None
@@ -202,14 +199,14 @@ def windows_of(spec: NodeSpec) -> GroupingWindows | None:
 
 @dataclass(frozen=True, slots=True)
 class TableAggregateSpec(CachingTableSpec):
-    """An aggregation of a grouped table. Its stores: the aggregates, and the index of windows if these are the groups.
+    """An aggregation of a grouped table. Its stores are the aggregates and, if the groups are windows, the index of windows.
 
     Attributes:
         kind: Whether it is a reduction.
         initializer: `() -> aggregate`; None for a reduction, whose first value becomes the first aggregate.
-        adder: `(key, value, aggregate) -> aggregate`.
-        subtractor: The same, for a value that is removed.
-        groups: If the groups are windows.
+        adder: `(key, value, aggregate) -> aggregate`, for a value that is added.
+        subtractor: `(key, value, aggregate) -> aggregate`, for a value that is removed.
+        groups: The windows, if the groups are windows.
     """
 
     kind: NodeKind = field()
@@ -237,16 +234,16 @@ class TableAggregateSpec(CachingTableSpec):
 
 @dataclass(frozen=True, slots=True)
 class TableTopSpec(CachingTableSpec):
-    """The best rows of each group. Its stores: the lists, all rows by rank, and the index of windows if these are the groups.
+    """The best rows of each group. Its stores are the lists, all rows by rank and, if the groups are windows, the index of windows.
 
     Attributes:
         n: How many rows.
         largest: Whether the largest score is the best.
         score: `(value) -> score`.
-        key_serde: Of the groups' keys.
-        row_serde: Of the rows' values.
-        ties: Whether the list also has what is equal to its last value.
-        groups: If the groups are windows.
+        key_serde: The serde of the groups' keys.
+        row_serde: The serde of the rows' values.
+        ties: Whether the list also has the rows that are equal to the n-th.
+        groups: The windows, if the groups are windows.
     """
 
     kind = NodeKind.KTABLE_TOP
@@ -261,7 +258,6 @@ class TableTopSpec(CachingTableSpec):
 
     @property
     def parameters(self) -> Parameters:
-        """How many, and which are the best."""
         more: Parameters = (("ties", True),) if self.ties else ()
         return (("n", self.n), ("largest", self.largest), *more, *(self.groups.parameters if self.groups else ()))
 
@@ -287,12 +283,15 @@ class TableTopSpec(CachingTableSpec):
 
 @dataclass(frozen=True, slots=True)
 class SuppressSpec(TableSpec):
-    """Delays updates of a table. Its stores: the updates by place, and, if places do not follow from keys, the places.
+    """Delays updates of a table. Its stores are the updates by place and, unless places follow from keys, the places.
+
+    Example: with a time limit of 10 ms, updates of key a at 1 and 4 are held back, and only the second one is forwarded, when
+    stream time reaches 11. In windows that close, an update waits for its window's end and grace.
 
     Attributes:
         rules: How long to delay updates.
-        key_serde: Of the table's keys.
-        value_serde: Of its values.
+        key_serde: The serde of the table's keys.
+        value_serde: The serde of its values.
     """
 
     kind = NodeKind.KTABLE_SUPPRESS
@@ -306,7 +305,7 @@ class SuppressSpec(TableSpec):
         return (("until", "window_closes" if self.rules.by_window else "time_limit"), ("ms", self.rules.wait_ms))
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """An operator over both stores; the second one is missing where updates are placed by their windows."""
+        """Makes an operator over both stores. There is no second one if updates are placed by their windows."""
         buffer, *places = stores
         return Suppress(
             buffer, places[0] if places else None, self.key_serde, self.value_serde, self.rules, self.send_old
@@ -321,8 +320,8 @@ class SuppressValueGetter:
         parent: The table above.
         buffer: The store of the buffered updates.
         places: The store of their places; None: these follow from the keys.
-        key_serde: Of the table's keys.
-        value_serde: Of its values.
+        key_serde: The serde of the table's keys.
+        value_serde: The serde of its values.
     """
 
     parent: ValueGetter

@@ -4,7 +4,7 @@ The zip contains sources only, so each process that imports from it compiles pys
 0.2 s from the package, and Spark starts several such processes for a query. Python imports a `sitecustomize` module at
 startup if its folder is on PYTHONPATH; `streams.driver.launch.settings` adds this folder for the processes that Spark starts.
 
-Only archives inside the installed package are removed from `sys.path`: they contain the same pyspark. Another
+Only archives inside the installed package are removed from `sys.path`, because they contain the same pyspark. Another
 `sitecustomize`, which this one hides, runs after it.
 """
 
@@ -17,7 +17,7 @@ from importlib.util import module_from_spec
 
 
 def drop_own_archives(path: list[str]) -> list[str]:
-    """`path` without the zips and jars inside the pyspark package that its other entries find."""
+    """Returns `path` without the archives inside the pyspark package, if its other entries find pyspark and py4j."""
     rest = [entry for entry in path if not entry.endswith((".zip", ".jar"))]
     found = PathFinder.find_spec("pyspark", rest)
     if found is None or found.origin is None or PathFinder.find_spec("py4j", rest) is None:
