@@ -34,7 +34,7 @@ OFFSET_RESETS = ("earliest", "latest", "none")
 
 
 def _is_serde(value: object) -> bool:
-    # The user meant a serde by a class, or by an object with only some of the methods. The check of serdes reports what is wrong.
+    # A class, or an object with only some of the methods, is probably meant as a serde. The check of serdes reports what is wrong.
     return hasattr(value, "serialize") or hasattr(value, "deserialize")
 
 
@@ -49,7 +49,7 @@ def _is_function(value: object) -> bool:
 _COULD_BE: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("name", "store_name"), lambda value: isinstance(value, str)),
     **dict.fromkeys(("key_serde", "value_serde", "other_value_serde"), _is_serde),
-    # The user meant an extractor by an extractor's class. The builder reports what is wrong.
+    # An extractor's class is probably meant as an extractor. The builder reports what is wrong.
     "timestamp_extractor": lambda value: hasattr(value, "extract") or _is_function(value),
     "offset_reset": lambda value: value in OFFSET_RESETS if isinstance(value, str) else _is_duration(value),
     **dict.fromkeys(("partitioner", "function", "consumer"), _is_function),
@@ -343,8 +343,8 @@ class Materialized(Option, Generic[K, V]):
         persistent: True: RocksDB; False: in memory; None: the setting of the `StreamsBuilder`.
         history_retention: How far back a versioned store can look (KIP-889), so that joins read the table as of a record's
             timestamp; a versioned table has no cache.
-        ttl: The time after a row's last update, in stream time, when the row is deleted, also downstream. Only for tables that
-            are read from a topic or made from a stream.
+        ttl: How long after its last update, in stream time, a row is deleted, also downstream. Only for tables that are read
+            from a topic or made from a stream.
     """
 
     name: str | None = None

@@ -167,7 +167,7 @@ _COARSEST: Final = 0.25
 class ApproxCountDistinct(Sketched):
     """Estimates the number of distinct values that are not null, by a HyperLogLog of their JSON.
 
-    The same values are equal as for `CountDistinct`. The accumulator is None before the first value.
+    Values are equal as in `CountDistinct`. The accumulator is None before the first value.
 
     Attributes:
         rsd: The largest relative standard deviation (Spark's name).

@@ -453,7 +453,7 @@ class RowMaker:
         self._key = next((column.name for column in layout.columns if column.origin is RecordPart.KEY), None)
 
     def row(self, record: Record[Any, Any]) -> tuple[list[Cell] | None, dict[str, Cell] | None]:
-        """The record's key and row in the internal topic; the row None deletes the row of the key.
+        """Returns the record's key and row for the internal topic. If the row is None, it deletes the key's row.
 
         A row contains the names of its columns, so that a later version of the program with more or fewer columns can read it.
 

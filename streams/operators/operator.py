@@ -54,7 +54,7 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
 
     @property
     def flushing(self) -> bool:
-        """Whether the step is ending, so that operators emit their pending results."""
+        """Whether the step is ending: operators then emit their pending results."""
 
     @property
     def results_change(self) -> bool:

@@ -113,7 +113,7 @@ class ProcessorContext(Protocol[KOut, VOut]):
         """Pass a record to all children in the order they were added, depth first, or only to the named one."""
 
     def drop(self, record: Record[Any, Any], reason: str) -> None:
-        """Count a record that has no result as dropped, for a reason."""
+        """Count a record as dropped, with the reason why it has no result."""
 
     def schedule(
         self, interval: Duration, kind: PunctuationType | str, callback: Callable[[int], object]

@@ -69,7 +69,7 @@ class InProcess:
         return self.time
 
     def time_of_write(self, timestamp: TimestampLike | None) -> int:
-        """The given time in ms, or that of the current record."""
+        """The given time in ms; by default, the time of the current record or punctuation."""
         return self.timestamp if timestamp is None else to_timestamp_ms(timestamp)
 
     def at_time(self, callback: Callable[[int], object]) -> Callable[[int], None]:
