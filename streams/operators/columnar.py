@@ -661,7 +661,12 @@ class JsonValues(WrittenValues):
 
 
 class Changes(ValueColumn):
-    """n updates of a table, each the latest update of its key."""
+    """n updates of a table, each the latest update of its key.
+
+    Args:
+        new: The new values.
+        old: The old values; None if they are not needed.
+    """
 
     def __init__(self, new: Sequence[Any], old: Sequence[Any] | None) -> None:
         self.new = new
