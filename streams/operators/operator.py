@@ -246,7 +246,7 @@ def own_results(
 def call_each(
     ctx: OperatorContext, batch: ColumnarBatch, function: Callable[..., Any], *columns: Iterable[Any]
 ) -> tuple[ColumnarBatch, list[Any]]:
-    """Calls a user's function once for each record, even if it fails for others. Returns the other records and results."""
+    """Calls a user's function once for each record, even if others fail. Returns the records without a failure, and results."""
     results: list[Any] = []
     failed: list[int] = []
     rows = zip(*(columns or (batch.keys.each(), batch.values)), strict=False)
