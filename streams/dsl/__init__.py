@@ -1,1 +1,1 @@
-"""The DSL in which programs are written. The DSL only adds nodes to a topology; nothing runs here."""
+"""The DSL in which programs are written. It only adds nodes to a topology; nothing runs here."""

@@ -22,10 +22,10 @@ Other = TypeVar("Other")
 
 
 def one_option(method: str, kind: type[Option], given: object, keywords: Mapping[str, object] | None = None) -> Option:
-    """The one option of a method, from an object, a name or keywords; its defaults if none of these was passed.
+    """Returns the one option of a method, given as an object, a name or keywords; the option's defaults if none of them is given.
 
-    A keyword that is None was not passed. Raises `TopologyError` for another object, and for a keyword that is unknown or
-    passed twice.
+    A keyword whose value is None counts as not given. Raises `TopologyError` for another object, and for a keyword that is unknown
+    or given twice.
     """
     if isinstance(given, str | Named):
         given = cast("Any", kind)(name=given if isinstance(given, str) else given.name)
@@ -50,7 +50,7 @@ def one_option(method: str, kind: type[Option], given: object, keywords: Mapping
 def named_option(
     method: str, kind: type[Option], named: object, given: object, keywords: Mapping[str, object] | None = None
 ) -> tuple[str | None, Option]:
-    """The operator's name and the other option of a method, which may stand alone or first."""
+    """Returns the operator's name and the other option of a method. The option may also come first, or without a name."""
     if isinstance(named, kind) or (isinstance(given, Named) and not isinstance(named, str)):
         named, given = given, named
     return operator_name(method, named), one_option(method, kind, given, keywords)
@@ -62,7 +62,7 @@ def two_options(
     second: tuple[type[Other], object],
     keywords: Mapping[str, object] | None = None,
 ) -> tuple[Option, Other]:
-    """Both options of a method. The second may stand alone; keywords belong to the first. Raises `TopologyError`."""
+    """Returns both options of a method. The second may be given alone; keywords belong to the first. Raises `TopologyError`."""
     (kind, one), (other_kind, other) = first, second
     if isinstance(one, other_kind):
         one, other = other, one
@@ -70,7 +70,7 @@ def two_options(
 
 
 def operator_name(method: str, named: object) -> str | None:
-    """The operator's name, for a method without other options. Raises `TopologyError`."""
+    """Returns the operator's name, for a method without other options. Raises `TopologyError`."""
     if named is None or isinstance(named, Named):
         return None if named is None else named.name
     if not isinstance(named, str):
@@ -81,19 +81,19 @@ def operator_name(method: str, named: object) -> str | None:
 
 
 def names(given: str | Iterable[str]) -> tuple[str, ...]:
-    """One name or several as a tuple, without duplicates."""
+    """Returns one name or several as a tuple, without duplicates."""
     return (given,) if isinstance(given, str) else tuple(dict.fromkeys(given))
 
 
 def name_and_stores(method: str, stores: object, named: object) -> tuple[str | None, tuple[str, ...]]:
-    """The operator's name and its stores, in our order of arguments or in Java's, where `Named` stands before the stores."""
+    """Returns the operator's name and its stores; as in Java, `Named` may also stand before the stores."""
     if isinstance(stores, Named):
         stores, named = named or (), stores
     return operator_name(method, named), names(cast("str | Iterable[str]", stores))
 
 
 def _shown(given: object) -> str:
-    """The argument in an option's position, and what to write instead if that can be guessed."""
+    """Describes the argument given for an option, and suggests what to write instead where that can be guessed."""
     if isinstance(given, type):
         return f"the class {given.__name__}: write {given.__name__}(...)"
     if isinstance(given, Serde):

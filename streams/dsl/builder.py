@@ -44,12 +44,12 @@ from streams.topology.plan import check_explicit_names, check_sources
 from streams.topology.topology import Topology
 
 PARTITIONS = 4
-"""Partitions of the internal topic of a source outside Kafka, by default."""
+"""The default number of partitions of the internal topic of a source outside Kafka."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaRead:
-    """Makes the streaming DataFrame of a Delta table, given by its path or URI, or by its name in Spark's catalog."""
+    """Reads a Delta table as a streaming DataFrame. The table is given by its path or URI, or by its name in Spark's catalog."""
 
     table: str
     is_path: bool
@@ -57,7 +57,7 @@ class DeltaRead:
     options: tuple[tuple[str, str], ...]
 
     def __call__(self, spark: Any) -> Any:
-        """The stream of the table's rows, or of its changes."""
+        """Returns the streaming DataFrame of the table's rows, or of its changes."""
         reader = spark.readStream.format("delta").options(**dict(self.options))
         if self.change_feed:
             reader = reader.option("readChangeFeed", "true")
@@ -75,11 +75,11 @@ class StreamsBuilder(AnswersUnknownNames):
         topology = builder.build()
 
     Args:
-        default_key_serde: The serde of keys for which none is named or known from upstream; default: text.
-        default_value_serde: The same for values; default: JSON.
+        default_key_serde: The serde of keys for which no serde is named or known from upstream; default: text.
+        default_value_serde: The serde of values for which no serde is named or known from upstream; default: JSON.
         optimize: Whether a self-join uses one store instead of two (Kafka Streams' `topology.optimization=all`).
         ensure_explicit_naming: Whether `build` refuses generated names of stores and repartition topics (KIP-1111).
-        persistent: Where stores are, unless `Materialized` or `StreamJoined` says otherwise: True: in RocksDB; False: in
+        persistent: Where stores are, unless `Materialized` or `StreamJoined` has a setting: True: in RocksDB; False: in
             memory (Kafka Streams' `dsl.store.suppliers.class`).
         processor_wrapper: `wrapper(node_name, processor)` returns the processor to run instead, such as a subclass of
             `WrappedProcessor` (KIP-1112). Built-in aggregates are then computed record by record.
@@ -112,7 +112,8 @@ class StreamsBuilder(AnswersUnknownNames):
         start; a topic that is created later is read from the next start on, beginning at its `offset_reset`.
         A topic that is already read in another way raises a `TopologyError`.
 
-        `consumed` has serdes, timestamps and where to begin; its fields may be keywords: `stream("in", value_serde=JsonSerde())`.
+        `consumed` sets the serdes, the timestamps and the first offset. Its fields may also be passed as keywords:
+        `stream("in", value_serde=JsonSerde())`.
         """
         how = one_option("stream", Consumed, consumed, option)
         if isinstance(topics, re.Pattern):
@@ -145,12 +146,12 @@ class StreamsBuilder(AnswersUnknownNames):
         A null value deletes the row; a record with a null key is dropped. An update with an older timestamp than the row still
         replaces it, unless the table is versioned (`Materialized(history_retention=...)`). Source: Kafka Streams' `KTableSource`.
 
-        `consumed` has serdes, timestamps and where to begin, or is just the table's name; its fields may be keywords.
-        `materialized` has name and settings of the store. Its serdes read the topic if `consumed` has none.
+        `consumed` sets the serdes, the timestamps and the first offset, or is just the table's name; its fields may be keywords.
+        `materialized` has the name and the settings of the store. Its serdes read the topic if `consumed` has none.
         """
         graph = self._graph
         read, how = two_options("table", (Consumed, consumed), (Materialized, materialized), option)
-        # As in Kafka Streams, the name is the table's; the source has the name with a suffix.
+        # As in Kafka Streams, the name is the table's, and the source's name adds a suffix.
         source_name = None if read.name is None else f"{read.name}-source"
         source = self._source((check_topic(topic),), replace(_with_serdes_of(how, read), name=source_name))
         key_serde = graph.key_serde(source.key_serde)
@@ -183,7 +184,7 @@ class StreamsBuilder(AnswersUnknownNames):
         """Reads a topic as a table, the last value of each key, with a full copy for every task.
 
         A null value deletes the row; a record with a null key is dropped. A stream can look up any key, so stream and table need
-        not be keyed or partitioned alike; in return, each process stores the whole table. The arguments are those of `table`;
+        not be keyed or partitioned alike. In return, each process stores the whole table. The arguments are those of `table`;
         nothing else may read the topic, and the table cannot be versioned.
         """
         read, how = two_options("global_table", (Consumed, consumed), (Materialized, materialized), option)
@@ -204,13 +205,14 @@ class StreamsBuilder(AnswersUnknownNames):
         key_serde: Serde[Any] | None = None,
         value_serde: Serde[Any] | None = None,
     ) -> GlobalKTable[Any, Any]:
-        """Makes a table of the rows of a DataFrame or an Arrow table, with a full copy for every task.
+        """Makes a table from the rows of a DataFrame or an Arrow table, with a full copy for every task.
 
-        Each start compares the rows with the ones that it has, and writes the differences to an internal topic before it reads any
-        record: new and changed rows, and deletions of rows that are gone. The same rows write nothing. The records' values are the
-        rows as JSON objects, with dates and times as ISO 8601 text (times with a zone in UTC). The driver holds all rows in memory.
+        Each start compares the rows with the rows of the last start, and writes the differences to an internal topic before it
+        reads any record: new rows, changed rows, and deletions of missing rows. Unchanged rows write nothing. The values of the
+        records are the rows as JSON objects, with dates and times as ISO 8601 text (times with a zone in UTC). The driver holds all
+        rows in memory.
 
-        A start is refused, and nothing written, if a key is null or there twice, or if a value has no form in JSON: bytes,
+        A start is refused, and nothing is written, if a key is null or occurs twice, or if JSON cannot represent a value: bytes,
         decimals, NaN.
 
         For example:
@@ -219,12 +221,12 @@ class StreamsBuilder(AnswersUnknownNames):
             orders.join(countries, col("country"), fields(left=["id"], country=col("right.name")))
 
         Args:
-            frame: A DataFrame of pandas, Polars or Spark, a pyarrow Table, or anything else with Arrow columns; or
+            frame: A DataFrame of pandas, Polars or Spark, a pyarrow Table, or any other object with Arrow columns; or
                 `frame(spark)`, which makes it at each start.
             named: The name of the table, its store and its topic. Other serdes or columns of the key need another name.
             key: The column, or columns, of the key: one column as text, several as a JSON object.
-            key_serde: How keys are written, if not like that.
-            value_serde: How values are written; default: JSON. With `JsonSerde(Country)`, rows are read as countries.
+            key_serde: The serde of keys, to replace the form above.
+            value_serde: The serde of values; default: JSON. With `JsonSerde(Country)`, rows are read as countries.
         """
         columns, serde = _keys(key, key_serde)
         _check_rows(frame, named, columns)
@@ -248,18 +250,18 @@ class StreamsBuilder(AnswersUnknownNames):
     ) -> KStream[Any, Any]:
         """Reads the rows of a Spark DataFrame as a stream, each row exactly once.
 
-        A query of its own writes the rows to an internal topic, each batch once; a static DataFrame is one batch, which is read
-        once in the application's life. The records' values are the rows as JSON objects.
+        A separate query writes the rows to an internal topic, each batch once. A static DataFrame is one batch, which is read only
+        once in the application's life. The values of the records are the rows as JSON objects.
 
         Args:
             frame: `frame(spark)` makes the DataFrame, streaming (`spark.readStream...`) or static, at each start. A batch that
                 runs again must give the same rows, as it does from files, tables and Kafka.
-            named: The source's name, which its internal topic, its commits and its checkpoint are named after.
+            named: The source's name. Its internal topic, its commits and its checkpoint are named after it.
             key: The column, or columns, of the key: one column as text, several as a JSON object. Default: records without a key.
             timestamp: The column of the timestamp, a TIMESTAMP or ms since 1970. Default: the time of the batch.
-            key_serde: How keys are written, if not like that.
-            value_serde: How values are written; default: JSON.
-            partitions: The number of partitions of the internal topic, decided at the first start.
+            key_serde: The serde of keys, to replace the form above.
+            value_serde: The serde of values; default: JSON.
+            partitions: The number of partitions of the internal topic, fixed at the first start.
         """
         if not callable(frame):
             raise TopologyError(
@@ -283,20 +285,20 @@ class StreamsBuilder(AnswersUnknownNames):
         options: Mapping[str, str] | None = None,
         named: str | None = None,
     ) -> KStream[Any, Any]:
-        """Reads a Delta table as a stream: the rows it has at the first start, then all that are added, each exactly once.
+        """Reads a Delta table as a stream: the rows it has at the first start, then all rows that are added, each exactly once.
 
-        With `change_feed`, updates and deletions follow, too: an inserted row, and a row after its update, is a record; a deleted
-        row is a tombstone, so that `to_table()` has the table's rows. Updates must not change the key's columns. Arguments that are
-        not listed are those of `from_dataframe`.
+        With `change_feed`, updates and deletions follow, too. An inserted row is a record, and so is a row after its update; a
+        deleted row is a tombstone, so that `to_table()` has the table's rows. Updates must not change the columns of the key.
+        Arguments that are not listed here are those of `from_dataframe`.
 
         Args:
-            table: The table's path or URI, or its name in Spark's catalog. Without `change_feed` it must only ever be appended to.
-            key: As for `from_dataframe`; needed with `change_feed`.
+            table: The table's path or URI, or its name in Spark's catalog. Without `change_feed`, rows may only be appended to it.
+            key: The key's columns, as for `from_dataframe`; required with `change_feed`.
             change_feed: Whether to read Delta's change data feed, which the table must have (`delta.enableChangeDataFeed`).
-            timestamp: As for `from_dataframe`; default with `change_feed`: the time of the commit.
-            key_serde: As for `from_dataframe`.
-            value_serde: As for `from_dataframe`.
-            partitions: As for `from_dataframe`.
+            timestamp: The timestamp's column, as for `from_dataframe`; default with `change_feed`: the time of the commit.
+            key_serde: The serde of keys, as for `from_dataframe`.
+            value_serde: The serde of values, as for `from_dataframe`.
+            partitions: The number of partitions, as for `from_dataframe`.
             options: Options of Delta's streaming source, such as `{"startingVersion": "7", "maxFilesPerTrigger": "100"}`.
             named: The source's name; default: `delta-` and the last part of the table's path or name.
         """
@@ -319,7 +321,7 @@ class StreamsBuilder(AnswersUnknownNames):
     def add_read_only_state_store(
         self, name: str, topic: str, consumed: Consumed[K, V] | None = None, **option: Unpack[ConsumedSettings[K, V]]
     ) -> StreamsBuilder:
-        """Adds a store with the contents of a topic, for processors to look up (KIP-813); processors must not write to the store.
+        """Adds a store with the contents of a topic that processors can look up, but not change (KIP-813).
 
         `process(..., stores=[name])` connects the store; the topic must have the same keys as the processor's stream.
         """
@@ -338,9 +340,9 @@ class StreamsBuilder(AnswersUnknownNames):
     ) -> StreamsBuilder:
         """Adds a store that your own processor fills from a topic, with a full copy for every task.
 
-        The processor receives each record of the topic, including those with a null key, and writes to the store. The processor
-        runs once for each copy of the store, and can neither forward records nor schedule calls. `process(..., stores=[name])`
-        connects the store to a processor that reads it. Changing the filling processor does not rebuild existing contents: give
+        The processor receives each record of the topic, including records with a null key, and writes to the store. It runs
+        once for each copy of the store, and can neither forward records nor schedule calls. `process(..., stores=[name])`
+        connects the store to a processor that reads it. A change of the filling processor does not rebuild existing contents: give
         the store a new name in that case.
 
         Args:
@@ -397,7 +399,7 @@ class StreamsBuilder(AnswersUnknownNames):
         assert consumed.name is not None, "the caller names it"
         return SourceNode(
             name=consumed.name,
-            # The order in which a program lists the topics has no meaning.
+            # The order in which a program lists the topics does not matter.
             topics=tuple(sorted(topics)),
             key_serde=self._graph.key_serde(consumed.key_serde),
             value_serde=self._graph.value_serde(consumed.value_serde),
@@ -407,17 +409,17 @@ class StreamsBuilder(AnswersUnknownNames):
 
 
 def _with_serdes_of(how: Materialized[Any, Any], read: Consumed[Any, Any]) -> Consumed[Any, Any]:
-    """How a table's topic is read: what names no serde there has the store's, as in Kafka Streams."""
+    """Completes how a table's topic is read: serdes that are missing there are the store's, as in Kafka Streams."""
     keys, values = read.key_serde or how.key_serde, read.value_serde or how.value_serde
     return replace(read, key_serde=keys, value_serde=values)
 
 
 def _extractor(given: Extractor) -> TimestampExtractor:
-    """An extractor unchanged, or a function wrapped as one. A class passed instead of an object is an error of its own."""
+    """Returns an extractor unchanged, or wraps a function as one. Raises `TopologyError` for a class instead of an object."""
     if isinstance(given, type):
         raise TopologyError(f"timestamp_extractor takes an object: {given.__name__}(), not {given.__name__}.")
     if hasattr(given, "extract"):
-        # A class as in Java has `extract(record, partition_time)`, without the time of the batch.
+        # A Java-style class has `extract(record, partition_time)`, without the time of the batch.
         as_in_java = len(inspect.signature(given.extract).parameters) < 3
         return (
             CustomTimestampExtractor(timestamp_function(given.extract))
@@ -442,7 +444,7 @@ def _add_global_store(
 
 
 def _check_rows(frame: Any, named: str, columns: Sequence[str]) -> None:
-    """Refuses a frame that is not a table, or that has no key. Raises `TopologyError`."""
+    """Raises `TopologyError` if the frame is not a table, or no key is given."""
     if not columns:
         raise TopologyError(f"global_table_from(..., {named!r}) needs key=, the column or columns that identify a row.")
     if not callable(frame) and not hasattr(frame, "__arrow_c_stream__"):
@@ -458,7 +460,7 @@ def _keys(key: str | Sequence[str], serde: Serde[Any] | None) -> tuple[tuple[str
 
 
 def _add_ingest(graph: GraphBuilder, ingest: Ingest) -> KStream[Any, Any]:
-    """Adds the source and the internal topic that it reads."""
+    """Adds the source, and the internal topic from which the program reads it."""
     if ingest.partitions < 1:
         raise TopologyError(f"'{ingest.name}': an internal topic has at least one partition, not {ingest.partitions}.")
     topic = InternalTopic(check_name(ingest.name), ingest.partitions)

@@ -1,7 +1,7 @@
-"""A call with the wrong arguments raises an error with the user's line and the arguments that the method takes.
+"""A call with the wrong arguments raises an error that shows the user's line and the arguments that the method takes.
 
-Python's own message ("missing 1 required positional argument: 'mapper'") has neither. It is only replaced where the call itself
-failed: a `TypeError` from within the method, or from a function of the user's, stays as it is.
+Python's own message ("missing 1 required positional argument: 'mapper'") shows neither. It is only replaced if the call itself
+failed. A `TypeError` from inside the method, or from a user's function, is raised unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FREE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def explain_wrong_arguments(kind: Kind) -> Kind:
-    """Lets the public methods that a class defines itself raise `TopologyError` if their arguments do not fit. A decorator."""
+    """Decorates a class: its own public methods raise `TopologyError` if they are called with the wrong arguments."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
             setattr(kind, name, _explaining(method))
@@ -32,7 +32,7 @@ def _explaining(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return method(*arguments, **keywords)
         except TypeError as error:
-            # Without a frame below this one, the method has not begun.
+            # A traceback without a further frame means that the method has not begun.
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise
             problem = _problem(method, arguments, keywords)
@@ -44,7 +44,7 @@ def _explaining(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _problem(method: Callable[..., Any], arguments: Sequence[object], keywords: Mapping[str, object]) -> str | None:
-    """What does not fit; None if that is something else than the names and the number of the arguments."""
+    """Describes the argument that does not fit; None if names and number of the arguments are right."""
     _, *parameters = inspect.signature(method).parameters.values()
     plain = [one for one in parameters if one.kind not in _FREE]
     takes = f"{method.__name__}({', '.join(map(_shown, plain))})"

@@ -1,4 +1,4 @@
-"""The common bases of streams, tables and groups: a helpful error for unknown names, a readable `repr`, and joins of streams."""
+"""The common bases of streams, tables and groups: helpful errors for unknown names, a readable `repr`, and joins of streams."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streams.topology.node_kind import NodeKind
 
 
 class Facade(AnswersUnknownNames):
-    """Shown as `KStream('orders' → map_values)`; subclasses without a port of their own override what is shown."""
+    """Shown as `KStream('orders' → map_values)`. A subclass without a port of its own overrides `_shown`."""
 
     _graph: GraphBuilder
     _port: Port
@@ -35,7 +35,7 @@ class Facade(AnswersUnknownNames):
         return f"{type(self).__name__}({self._shown()})"
 
 
-# --- A stream or a table in one line, for people: `'orders' → filter → map_values`.
+# --- Shows a stream or a table in one line: `'orders' → filter → map_values`.
 
 _MOST = 6
 
@@ -66,18 +66,18 @@ _METHODS: dict[NodeKind, str | None] = {
         if kind.name.startswith("KTABLE_FK_JOIN") and kind.name != "KTABLE_FK_JOIN_OUTPUT"
     },
 }
-"""Kind of a node -> the method that adds it, where that is not the kind's last word; None: not the last node of its method."""
+"""Kind of a node -> the method that adds it, if it differs from the kind's last word; None: not the last node of its method."""
 
 
 def path_of(graph: GraphBuilder, port: Port) -> str:
-    """The topics that a stream comes from, and the methods called since."""
+    """Shows the topics that a stream comes from, and the methods called since then."""
     steps = _steps(graph, port.node)
     shown = steps if len(steps) <= _MOST else ["…", *steps[-_MOST:]]
     return " → ".join([", ".join(map(repr, port.lineage.topics)), *shown])
 
 
 def _steps(graph: GraphBuilder, name: str) -> list[str]:
-    """The methods from the topic to a node, along the first parents."""
+    """The methods from the topic to a node, following the first parent of each node."""
     steps: list[str | None] = []
     node: Node | None = graph.topology.nodes[name]
     while node is not None:
@@ -121,16 +121,16 @@ class JoinCall:
 
     @property
     def method(self) -> str:
-        """The method that was called."""
+        """The name of the method that was called."""
         return "join" if self.kind == "inner" else f"{self.kind}_join"
 
     @property
     def second_function(self) -> functions.Function | None:
-        """The function behind the first one, in Kafka Streams' order of a join with a global table; None: there is none."""
+        """The second function, in Kafka Streams' order of arguments for a join with a global table; None if there is only one."""
         return self.windows if callable(self.windows) and not isinstance(self.windows, type) else None
 
     def check_by_key(self, other: AbstractStream) -> None:
-        """Raises `TopologyError` for a key selector."""
+        """Raises `TopologyError` if there is a key selector."""
         if self.key_selector or self.second_function:
             raise TopologyError(
                 f"{self.method}() with a {type(other).__name__} takes one function, the joiner: both sides are joined by key, so "
@@ -138,7 +138,7 @@ class JoinCall:
             )
 
     def table_option(self, *given: object) -> Joined[Any, Any]:
-        """The option of a join with a table. Raises `TopologyError` for windows and for an outer join."""
+        """Returns the option of a join with a table. Raises `TopologyError` for windows and for an outer join."""
         options = [one for one in given if one is not None]
         if len(options) > 1 or any(isinstance(one, JoinWindows) for one in options):
             raise TopologyError(
@@ -150,10 +150,10 @@ class JoinCall:
 
 
 class AbstractStream(Facade):
-    """Base of `KStream`, `KTable` and `GlobalKTable`, which belong to one builder; each knows how a stream is joined with it."""
+    """Base of `KStream`, `KTable` and `GlobalKTable`, which belong to one builder; each defines how a stream is joined with it."""
 
     def _joined_by(self, call: JoinCall) -> Port:
-        """Adds the join of a stream with this."""
+        """Adds the join of a stream, the call's left side, with this one."""
         raise NotImplementedError
 
     def _check_same_builder(self, other: object) -> None:

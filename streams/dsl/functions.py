@@ -23,12 +23,12 @@ Function: TypeAlias = Callable[..., Any]
 
 
 def key_value(fn: Function, what: str) -> Callable[[Any, Any], Any]:
-    """Makes `fn(key, value)` of `fn(value)` or `fn(key, value)`."""
+    """Adapts `fn(value)` or `fn(key, value)` to `fn(key, value)`."""
     return _with_key(fn, what, "value")
 
 
 def of_record(fn: Function, what: str) -> Callable[..., Any]:
-    """Makes `fn(key, value)` of the same, or `fn(key, value, timestamp)` of an expression that reads the record itself."""
+    """Adapts a function to `fn(key, value)`, or an expression that reads key or timestamp to `fn(key, value, timestamp)`."""
     if isinstance(fn, Expression | ValueFields) and reads_record(fn):
 
         def computed(key: Any, value: Any, timestamp: int) -> Any:
@@ -39,7 +39,7 @@ def of_record(fn: Function, what: str) -> Callable[..., Any]:
 
 
 def predicate_of_record(fn: Function) -> Callable[..., Any]:
-    """The same of a predicate, which is not true where an expression is null."""
+    """Adapts a predicate as `of_record` does; the result is false where an expression is null."""
     if isinstance(fn, Expression) and reads_record(fn):
         return _adapter(
             fn, lambda key, value, timestamp: truth(fn.of_record(key, value, timestamp)) is True, takes_timestamp=True
@@ -48,12 +48,12 @@ def predicate_of_record(fn: Function) -> Callable[..., Any]:
 
 
 def with_row(key: Function) -> Callable[[Any, Any], tuple[Any, Any]]:
-    """Makes `fn(key, value)`, which gives the group's key and the row as it is, of what gives the group's key."""
+    """Adapts `key(key, value)`, which returns a group's key, to a function that returns the group's key and the unchanged row."""
     return _adapter(key, lambda old, value: (key(old, value), value))
 
 
 def in_window(selector: Function) -> Callable[[Any, Any], tuple[Any, Any] | None]:
-    """Makes `fn(key, value)`, which gives a group of the key's window and a value, of what gives the group and the value."""
+    """Adapts `selector(key, value)`, which returns group and value; the group then belongs to the window of the key."""
 
     def selected(key: Windowed[Any], value: Any) -> tuple[Any, Any] | None:
         group = selector(key, value)
@@ -63,19 +63,19 @@ def in_window(selector: Function) -> Callable[[Any, Any], tuple[Any, Any] | None
 
 
 def start_of(key: Windowed[Any], value: Any) -> int:
-    """The group of all rows of a window."""
+    """The group that contains all rows of a window: the window's start."""
     return key.window.start
 
 
 def place_of(key: Any, position: int) -> dict[str, Any]:
-    """The key of the row at a position (from 1 on) in the list of a key, or of a key and window."""
+    """The default key of the row at a position (from 1 on) in the list that belongs to `key`, which may be windowed."""
     if isinstance(key, Windowed):
         return {"key": key.key, "start": key.window.start, "end": key.window.end, "position": position}
     return {"key": key, "position": position}
 
 
 def predicate(fn: Function) -> Callable[[Any, Any], Any]:
-    """Makes `fn(key, value)` of `fn(value)`, `fn(key, value)` or an expression, which is not true where it is null."""
+    """Adapts `fn(value)`, `fn(key, value)` or an expression, whose null counts as false, to `fn(key, value)`."""
     if isinstance(fn, Expression):
         _refuse_record(fn, "predicate")
         return _adapter(fn, lambda key, value: fn.is_true(value))
@@ -83,13 +83,13 @@ def predicate(fn: Function) -> Callable[[Any, Any], Any]:
 
 
 def value_only(fn: Function, what: str) -> Callable[[Any], Any]:
-    """Checks that a function takes the value alone."""
+    """Checks that a function takes only the value."""
     _arity(fn, {1: "(value)"}, what)
     return fn
 
 
 def joiner(fn: Function) -> Callable[[Any, Any, Any], Any]:
-    """Makes `fn(key, left, right)` of `fn(left, right)`, `fn(key, left, right)` or `fields(...)` of both values."""
+    """Adapts `fn(left, right)`, `fn(key, left, right)` or `fields(...)` of both values to `fn(key, left, right)`."""
     fn = _of_both(fn)
     if isinstance(fn, JoinedFields):
         _refuse_record(fn, "joiner")
@@ -98,12 +98,12 @@ def joiner(fn: Function) -> Callable[[Any, Any, Any], Any]:
 
 
 def joiner_of_all(fn: Function) -> Callable[[Any, dict[str, Any]], Any]:
-    """Makes `fn(key, values)` of `fn(values)` or `fn(key, values)`; `values` are those of several streams, by name."""
+    """Adapts `fn(values)` or `fn(key, values)` to `fn(key, values)`; `values` has the values of several streams by name."""
     return _with_key(fn, "joiner", "values")
 
 
 def global_joiner(fn: Function) -> Callable[[Any, Any, Any, Any], Any]:
-    """Makes `fn(key, looked_up, left, right)` of the same with fewer arguments (KIP-1340)."""
+    """Adapts `fn` with two to four of these arguments to `fn(key, looked_up, left, right)` (KIP-1340)."""
     shapes = {2: "(left, right)", 3: "(key, left, right)", 4: "(key, looked_up, left, right)"}
     fn = _of_both(fn)
     if isinstance(fn, JoinedFields):
@@ -119,37 +119,37 @@ def global_joiner(fn: Function) -> Callable[[Any, Any, Any, Any], Any]:
 
 
 def _of_both(fn: Function) -> Function:
-    """The function; `fields(...)` of expressions that read `left.<field>` and `right.<field>` as one of two values."""
+    """Converts `fields(...)` that reads `left.<field>` and `right.<field>` to a joiner; returns other functions unchanged."""
     return JoinedFields.of(fn) or fn if isinstance(fn, ValueFields) else fn
 
 
 def aggregator(fn: Function) -> Callable[[Any, Any, Any], Any]:
-    """Makes `fn(key, value, aggregate)` of `fn(value, aggregate)` or `fn(key, value, aggregate)`."""
+    """Adapts `fn(value, aggregate)` or `fn(key, value, aggregate)` to `fn(key, value, aggregate)`."""
     adapted = _with_key(fn, "aggregator", "value", "aggregate")
     _check_order(fn, 3 if adapted is fn else 2, "aggregator", aggregate_last=True)
     return adapted
 
 
 def reducer(fn: Function) -> Callable[[Any, Any, Any], Any]:
-    """Makes `fn(key, value, aggregate)` of a reducer `fn(aggregate, value)`."""
+    """Adapts a reducer `fn(aggregate, value)` to `fn(key, value, aggregate)`."""
     _arity(fn, {2: "(aggregate, value)"}, "reducer")
     _check_order(fn, 2, "reducer", aggregate_last=False)
     return _adapter(fn, lambda key, value, aggregate: fn(aggregate, value))
 
 
 def merger(fn: Function) -> Callable[[Any, Any, Any], Any]:
-    """Makes `fn(key, aggregate, other)` of `fn(aggregate, other)` or `fn(key, aggregate, other)`."""
+    """Adapts `fn(aggregate, other)` or `fn(key, aggregate, other)` to `fn(key, aggregate, other)`."""
     return _with_key(fn, "merger", "aggregate", "other")
 
 
 def takes_key(fn: Function, many: bool) -> bool:
-    """Whether a function of values also takes the key first (with `many` values in one list, the list of keys)."""
+    """Whether a function of a value also takes the key first; with `many`, a function of a list of values, the list of keys."""
     shapes = {1: "(values)", 2: "(keys, values)"} if many else {1: "(value)", 2: "(key, value)"}
     return _arity(fn, shapes, "function of enrich()") == 2
 
 
 def on_error(fn: Function) -> Callable[[Any, Any, Exception], Any]:
-    """Makes `fn(key, value, error)` of `fn(value, error)` or `fn(key, value, error)`."""
+    """Adapts `fn(value, error)` or `fn(key, value, error)` to `fn(key, value, error)`."""
     return _with_key(fn, "on_error function", "value", "error")
 
 
@@ -160,7 +160,7 @@ def initializer(fn: Function) -> Callable[[], Any]:
 
 
 def topic_extractor(fn: Function) -> Callable[[Any, Any, Any], str]:
-    """Makes `fn(key, value, record_context)` of the same with fewer arguments."""
+    """Adapts `fn` with one to three of these arguments to `fn(key, value, record_context)`."""
     shapes = {1: "(value)", 2: "(key, value)", 3: "(key, value, record_context)"}
     arity = _arity(fn, shapes, "topic extractor")
     if arity == 3:
@@ -171,7 +171,7 @@ def topic_extractor(fn: Function) -> Callable[[Any, Any, Any], str]:
 
 
 def timestamp_function(fn: Function) -> Callable[[Any, int], int | datetime]:
-    """Makes `fn(record, partition_time)` of `fn(record)` or `fn(record, partition_time)`."""
+    """Adapts `fn(record)` or `fn(record, partition_time)` to `fn(record, partition_time)`."""
     if isinstance(fn, str):
         raise TopologyError(
             f"The timestamp extractor is a function or, for a field of the value, timestamp_field({fn!r})."
@@ -182,7 +182,7 @@ def timestamp_function(fn: Function) -> Callable[[Any, int], int | datetime]:
 
 
 def _with_key(fn: Function, what: str, *names: str) -> Function:
-    """Makes a function that takes the key first of one that may leave it out; `names` are its other arguments."""
+    """Adapts a function that may omit the key to one that takes it first; `names` are the function's other arguments."""
     others = ", ".join(names)
     if _arity(fn, {len(names): f"({others})", len(names) + 1: f"(key, {others})"}, what) > len(names):
         return fn
@@ -192,7 +192,7 @@ def _with_key(fn: Function, what: str, *names: str) -> Function:
 
 
 def _adapter(fn: Function, adapter: Function, *, takes_timestamp: bool = False) -> Function:
-    """A function that calls the user's function, marked so that error messages can name the user's."""
+    """Marks `adapter`, which calls the user's function, so that error messages can name the user's function."""
     adapter.__wrapped__ = fn  # type: ignore[attr-defined]
     adapter.takes_timestamp = takes_timestamp  # type: ignore[attr-defined]
     return adapter
@@ -212,10 +212,10 @@ _VALUES = {"event", "item", "new", "record", "v", "val", "value", "x"}
 
 
 def _check_order(fn: Function, arity: int, what: str, *, aggregate_last: bool) -> None:
-    """Raises `TopologyError` if the last two parameters are swapped, judging by their names.
+    """Raises `TopologyError` if the names of the last two parameters show that they are swapped.
 
-    Python's `functools.reduce` has the aggregate first, Kafka Streams' aggregators have it last. If both have the same type, only
-    wrong results would reveal the mistake.
+    The aggregate comes first in Python's `functools.reduce`, and last in Kafka Streams' aggregators. If both parameters have the
+    same type, the mistake would only show in wrong results.
     """
     try:
         names = list(inspect.signature(fn).parameters)[arity - 2 : arity]
@@ -242,7 +242,7 @@ def _shown(fn: Function) -> str:
 
 
 def _arity(fn: Function, shapes: dict[int, str], what: str) -> int:
-    """The smallest of the allowed numbers of arguments that the function takes."""
+    """The smallest allowed number of arguments with which the function can be called. Raises `TopologyError` if there is none."""
     if isinstance(fn, Expression | ValueFields | JoinedFields):
         return _arity_of_expression(fn, shapes, what)
     if not callable(fn):
@@ -262,7 +262,7 @@ def _arity(fn: Function, shapes: dict[int, str], what: str) -> int:
 
 
 def _arity_of_expression(fn: Expression | ValueFields | JoinedFields, shapes: dict[int, str], what: str) -> int:
-    """The number of arguments with which an expression is called, of the allowed ones."""
+    """The allowed number of arguments with which an expression is called. Raises `TopologyError` if it fits none."""
     _refuse_record(fn, what)
     takes = "(left, right)" if isinstance(fn, JoinedFields) else "(value)"
     for count, shape in shapes.items():

@@ -1,8 +1,8 @@
 """Groups, and their aggregations: `KGroupedStream`, with and without windows; `CogroupedKStream`; `KGroupedTable`.
 
-Aggregations take `named`, the name of the operator, and `materialized`, name, serdes and settings of the store; each may be left
-out, and a name alone will do. Records with a null key are dropped. The timestamp of a result is the largest of its records'. A
-function with another number of arguments raises a `TopologyError`.
+Aggregations take `named`, the name of the operator, and `materialized`, the name, serdes and settings of the store. Both are
+optional, and a plain name is accepted for either. Records with a null key are dropped. The timestamp of a result is the largest
+timestamp of its records. A function with another number of arguments raises a `TopologyError`.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ class Group:
 
     @property
     def origin(self) -> str:
-        """The node that gives the records with their keys."""
+        """The name of the node that produces the records with their keys."""
         return self._port.node
 
     def placed_port(self, how: Materialized) -> tuple[Port, Serde]:
-        """The port with every record in the task of its key, and the serde of those keys."""
+        """Returns a port where every record is in the task of its key, and the serde of these keys."""
         key_serde = self.graph.key_serde(self.grouped.key_serde, self._port.key_serde, how.key_serde)
         if self._placed is None:
             value_serde = self.graph.value_serde(self.grouped.value_serde, self._port.value_serde)
@@ -118,19 +118,19 @@ class Group:
 
 
 def hidden(how: Materialized) -> Materialized:
-    """Names and settings of the store of accumulators behind a table of results that has a store of its own if it has a name."""
+    """The options of the store that holds the accumulators of a table whose results have a store of their own if it is named."""
     return replace(how, name=how.name and f"{how.name}-accumulators", value_serde=None)
 
 
 def with_ranks(lists: KTable[Any, Any], field: str | None, by: Callable[[Any], Any], ties: bool) -> KTable[Any, Any]:
-    """The table of lists with the ranks of their values, if these are wanted."""
+    """Adds ranks to the values of a table of lists, if `field` is given."""
     if field is None:
         return lists
     shown: KTable[Any, Any] = lists.map_values(WithRanks(field, by if ties else None))
     return shown
 
 
-# --- The aggregations that grouped and windowed streams share.
+# --- The aggregations of both grouped and windowed streams.
 
 
 class Aggregating(Facade, Generic[K, V, KR]):
@@ -191,14 +191,15 @@ class Aggregating(Facade, Generic[K, V, KR]):
     ) -> KTable[KR, list[V]]:
         """Ranks the values of each key (and window or session) and returns the best n as a list, best first.
 
-        `by(value)` returns the score: a number, a text, a time (`datetime`, `date`, `time`, `timedelta`), or a tuple of these; a
+        `by(value)` returns the score: a number, a text, a time (`datetime`, `date`, `time`, `timedelta`), or a tuple of these. A
         value whose score is None is not ranked. The best score is the largest one, or with `largest=False` the smallest. Among
-        equal scores the earlier value ranks higher. A score of another kind than those of the other values, or of any other type,
-        fails its record. The store holds the lists.
+        equal scores, the earlier value ranks higher. A record fails if its score has another type, or a type that cannot be
+        compared with the other scores. The store holds the lists.
 
-        With `ties=True` the list also has every value whose score is that of the n-th one. `rank="field"` adds the rank to each
-        value, which must be a JSON object: 1 to n, or with `ties=True` 1 plus the number of better values, so that equal ones share
-        theirs (SQL's ROW_NUMBER and RANK). The store has no ranks.
+        With `ties=True`, the list also contains every value with the same score as the n-th one. `rank="field"` adds the rank to
+        each value, which must be a JSON object. Ranks are 1 to n; with `ties=True`, a rank is 1 plus the number of better values,
+        so that scores of 9, 7, 7 and 5 have the ranks 1, 2, 2 and 4 (SQL's ROW_NUMBER and RANK). The store does not contain the
+        ranks.
         """
         best = TopAggregator(n, checked_top(n, by, rank), largest, ties)
         kind = list_of(serde_type(self._group.grouped.value_serde or self._group._port.value_serde))
@@ -215,7 +216,7 @@ class Aggregating(Facade, Generic[K, V, KR]):
 
 
 class AggregatingByRecord(Aggregating[K, V, KR]):
-    """Aggregations that take one record after the other; sessions also need a merger."""
+    """Aggregations that process one record after the other. Sessions also need a merger."""
 
     @overload
     def aggregate(
@@ -255,10 +256,10 @@ class AggregatingByRecord(Aggregating[K, V, KR]):
             grouped.aggregate(lambda: 0, lambda value, total: total + value["price"])
             grouped.aggregate(flights=agg.count(), mean_delay=agg.mean("dep_delay"))
 
-        `initializer()` returns the aggregate before the first value; `aggregator(value, aggregate)` or `aggregator(key, value,
-        aggregate)` returns the new aggregate, None deletes the key. Built-in aggregates over fields of the values, those of `agg`
-        or objects of your own `Aggregate` class, are passed by their names in the result, which is a JSON object. The engine
-        then parses only these fields of JSON values.
+        `initializer()` returns the aggregate before the first value. `aggregator(value, aggregate)` or `aggregator(key, value,
+        aggregate)` returns the new aggregate; None deletes the key. Built-in aggregates of `agg`, or objects of your own
+        `Aggregate` class, are passed by their names in the result, which is a JSON object. The engine then parses only the fields
+        that they read from JSON values.
         """
         _check_given("aggregate takes either an initializer and an aggregator", (initializer, aggregator), built_in)
         what = of_fields(built_in) if built_in else _by_own_functions(initializer, aggregator)
@@ -266,7 +267,7 @@ class AggregatingByRecord(Aggregating[K, V, KR]):
 
 
 def _check_given(takes: str, own: tuple[object, ...], built_in: Mapping[str, Aggregate]) -> None:
-    """Raises `TopologyError` unless there are either all functions of the user's own, or built-in aggregates."""
+    """Raises `TopologyError` unless either all of the user's own functions are given, or built-in aggregates."""
     given = sum(one is not None for one in own)
     if given not in (0, len(own)) or bool(given) == bool(built_in):
         raise TopologyError(
@@ -320,7 +321,7 @@ class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
     def cogroup(self, aggregator: KeyAggregator[K, V, R]) -> CogroupedKStream[K, R]: ...
 
     def cogroup(self, aggregator: Aggregator[V, R] | KeyAggregator[K, V, R]) -> CogroupedKStream[K, R]:
-        """Begins an aggregation of several grouped streams into one table; see `CogroupedKStream`.
+        """Begins an aggregation of several grouped streams into one table; `CogroupedKStream` has an example.
 
         `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` adds a record of this stream.
         Source: Kafka Streams' `cogroup` (KIP-150).
@@ -331,13 +332,13 @@ class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
 class TimeWindowedKStream(AggregatingByRecord[K, V, Windowed[K]], Generic[K, V]):
     """A grouped stream divided into windows; its tables are keyed by `Windowed(key, Window(start, end))`.
 
-    Records that are too late for a window (its end plus grace has passed) are dropped; sliding windows also drop null values.
+    A record is dropped from a window whose end plus grace has passed. Sliding windows also drop null values.
     """
 
     def emit_strategy(self, strategy: EmitStrategy) -> TimeWindowedKStream[K, V]:
         """Emits each window's result with every update (the default), or once when the window closes.
 
-        A window closes when stream time reaches its end plus grace; a sliding window closes when stream time has passed that.
+        A window closes when stream time reaches its end plus grace; a sliding window closes when stream time has passed it.
         Windows that never close raise a `TopologyError`. Source: Kafka Streams' `EmitStrategy` (KIP-825).
         """
         return TimeWindowedKStream(self._group, replace(self._windowing, emit=_emit_of(strategy)))
@@ -346,7 +347,8 @@ class TimeWindowedKStream(AggregatingByRecord[K, V, Windowed[K]], Generic[K, V])
 class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
     """A grouped stream divided into sessions; its tables are keyed by `Windowed(key, Window(first, last))`.
 
-    A record that connects two sessions merges them: downstream, both are deleted and the merged session follows.
+    A record that connects two sessions merges them. With a gap of 10, a record at 8 merges the sessions `[0, 0]` and `[15, 15]`:
+    downstream, both are deleted, and `[0, 15]` follows.
     """
 
     def emit_strategy(self, strategy: EmitStrategy) -> SessionWindowedKStream[K, V]:
@@ -413,8 +415,8 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
     ) -> KTable[Windowed[K], Any]:
         """Aggregates the values of each session, with your own functions or with built-in aggregates.
 
-        The arguments are those of `KGroupedStream.aggregate`, and `merger(earlier, later)` or `merger(key, earlier, later)`, which
-        returns the aggregate of two sessions that are merged. The initial aggregate is merged first.
+        The arguments are those of `KGroupedStream.aggregate`, and a merger: `merger(earlier, later)` or `merger(key, earlier,
+        later)` returns the aggregate of two merged sessions. The initial aggregate is merged first.
         """
         own = initializer, aggregator, merger
         _check_given("aggregate of sessions takes either an initializer, an aggregator and a merger", own, built_in)
@@ -423,7 +425,7 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
 
 
 def _emit_of(strategy: EmitStrategy) -> EmitStrategy:
-    """The emit strategy, checked."""
+    """Returns the emit strategy. Raises `TopologyError` if it is something else."""
     if not isinstance(strategy, EmitStrategy):
         raise TopologyError(
             f"emit_strategy takes EmitStrategy.on_window_update() or EmitStrategy.on_window_close(), not {strategy!r}."
@@ -433,7 +435,7 @@ def _emit_of(strategy: EmitStrategy) -> EmitStrategy:
 
 # --- Cogrouping: aggregates several grouped streams, each with its own aggregator, into one table (KIP-150).
 #
-# Every stream has an operator of its own. The operators share the store, and a pass-through node merges their updates. Built-in
+# Every stream has its own operator. The operators share the store, and a pass-through node merges their updates. Built-in
 # aggregates do not apply, because each stream adds to the common aggregate in its own way.
 
 Parts: TypeAlias = tuple[tuple[Group, Callable[[Any, Any, Any], Any]], ...]
@@ -487,7 +489,7 @@ class Cogrouped(Facade, Generic[K, R]):
 
 
 class CogroupedKStream(Cogrouped[K, R]):
-    """Grouped streams to be aggregated into one table, made by `KGroupedStream.cogroup`.
+    """Grouped streams that are aggregated into one table, made by `KGroupedStream.cogroup`.
 
     For example:
 
@@ -507,7 +509,7 @@ class CogroupedKStream(Cogrouped[K, R]):
     ) -> CogroupedKStream[K, R]:
         """Adds a stream; `aggregator(value, aggregate)` or `aggregator(key, value, aggregate)` adds a record to the aggregate.
 
-        A stream that is in the cogroup already raises `TopologyError`.
+        A stream that the cogroup already contains raises `TopologyError`.
         """
         if not isinstance(grouped, KGroupedStream) or grouped._group.graph is not self._parts[0][0].graph:
             raise TopologyError("cogroup takes grouped streams of one StreamsBuilder.")
@@ -523,7 +525,7 @@ class CogroupedKStream(Cogrouped[K, R]):
     ) -> KTable[K, R]:
         """Aggregates all streams; `initializer` returns the aggregate before the first record of any stream.
 
-        Streams that are keyed by different serdes raise a `TopologyError`.
+        Streams whose keys have different serdes raise a `TopologyError`.
         """
         return self._table(initializer, None, named, materialized)
 
@@ -580,7 +582,10 @@ class SessionWindowedCogroupedKStream(Cogrouped[K, R]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[Windowed[K], R]:
-        """Aggregates all streams into a table of sessions; `merger(earlier, later)` or `merger(key, earlier, later)` merges two."""
+        """Aggregates all streams into a table of sessions.
+
+        `merger(earlier, later)` or `merger(key, earlier, later)` returns the aggregate of two merged sessions.
+        """
         return self._table(initializer, functions.merger(merger), named, materialized)
 
 
@@ -591,7 +596,7 @@ class KGroupedTable(Facade, Generic[K, V]):
     """A table whose rows are grouped by a new key, to aggregate into another table.
 
     A row that changes is first subtracted from its old group and then added to its new one, so every aggregation needs both
-    functions. The rows go through a repartition topic, since a group may belong to another task than its rows.
+    functions. The rows go through a repartition topic, because a group may belong to another task than its rows.
     """
 
     def __init__(self, graph: GraphBuilder, port: Port, grouped: Grouped, windows: Windows | None = None) -> None:
@@ -663,10 +668,10 @@ class KGroupedTable(Facade, Generic[K, V]):
             rows.aggregate(lambda: 0, lambda value, total: total + value, lambda value, total: total - value)
             rows.aggregate(n=agg.count(), total=agg.sum("price"), mean=agg.mean("price"))
 
-        `initializer()` returns the aggregate of an empty group; `adder(value, aggregate)` or `adder(key, value, aggregate)` returns
-        the aggregate with the value added, None deletes the group; `subtractor` is the inverse of the adder. Built-in aggregates
-        are count, sum and mean, with `where=`, and your own `Aggregate` classes that have `remove`; a group that loses its last
-        row stays, with a count of 0 and null for the others.
+        `initializer()` returns the aggregate of an empty group. `adder(value, aggregate)` or `adder(key, value, aggregate)` adds a
+        value and returns the aggregate; None deletes the group. `subtractor` reverses the adder. Built-in aggregates are count,
+        sum, mean and quantile, with `where=`, and your own `Aggregate` classes that have `remove`. A group that loses its last row
+        stays, with a count of 0 and null for the other aggregates.
         """
         own = initializer, adder, subtractor
         _check_given(
@@ -692,7 +697,7 @@ class KGroupedTable(Facade, Generic[K, V]):
     def _of_rows(
         self, method: str, aggregates: dict[str, Aggregate], named: object, materialized: object
     ) -> KTable[K, dict[str, Any]]:
-        """The accumulators in a store, and behind it the table of their results, with a store if it is to have one."""
+        """Stores the accumulators, and adds the table of their results, which has a store of its own if it is named."""
         what = of_fields(aggregates)
         what.check_values(self._port.node, self._grouped.value_serde or self._port.value_serde)
         for one in aggregates.values():
@@ -705,7 +710,7 @@ class KGroupedTable(Facade, Generic[K, V]):
         assert what.fields is not None, "they are fields"
         rows = RowAggregates(what.fields)
         name, how = named_option(method, Materialized, named, materialized)
-        # A second store would not forget windows.
+        # A second store would not delete windows that have closed.
         of_windows = self._windows is not None
         stored = self._table(
             method,
@@ -733,13 +738,14 @@ class KGroupedTable(Facade, Generic[K, V]):
         ties: bool = False,
         rank: str | None = None,
     ) -> KTable[K, list[V]]:
-        """Ranks the rows of each group and returns the values of the best n as a list, best first, as rows come, change and go.
+        """Ranks the rows of each group and returns the values of the best n as a list, best first.
 
-        `by(value)` returns the score: a number, a text, a time (`datetime`, `date`, `time`, `timedelta`), or a tuple of these; a
-        row whose score is None is not ranked. The best score is the largest one, or with `largest=False` the smallest. Rows with
-        equal scores are ordered by the bytes of their values. A score of another kind than those of the group's other rows, or of
-        any other type, fails its record. The store holds the lists; all rows of a group are stored in the order of their scores, so
-        that the next row moves up when another is deleted. `ties` and `rank` are those of `KGroupedStream.top`.
+        The list follows every change of the rows. `by(value)` returns the score: a number, a text, a time (`datetime`, `date`,
+        `time`, `timedelta`), or a tuple of these. A row whose score is None is not ranked. The best score is the largest one, or
+        with `largest=False` the smallest. Rows with equal scores are ordered by the bytes of their values. A record fails if its
+        score has another type, or a type that cannot be compared with the other scores of the group. The store holds the lists.
+        Another store has all rows of a group in the order of their scores, so that the next row moves up when one is deleted.
+        `ties` and `rank` are those of `KGroupedStream.top`.
         """
         score = checked_top(n, by, rank)
         name, how = named_option("top", Materialized, named, materialized)
@@ -773,7 +779,7 @@ class KGroupedTable(Facade, Generic[K, V]):
         return KTable(graph, port, store)
 
     def _group_windows(self, how: Materialized) -> tuple[GroupWindows | None, Materialized]:
-        """How long the windows that are groups are there, if they are; and the other settings of their stores.
+        """How long windows that are groups are retained (None for other groups), and the remaining settings of their stores.
 
         Raises:
             TopologyError: The user's retention would delete windows that are still open.
@@ -788,14 +794,14 @@ class KGroupedTable(Facade, Generic[K, V]):
         return GroupWindows(windows, spec.retention_ms - size_ms), replace(how, retention=None)
 
     def _open_windows(self, store: str, groups: GroupWindows | None, how: Materialized) -> tuple[str, ...]:
-        """The index of open windows, if the groups are windows."""
+        """Adds the index of open windows if the groups are windows; returns its name."""
         if groups is None:
             return ()
         index = StoreSpec(f"{store}-open", StoreKind.KEY_VALUE, persistent=how.persistent, logged=how.logging)
         return (self._graph.store(index, BytesSerde(), BytesSerde()),)
 
     def _placed_port(self, how: Materialized) -> tuple[Port, Serde]:
-        """The port behind the repartition topic, and the serde of the groups' keys."""
+        """Returns the port after the repartition topic, and the serde of the groups' keys."""
         graph = self._graph
         key_serde = graph.key_serde(self._grouped.key_serde, self._port.key_serde, how.key_serde)
         if self._placed is None:

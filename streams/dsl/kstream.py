@@ -1,8 +1,8 @@
-"""`KStream`: an unbounded sequence of records, each a fact of its own. Its joins are in `kstream_joins`.
+"""`KStream`: an unbounded sequence of independent records. Its joins are in `kstream_joins`.
 
 Each method adds operators to the topology and returns the stream behind them; nothing runs yet. Functions of values may also
 take the key first: `map_values(lambda value: ...)` or `map_values(lambda key, value: ...)`. They are called with nulls, too.
-Records keep their timestamps and headers, and whatever a method does not change.
+A record keeps its timestamp, its headers, and everything that a method does not change.
 
 An option may be passed as an object, as its name alone, or as keywords of the method: `to("out", value_serde=JsonSerde())`. A
 function with another signature raises a `TopologyError`, and so do an invalid name and a name that is taken. "Source" names the
@@ -157,7 +157,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     def map_values(self, mapper: KeyValueMapper[K, V, V2], named: NameLike = None) -> KStream[K, V2]: ...
 
     def map_values(self, mapper: functions.Function, named: NameLike = None) -> KStream[K, V2]:
-        """Maps each value to a new one; key and task stay, so no repartition topic is needed.
+        """Maps each value to a new one. The key and the task stay the same, so no repartition topic is needed.
 
         Source: Kafka Streams' `KStreamMapValues`.
         """
@@ -258,7 +258,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         )
 
     def _result_type(self, fn: functions.Function) -> Type:
-        """The type that a function returns, if known. Raises `TopologyError` if it reads a field that is not there."""
+        """The type that a function returns, if known. Raises `TopologyError` if the function reads a field that does not exist."""
         check_fields(fn, self._port.node, self._port.value_serde)
         return result_type(fn, self._port.key_serde, self._port.value_serde)
 
@@ -323,21 +323,22 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
             stream.enrich(countries, batch_size=500, retries=3)
             stream.enrich(country, concurrency=32, timeout=timedelta(seconds=2), on_error="drop")
 
-        Keys and the order of records stay. Calls are made where records are read, before they are merged by time; behind a stateful
-        operator, behind a repartition topic. A repeated step makes its calls again; the results of one attempt are committed.
+        Keys and the order of records stay the same. Calls are made where records are read, before they are merged by time; after a
+        stateful operator, the records first go through a repartition topic. A repeated step repeats its calls; the results of one
+        attempt are committed.
 
         Args:
             function: `fn(values)` or `fn(keys, values)` returns a list with one result per value; without `batch_size`,
-                `async fn(value)` or `async fn(key, value)` returns the result. Of a class, one object is made in each process, in
-                the event loop of its calls, and called; it can hold a client.
-            batch_size: The most values in a call; None: one value per call.
-            concurrency: The most calls of an async function at the same time in a reader (topic-partition); None: 16.
-            timeout: The longest that an async call may take; None: 30 seconds.
+                `async fn(value)` or `async fn(key, value)` returns the result. If it is a class, each process makes one object, in
+                the event loop of its calls, and calls the object, which can hold a client.
+            batch_size: The largest number of values in a call; None: one value per call.
+            concurrency: The largest number of simultaneous calls of an async function in a reader (topic-partition); None: 16.
+            timeout: The longest time that an async call may take; None: 30 seconds.
             retries: How often to repeat a failed call. If a call for many values still fails, each value is tried alone.
-            backoff: The wait before the first retry, doubled before each further one, up to a minute.
-            on_error: When all calls for a record have failed. `"fail"`: the processing policy decides; `"drop"`: it is left out
-                (`dropped()`; reasons `call_failed`, `timeout`); a `Retry`: it comes back through retry topics; or a function
-                `(value, error) -> value` or `(key, value, error) -> value`.
+            backoff: The wait before the first retry; it doubles before each further one, up to a minute.
+            on_error: What to do when all calls for a record have failed. `"fail"`: the processing policy decides; `"drop"`: the
+                record is dropped (`dropped()`; reasons `call_failed`, `timeout`); a `Retry`: it goes through retry topics and comes
+                back; or a function `(value, error) -> value` or `(key, value, error) -> value`.
             named: Name of the operator, and of the repartition topic if one is needed; required with a `Retry`.
         """
         options = EnrichOptions(batch_size, concurrency, timeout, retries, backoff, on_error)
@@ -371,13 +372,15 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         key_serde: Serde[K] | None = None,
         named: NameLike = None,
     ) -> KStream[K, V]:
-        """Drops duplicates: records that repeat one already processed, less than `within` before or after in event time.
+        """Drops duplicates: records that repeat an earlier one, less than `within` before or after it in event time.
+
+        With `within=10`, a record at 20 makes later ones with the same id from 11 to 29 duplicates.
 
         Args:
-            within: How far apart in event time duplicates may be.
-            by: `by(value)` or `by(key, value)` returns an id, any JSON value, in which duplicates agree besides the key; None:
+            within: The time difference from which records are no longer duplicates.
+            by: `by(value)` or `by(key, value)` returns an id, any JSON value, which duplicates share besides the key; None:
                 records with the same key are duplicates. A record whose id is None always passes.
-            grace: How late a record may be. A later record is dropped, because what it may repeat is no longer stored.
+            grace: How late a record may be. A later record is dropped, because the records that it may repeat are no longer stored.
             key_serde: The serde of the key, if an operator has made the key.
             named: Name of the operator, its store and its repartition topic.
         """
@@ -386,10 +389,10 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         return self._stream(add_deduplicate(self._graph, self._port, within, fn, grace, key_serde, name))
 
     def merge(self, other: KStream[K2, V2], named: NameLike = None) -> KStream[K | K2, V | V2]:
-        """Merges two streams of one builder. A task processes the oldest waiting record of both first.
+        """Merges two streams of one builder. A task processes the oldest waiting record of both streams first.
 
-        A record that is in both, as behind a filter, is in the result twice. A stream and itself raise `TopologyError`: Kafka
-        Streams merges them into the stream as it was. Source: Kafka Streams' `KStreamImpl.merge`.
+        A record that is in both streams, such as one behind a filter, is in the result twice. Merging a stream with itself raises
+        `TopologyError`, where Kafka Streams returns the stream unchanged. Source: Kafka Streams' `KStreamImpl.merge`.
         """
         self._check_stream(other)
         if other._port.node == self._port.node:
@@ -401,7 +404,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         return self._stream(self._graph.stateless(MergeSpec(), self._port, name, others=(other._port,)))
 
     def split(self, named: NameLike = None) -> BranchedKStream[K, V]:
-        """Splits the stream into branches: each record goes to the first whose predicate is true; see `BranchedKStream`.
+        """Splits the stream into branches: each record goes to the first branch whose predicate is true (`BranchedKStream`).
 
         Source: Kafka Streams' `split` (KIP-418).
         """
@@ -440,10 +443,10 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
             stores: The name, or names, of stores added with `StreamsBuilder.add_state_store`.
             named: The node's name; required if two processors have the same input, and with a `Retry`. `Named` may also stand
                 before the stores, as in Java.
-            on_error: What to do with a record that the processor fails on. `"fail"`: the processing policy decides, as for any
+            on_error: What to do with a record for which the processor fails. `"fail"`: the processing policy decides, as for any
                 function that raises; a `Retry`: the record goes through retry topics and comes back.
 
-        Source: Kafka Streams' `process` (KIP-820); retries are ours.
+        Source: Kafka Streams' `process` (KIP-820), which has no retries.
         """
         name, used = name_and_stores("process", stores, named)
         return self._stream(add_process(self._graph, self._port, supplier, used, name, on_error))
@@ -458,7 +461,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     ) -> KStream[K, V2]:
         """Runs your own `Processor` that never changes keys, so no operator behind it needs a repartition topic.
 
-        Arguments are those of `process`. Processing fails if the processor forwards a key other than the current record's.
+        The arguments are those of `process`. Processing fails if the processor forwards a key other than the current record's.
         Source: Kafka Streams' `processValues` (KIP-820).
         """
         name, used = name_and_stores("process_values", stores, named)
@@ -485,9 +488,9 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     def to(self, topic: str | TopicExtractor[K, V], produced: Produced[K, V] | NameLike = None, **option: Any) -> None:
         """Writes the stream to a topic, or each record to the topic that `topic(key, value, record_context)` returns.
 
-        The function may also take `(value)` or `(key, value)`. Nulls are written, too. The partition is that of Kafka's default
-        partitioner, murmur2 of the key, unless `Produced` has a partitioner; for windowed keys, the key without its window counts.
-        Source: Kafka Streams' `SinkNode`, `TopicNameExtractor`.
+        The function may also take `(value)` or `(key, value)`. Nulls are written, too. The partition is Kafka's default, murmur2 of
+        the key, unless `Produced` has a partitioner; of a windowed key, only the key without its window counts. Source: Kafka
+        Streams' `SinkNode`, `TopicNameExtractor`.
         """
         how = one_option("to", Produced, produced, option)
         fixed = topic if isinstance(topic, str) else self._port.lineage
@@ -499,7 +502,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     ) -> KStream[K, V]:
         """Sends the stream through a repartition topic, `<application>-<name>-repartition`.
 
-        Records, including nulls, stay the same; the order between records of different tasks may change. Source: Kafka Streams'
+        Records, including nulls, do not change; the order between records of different tasks may change. Source: Kafka Streams'
         `repartition` (KIP-221), which drops null keys, as compat mode does.
         """
         how = one_option("repartition", Repartitioned, repartitioned, option)
@@ -558,8 +561,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     ) -> KGroupedStream[K2, V]:
         """Groups the records by a new key; aggregations drop records whose new key is None.
 
-        `named` is the name of the operator that computes the key; `grouped` is that of `group_by_key`. Source: Kafka Streams'
-        `groupBy`.
+        `named` is the name of the operator that computes the key. `grouped` has the serdes, and the name of the repartition topic.
+        Source: Kafka Streams' `groupBy`.
         """
         name, how = named_option("group_by", Grouped, named, grouped, option)
         rekeyed: KStream[K2, V] = self.select_key(selector, name)
@@ -653,8 +656,8 @@ class BranchedKStream(Facade, Generic[K, V]):
         )
         branches["late"].to("late-flights")
 
-    The dict's keys are the names of the branches, prefixed with the split's own name if it has one. A split that is complete raises
-    a `TopologyError`, and so does a name that it has already. Source: Kafka Streams' `BranchedKStream` (KIP-418).
+    The dict's keys are the names of the branches, prefixed with the split's own name if it has one. Adding a branch to a complete
+    split raises a `TopologyError`, and so does a name that another branch has. Source: Kafka Streams' `BranchedKStream` (KIP-418).
     """
 
     def __init__(self, graph: GraphBuilder, port: Port, name: str | None) -> None:
@@ -718,7 +721,7 @@ class BranchedKStream(Facade, Generic[K, V]):
         self._ended = True
         self._graph.open_splits.discard(self._name)
         nodes = [f"{self._name}-{name.removeprefix(self._prefix)}" for name, _ in self._branches]
-        # The children's names are fixed before the children exist: the operator sends to them by name.
+        # The names of the children are fixed before the children exist, because the operator sends records to them by name.
         port = self._graph.stateless(
             OperatorSpec(NodeKind.KSTREAM_BRANCH, partial(Branch, self._predicates, nodes)), self._port, self._name
         )

@@ -33,18 +33,18 @@ Selector: TypeAlias = KeyValueMapper[K, V, KO | None] | ValueMapper[V, KO | None
 
 
 class StreamJoins(AbstractStream, Generic[K, V]):
-    """The part of `KStream` with its joins; it knows the graph under construction, and the stream's position in it."""
+    """The joins of `KStream`. The class knows the graph under construction, and the stream's position in it."""
 
     def __init__(self, graph: GraphBuilder, port: Port) -> None:
         self._graph = graph
         self._port = port
 
     def _stream(self, port: Port) -> KStream[Any, Any]:
-        """The stream behind another node of the same graph."""
+        """Returns the stream behind another node of the same graph."""
         return cast("KStream[Any, Any]", type(self)(self._graph, port))
 
     def _check_stream(self, other: object) -> None:
-        """Raises `TopologyError` unless the other is a stream of the same builder."""
+        """Raises `TopologyError` unless `other` is a stream of the same builder."""
         self._check_same_builder(other)
         if not isinstance(other, StreamJoins):
             raise TopologyError(f"This argument takes a stream, not {a_kind_of(other)}: a table has to_stream().")
@@ -154,9 +154,9 @@ class StreamJoins(AbstractStream, Generic[K, V]):
     ) -> KStream[Any, Any]:
         """Joins each record with records of another stream within `windows`, or with the current row of a table.
 
-        A versioned table is read as of the record's timestamp. Records with a null value are dropped, and so are those with a null
-        key (with a global table: a null key to look up). The result's timestamp is the larger one of two stream records, or that
-        of the stream's record if the other side is a table.
+        A versioned table is read as of the record's timestamp. Records with a null value are dropped, and so are records with a
+        null key (with a global table: a null key to look up). The result's timestamp is the larger one of two stream records; with
+        a table, it is the stream record's. With windows of 10, a left record at 20 joins right records from 10 to 30.
         Source: Kafka Streams' `KStreamKStreamJoin`, `KStreamKTableJoin`, `KStreamGlobalKTableJoin`.
 
         Args:
@@ -276,8 +276,9 @@ class StreamJoins(AbstractStream, Generic[K, V]):
     ) -> KStream[Any, Any]:
         """Joins like `join`, but every record of this stream has a result; the joiner gets None if there is no match.
 
-        With another stream, a result without a match is emitted once the record's window and grace have passed, with the record's
-        timestamp. A record with a null key has its result at once (KIP-962); one with a null value is dropped.
+        With another stream, a result without a match is emitted once stream time has passed the record's window and grace, with the
+        record's timestamp: with windows of 10 and a grace of 5, a left record at 20 without a match is emitted when stream time
+        passes 35. A record with a null key has its result at once (KIP-962); a record with a null value is dropped.
         """
         return self._join(other, JoinCall(self._port, "left", joiner, windows, joined, key_selector, option))
 
@@ -306,6 +307,7 @@ class StreamJoins(AbstractStream, Generic[K, V]):
     ) -> KStream[Any, Any]:
         """Joins two streams like `left_join`, but every record of either stream has a result.
 
+        With windows of 10, a left record at 20 and a right record at 40 have a result each, with None for the other side.
         Source: Kafka Streams' `KStreamKStreamJoin` with outer sides (KIP-633).
         """
         return self._join(other, JoinCall(self._port, "outer", joiner, windows, joined, None, option))
@@ -367,11 +369,12 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         result have the same key, and the oldest and the newest are at most the windows' time difference apart. Each result is
         emitted once, when the last of its records arrives, with the timestamp of the newest record and the headers of the last
         to arrive. Null keys, null values and late records are dropped, as by `join`. Several results of one record are ordered
-        by the first stream's record, oldest first, then the second's; this stream is the first, followed by `others`.
+        by the first stream's record, oldest first, then by the second stream's, and so on. This stream is the first; `others`
+        follow.
 
         The cost is one result per combination. With m records per key and window in each of n streams, that is about
         `m ** (n - 1)` results per record: fine for keys that occur once or twice, impossible for frequent keys (four streams,
-        100 records each: a million results per record). Then aggregate the streams first, or use shorter windows.
+        100 records each: a million results per record). For frequent keys, aggregate the streams first, or use shorter windows.
 
         Args:
             others: Two to eight other streams by name. The same stream may be passed again; its records then join themselves.
@@ -462,13 +465,14 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         """Joins each record with the newest record of the other stream that is not newer than the record itself.
 
         The latest quote for each trade: `trades.as_of_join(quotes, joiner, within=timedelta(seconds=10))`. A record waits
-        until stream time has passed its timestamp by more than `grace`, so that late records of the other stream are found.
+        until stream time has passed its timestamp by more than `grace`, so that late records of the other stream are found. With
+        `within` 10, quotes at 5, 12 and 16, and a trade at 15, the result has the quote at 12.
 
         Args:
-            other: The stream to look records up in; of several with the same key and timestamp, the last to arrive counts.
+            other: The stream to look records up in. Of several with the same key and timestamp, the last to arrive counts.
             joiner: `joiner(left, right)` or `joiner(key, left, right)`.
             within: How much older the other record may be.
-            grace: How late records of either stream may be; later ones are dropped.
+            grace: How late records of either stream may be; later records are dropped.
             joined: Names, serdes and settings of the stores.
             left: Whether a record without a match is joined with None; otherwise it has no result.
             **option: Fields of `StreamJoined`, passed directly.

@@ -1,9 +1,9 @@
 """`KTable`: the latest value of each key; each record updates one row. And `GlobalKTable`: every task has a full copy.
 
 Functions of values may also take the key first, as for streams; they are not called for deletions. Results have the timestamp and
-the headers of the update. Methods take `named`, the name of the operator, and `materialized`, name, serdes and settings of the
-store; each may be left out, and a name alone will do. The result of an operator without a name is not stored, but computed from
-the tables above at each look-up.
+the headers of the update. Methods take `named`, the name of the operator, and `materialized`, the name, serdes and settings of the
+store. Both are optional, and a plain name is accepted for either. The result of an operator without a name is not stored, but
+computed from the tables above at each look-up.
 
 The overloads of joins tell type checkers which types a joiner receives: in a left join the right value may be None, in an outer
 join either value.
@@ -204,12 +204,12 @@ class KTable(LakeMixin, Generic[K, V]):
         return self._graph.stateless(spec, self._port, f"{operator_name('to_delta', named)}-updates")
 
     def suppress(self, suppressed: Suppressed, named: NameLike = None) -> KTable[K, V]:
-        """Delays updates until their window closes, or for a time; see `Suppressed`. The table must not be versioned."""
+        """Delays updates until their window closes, or for a time, as `Suppressed` describes. The table must not be versioned."""
         name = operator_name("suppress", named)
         return self._table(*add_suppress(self._port, self._node, suppressed, name))
 
     def dropped(self, named: NameLike = None) -> KStream[Any, Any]:
-        """Returns the records that this table's operator dropped, with the reason in a header; see `KStream.dropped`."""
+        """Returns the records that this table's operator dropped, with the reason in a header, as `KStream.dropped` does."""
         return KStream(self._graph, add_dropped(self._graph, self._port, operator_name("dropped", named)))
 
     # Groups -----------------------------------------------------------------------------------------------------------
@@ -250,11 +250,12 @@ class KTable(LakeMixin, Generic[K, V]):
     ) -> KGroupedTable[Any, Any]:
         """Groups the rows by a new key: `selector(key, value)` returns the group's key and the value to aggregate.
 
-        An expression or `fields(...)` is the key, and the value to aggregate is the whole row: `table.group_by(col("category"))`.
+        If the selector is an expression or `fields(...)`, it computes the key, and the value to aggregate is the whole row:
+        `table.group_by(col("category"))`.
 
-        A row for which the selector returns None, or a group key or value of None, belongs to no group. The
-        table stores its rows from here on, because a row that changes must first be removed from its previous group. `grouped`
-        has serdes and name of the repartition topic, `named` is the name of the operator that computes the key.
+        A row belongs to no group if the selector returns None, or None for the group's key or the value. The table stores its rows
+        from here on, because a row that changes must first be removed from its previous group. `grouped` has the serdes and the
+        name of the repartition topic; `named` is the name of the operator that computes the key.
         """
         name, how = named_option("group_by", Grouped, named, grouped, option)
         row_stays = isinstance(selector, Expression | ValueFields)
@@ -317,11 +318,11 @@ class KTable(LakeMixin, Generic[K, V]):
 
             sold.map_values(...).group_by_window().top(1, by=col("n"), ties=True)
 
-        The groups are windows themselves: a result's key is `Windowed(group, window)`. Without a selector a window is one group,
-        called by its start in ms; with one, as in `group_by`, it is divided into the selector's groups. An update of a
-        window whose end plus grace has passed, by the largest timestamp of the updates here, is dropped as late, and the rows of
-        such a window are deleted. `Materialized(retention=...)` keeps them for longer. `grouped` has the serdes of the groups
-        without windows, and of the values.
+        The groups are windows, too: a result's key is `Windowed(group, window)`. Without a selector, each window is one group,
+        named by its start in ms. With a selector, as in `group_by`, each window is divided into the selector's groups. Stream time
+        is the largest timestamp of the updates that arrive here. When it reaches a window's end plus grace, further updates of the
+        window are dropped as late, and the window's rows are deleted; `Materialized(retention=...)` keeps them longer. `grouped`
+        has the serdes of the groups without windows, and of the values.
 
         Raises:
             TopologyError: The table has no windows, or windows that its keys do not share: sliding windows and sessions.
@@ -346,11 +347,12 @@ class KTable(LakeMixin, Generic[K, V]):
         key: Callable[[K, int], Any] | NameLike = None,
         named: NameLike = None,
     ) -> KStream[Any, Any]:
-        """Makes a row of each value of a table of lists, such as `top`'s: a stream of the updates of these rows.
+        """Makes a row from each value of a table of lists, such as `top`'s, and returns the stream of updates of these rows.
 
-        A place of the list that gets another value is updated, and one that the list no longer has is deleted (a null value).
-        `key(key, position)` makes the key of the row at a position, from 1 on; without it, keys are `{"key": key, "position": 1}`,
-        and those of windows also have their start and end, in ms. A value that is not a list fails its record.
+        A row is updated when another value takes its position in the list, and deleted (a null value) when the list becomes
+        shorter. `key(key, position)` returns the key of the row at a position, from 1 on. Without it, keys are `{"key": key,
+        "position": 1}`; keys of windows also have the start and end of the window, in ms. A value that is not a list fails its
+        record.
         """
         key_of: functions.Function = functions.place_of
         if callable(key):
@@ -437,17 +439,17 @@ class KTable(LakeMixin, Generic[K, V]):
     ) -> KTable[K, Any]:
         """Joins with another table, by key or by a foreign key; a row exists while both sides have one.
 
-        `KTable[K, V]` and `KTable[K, V2]` (by a foreign key: `KTable[K2, V2]`) to `KTable[K, V3]`. The timestamp is the larger
-        one of both sides; in a foreign-key join, an update of the right side has that update's timestamp. Source: Kafka
-        Streams' `KTableKTableInnerJoin`, KIP-213.
+        The join of `KTable[K, V]` with `KTable[K, V2]` (by a foreign key: `KTable[K2, V2]`) is a `KTable[K, V3]`. A result has the
+        larger timestamp of both sides; in a foreign-key join, an update of the right side has that update's timestamp. Source:
+        Kafka Streams' `KTableKTableInnerJoin`, KIP-213.
 
         Args:
             other: The other table.
             joiner: `joiner(left, right)` or `joiner(key, left, right)`.
-            *options: `named` and `materialized`, or one of them. If the first one is a function, it is the joiner, and what stands
-                before it the foreign key, as in Kafka Streams: `join(other, foreign_key, joiner)`.
-            foreign_key: `foreign_key(value)` or `foreign_key(key, value)` returns, for a row of this table, the key to look up
-                in the other; None: both tables have the same keys.
+            *options: `named` and `materialized`, or one of them. If the first one is a function, it is the joiner, and the argument
+                before it is the foreign key, as in Kafka Streams: `join(other, foreign_key, joiner)`.
+            foreign_key: `foreign_key(value)` or `foreign_key(key, value)` returns the key of the other table's row to join with a
+                row of this table; None: both tables have the same keys.
             named: Name of the join.
             materialized: Name and settings of the result's store.
         """
@@ -605,7 +607,7 @@ class KTable(LakeMixin, Generic[K, V]):
         return join_table(self._graph, call.kind, call.left, self._port, self._node, call.joiner, how)
 
     def _table(self, port: Port, node: TableNode) -> KTable[Any, Any]:
-        """The table behind another node of the same graph."""
+        """Returns the table behind another node of the same graph."""
         return type(self)(self._graph, port, node=node)
 
 

@@ -1,4 +1,4 @@
-"""The nodes of a lake sink: rows are made of records, and sent to an internal topic that a query of its own reads.
+"""The nodes of a lake sink: records become rows in an internal topic, which a separate query reads.
 
 ::
 
@@ -50,7 +50,7 @@ _NOT_IN_DELTA = frozenset(" ,;{}()\n\t=")
 
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """The names of the columns that are not fields of the value; None: the column is left out."""
+    """The names of the columns that are not fields of the value. A column whose name is None is left out."""
 
     key: str | None = "key"
     value: str = "value"
@@ -67,8 +67,8 @@ def layout_of(
 ) -> RowLayout:
     """The columns of a sink behind a port.
 
-    `schema` has the fields of the values (None: those of their type); `keys` are the columns that make a row unique (empty: those
-    of the record's key; None: each record is a row of its own). Raises `TopologyError` for unknown types and columns.
+    `schema` has the fields of the values (None: the fields of their type). `keys` are the columns that identify a row (empty: the
+    columns of the record's key; None: each record becomes a separate row). Raises `TopologyError` for unknown types and columns.
     """
     key_serde, value_serde = graph.key_serde(port.key_serde), graph.value_serde(port.value_serde)
     fields = dict(schema) if isinstance(schema, Mapping) else {}
@@ -120,7 +120,7 @@ def add_lake_sink(
 def _key_columns(
     method: str, serde: Serde[Any], name: str | None, declared: dict[str, Type]
 ) -> tuple[TableColumn, ...]:
-    """The columns of the key and its window; a declared type is taken out of the fields."""
+    """The columns of the key and its window. A type that `declared` has for the key is removed from it."""
     windowed = hasattr(serde, "serialize_base_key")
     window = (
         (
@@ -172,7 +172,7 @@ def _field(method: str, name: str, kind: Type) -> TableColumn:
     return TableColumn(name, of, RecordPart.FIELD, without_none(kind)[1])
 
 
-# --- `to_delta`, `to_sink` and `foreach_batch`: the ends of streams and tables outside Kafka.
+# --- `to_delta`, `to_sink` and `foreach_batch`: the methods that end a stream or a table outside Kafka.
 
 Mode: TypeAlias = Literal["append", "upsert"]
 
@@ -187,7 +187,7 @@ def _check_target(target: DeltaTable, layout: RowLayout) -> None:
 
 
 def last_part(table: str) -> str:
-    """The last part of a path or name, as far as topics' names allow it."""
+    """The last part of a path or name, with characters replaced that a topic's name may not contain."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", re.split(r"[/\\]", table.rstrip("/\\"))[-1]).strip("-.") or "table"
 
 
@@ -203,7 +203,7 @@ class LakeMixin(AbstractStream):
     _mode: ClassVar[Mode] = "append"
 
     def _unique(self, method: str, mode: Mode | None, keys: str | Sequence[str]) -> tuple[str, ...] | None:
-        """The columns that make a row unique (empty: those of the record's key); None: each record is a row of its own."""
+        """The columns that identify a row (empty: the columns of the record's key); None: each record becomes a separate row."""
         mode = mode or self._mode
         if mode not in ("append", "upsert"):
             raise TopologyError(f"{method}(mode={mode!r}): the mode is 'append' or 'upsert'.")
@@ -214,7 +214,7 @@ class LakeMixin(AbstractStream):
         return several(keys) if mode == "upsert" else None
 
     def _rows_port(self, named: NameLike) -> Port:
-        """The records, for a sink of that name: a table's updates are records whose value is None where a row is deleted."""
+        """The records for a sink of that name. A table's updates become records; a value of None deletes the row."""
         raise NotImplementedError
 
     def to_delta(
@@ -236,27 +236,27 @@ class LakeMixin(AbstractStream):
     ) -> None:
         """Writes each record to a Delta table, exactly once; the stream ends here.
 
-        Columns: the key (`key`, and `window_start` and `window_end` of a windowed key), the record's `timestamp`, and the fields of
-        the value, or `value` where it has none. Their types are those of the serdes or of `schema`. A record that does not
-        fit meets the processing policy (fail, skip, dead letter). A missing table is created.
+        The columns are the key (`key`, and `window_start` and `window_end` of a windowed key), the record's `timestamp`, and the
+        fields of the value, or `value` if it has no fields. Their types come from the serdes or from `schema`. The processing
+        policy (fail, skip, dead letter) decides about a record that does not fit. A missing table is created.
 
         Args:
             table: The table's path or URI, or its name in Spark's catalog.
             mode: `"append"` (default of streams): each record is a row. `"upsert"` (default of tables): the last record of each key
                 is the row, and a record whose value is None deletes the row.
-            keys: The columns that make a row unique; default: those of the record's key and its window.
+            keys: The columns that identify a row; default: the columns of the record's key and its window.
             partition_by: The columns that a new table is partitioned by.
             schema: The fields of the values with their types, such as `{"user": str, "amount": float | None}`, or a class with
-                annotations, or the type of values without fields. An entry called like the key's column is the key's type.
-            key: What the key's column is called; None: the table does not have it.
-            value: What the column of values without fields is called.
-            timestamp: What the timestamp's column is called; None: the table does not have it.
-            add_columns: Whether columns that an existing table lacks are added to it. Else a start is refused.
-            records_per_file: How many records of one commit share a file, about.
-            optimize_every: After how many commits Delta's OPTIMIZE compacts small files; default: never.
+                annotations, or the type of values without fields. An entry with the name of the key's column is the key's type.
+            key: The name of the key's column; None: no such column.
+            value: The name of the column for values without fields.
+            timestamp: The name of the timestamp's column; None: no such column.
+            add_columns: Whether to add columns that an existing table lacks. Otherwise, the start is refused.
+            records_per_file: About how many records of one commit to write into one file.
+            optimize_every: The number of commits after which Delta's OPTIMIZE compacts small files; default: never.
             properties: Properties of a new table, such as `{"delta.enableChangeDataFeed": "true"}`.
-            named: The sink's name, which its internal topic and its commits are named after; default: `delta-` and the last part
-                of the table's path or name.
+            named: The sink's name, also in its internal topic and its commits; default: `delta-` and the last part of the table's
+                path or name.
         """
         text = os.fspath(table)
         unique = self._unique("to_delta", mode, keys)
@@ -289,20 +289,21 @@ class LakeMixin(AbstractStream):
         value: str = "value",
         timestamp: str | None = "timestamp",
     ) -> None:
-        """Writes each record to a store outside Kafka, exactly once: a database, files, or what a `Sink` of your own writes.
+        """Writes each record to a store outside Kafka, exactly once: a database, files, or any other store with your own `Sink`.
 
-        The driver writes one batch after the other, each together with the position behind it, and continues there at the next
-        start. Rows leave the sink's internal topic only after that. The stream ends here.
+        The driver writes one batch after the other, each together with the position after it, and continues there at the next
+        start. Only then are rows removed from the sink's internal topic. The stream ends here.
 
         Args:
-            sink: Where the rows go, such as `SqliteSink("shop.db", "orders")` of `streams.sinks`.
-            named: The sink's name, under which the store keeps its position, and which its internal topic is named after.
-            mode: As for `to_delta`. With `"upsert"`, a record without a key meets the processing policy.
-            keys: As for `to_delta`; columns with parts (lists, maps, classes) cannot be keys.
-            schema: As for `to_delta`.
-            key: As for `to_delta`.
-            value: As for `to_delta`.
-            timestamp: As for `to_delta`.
+            sink: The store to write to, such as `SqliteSink("shop.db", "orders")` of `streams.sinks`.
+            named: The sink's name. The store keeps its position under this name, and its internal topic is named after it.
+            mode: `"append"` or `"upsert"`, as for `to_delta`. With `"upsert"`, the processing policy decides about a record without
+                a key.
+            keys: The columns that identify a row, as for `to_delta`; columns with parts (lists, maps, classes) cannot be keys.
+            schema: The types of the columns, as for `to_delta`.
+            key: The name of the key's column, as for `to_delta`.
+            value: The name of the column for values without fields, as for `to_delta`.
+            timestamp: The name of the timestamp's column, as for `to_delta`.
         """
         if isinstance(sink, type) or not isinstance(sink, Sink):
             raise TopologyError(
@@ -331,20 +332,20 @@ class LakeMixin(AbstractStream):
         value: str = "value",
         timestamp: str | None = "timestamp",
     ) -> None:
-        """Hands the records to any Spark sink: `function(frame, batch_id)` gets each batch as a Spark DataFrame, on the driver.
+        """Passes the records to any Spark sink: `function(frame, batch_id)` gets each batch as a Spark DataFrame, on the driver.
 
-        A batch that runs again after a crash has the same number and the same rows, so a function that writes them under that
-        number, or skips a number it has seen, writes each record exactly once; any other one writes each record at least once.
-        Rows leave the internal topic only after the function has returned. The stream ends here.
+        A batch that runs again after a crash has the same number and the same rows. A function that writes the rows under that
+        number, or skips a number it has already written, writes each record exactly once; any other function writes it at least
+        once. Rows are removed from the internal topic only after the function has returned. The stream ends here.
 
         Args:
-            function: `function(frame, batch_id)`; `frame` is a `pyspark.sql.DataFrame` with the columns as for `to_delta`, and
-                `_partition` and `_offset` in the internal topic, which give the rows of a key their order.
-            named: The sink's name, which its internal topic and its checkpoint are named after.
-            schema: As for `to_delta`.
-            key: As for `to_delta`.
-            value: As for `to_delta`.
-            timestamp: As for `to_delta`.
+            function: `function(frame, batch_id)`; `frame` is a `pyspark.sql.DataFrame` with the same columns as for `to_delta`, and
+                `_partition` and `_offset` in the internal topic, which show the order of the rows of a key.
+            named: The sink's name. Its internal topic and its checkpoint are named after it.
+            schema: The types of the columns, as for `to_delta`.
+            key: The name of the key's column, as for `to_delta`.
+            value: The name of the column for values without fields, as for `to_delta`.
+            timestamp: The name of the timestamp's column, as for `to_delta`.
         """
         if not callable(function):
             raise TopologyError(f"foreach_batch() takes a function(frame, batch_id), not {function!r}.")

@@ -1,13 +1,13 @@
 """Options of operators: names, serdes, and how state is stored.
 
-All are small frozen classes with Kafka Streams' names. Without a keyword go only the arguments with which Kafka Streams begins: the
-serdes, key before value, or the name of a `Materialized` or a `Branched`. All others are keywords:
+All are small frozen classes with Kafka Streams' names. Only the first arguments of Kafka Streams may be passed by position: the
+serdes, key before value, or the name of a `Materialized` or a `Branched`. All other arguments are keywords:
 
     Consumed(StringSerde(), JsonSerde(), timestamp_extractor=timestamp_field("time"))
     Grouped(name="by-region", value_serde=JsonSerde())
     Materialized("delays", retention=timedelta(days=2), caching=False)
 
-An option that is left out comes from upstream if known there, otherwise from the builder's defaults.
+An option that is not given comes from upstream if it is known there, otherwise from the builder's defaults.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OFFSET_RESETS = ("earliest", "latest", "none")
 
 
 def _is_serde(value: object) -> bool:
-    # A class, or an object with only some of the methods, was meant as a serde; the check of serdes reports what is wrong.
+    # A class, or an object with only some of the methods, is probably meant as a serde. The check of serdes reports what is wrong.
     return hasattr(value, "serialize") or hasattr(value, "deserialize")
 
 
@@ -49,7 +49,7 @@ def _is_function(value: object) -> bool:
 _COULD_BE: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("name", "store_name"), lambda value: isinstance(value, str)),
     **dict.fromkeys(("key_serde", "value_serde", "other_value_serde"), _is_serde),
-    # The class of an extractor was meant as an extractor; the builder reports what is wrong.
+    # An extractor's class is probably meant as an extractor. The builder reports what is wrong.
     "timestamp_extractor": lambda value: hasattr(value, "extract") or _is_function(value),
     "offset_reset": lambda value: value in OFFSET_RESETS if isinstance(value, str) else _is_duration(value),
     **dict.fromkeys(("partitioner", "function", "consumer"), _is_function),
@@ -58,23 +58,23 @@ _COULD_BE: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(("caching", "logging", "persistent"), lambda value: isinstance(value, bool)),
     "changelog_config": lambda value: isinstance(value, Mapping),
 }
-"""Field -> whether a value could be meant for it, so that an error can name the keyword of an argument without one."""
+"""Field -> whether a value could be meant for it, so that an error about a positional argument can suggest its keyword."""
 
 
 def fields_of(option: Any) -> tuple[dataclasses.Field[Any], ...]:
-    """The fields of an option, or of a class of options: these are dataclasses."""
+    """The dataclass fields of an option, or of a class of options."""
     return dataclasses.fields(option)
 
 
 def settings_of(option: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Name, value and default of each field; `MISSING` is the default of a required field."""
+    """Name, value and default of each field; a required field has the default `MISSING`."""
     for one in fields_of(option):
         default = one.default if one.default_factory is MISSING else one.default_factory()
         yield one.name, getattr(option, one.name), default
 
 
 def _check_places(kind: type[Option], places: Sequence[str], given: Sequence[object]) -> None:
-    """Raises `TopologyError` for an argument without a keyword that is one too many, or could not be meant for its place."""
+    """Raises `TopologyError` for a positional argument that is one too many, or cannot be meant for its position."""
     for at, value in enumerate(given):
         if at >= len(places) or not (value is None or _COULD_BE[places[at]](value)):
             raise _misplaced(kind, places, at, value)
@@ -103,7 +103,7 @@ def _misplaced(kind: type[Option], places: Sequence[str], at: int, value: object
 
 
 class Option(AnswersUnknownNames):
-    """The base of options, which are frozen dataclasses: checks the arguments, and answers wrong ones with a sentence."""
+    """The base of options, which are frozen dataclasses. It checks the arguments, and explains wrong ones in an error."""
 
     __slots__ = ()
 
@@ -118,14 +118,14 @@ class Option(AnswersUnknownNames):
 
     @classmethod
     def with_(cls, *given: Any, **settings: Any) -> Any:
-        """`Consumed.with(...)` of Kafka Streams, which begins with the serdes; the same as the constructor, but for the name."""
+        """The constructor without the name, as Kafka Streams' `Consumed.with(...)`: positional arguments begin with the serdes."""
         places = [one.name for one in fields_of(cls) if one.name != "name"]
         _check_places(cls, places, given)
         return cls(**dict(zip(places, given, strict=False)), **settings)
 
     @classmethod
     def as_(cls, name: str, **settings: Any) -> Any:
-        """The constructor with a name, `Materialized.as(...)` of Kafka Streams."""
+        """The constructor with a name, as Kafka Streams' `Materialized.as(...)`."""
         return cls(**{"name": name}, **settings)
 
     def __post_init__(self) -> None:
@@ -236,7 +236,7 @@ class StreamJoinedKeywords(TypedDict, total=False):
     persistent: bool | None
 
 
-# --- Options of topics: how they are read, written and, by the engine, created.
+# --- Options of topics: how the engine reads, writes and creates them.
 
 Extractor: TypeAlias = (
     TimestampExtractor | Callable[[ConsumedRecord, int], int | datetime] | Callable[[ConsumedRecord], int | datetime]
@@ -250,8 +250,8 @@ class Consumed(Option, Generic[K, V]):
     Attributes:
         key_serde, value_serde: The serdes that read its records.
         timestamp_extractor: The source of event time; a function `fn(record, partition_time) -> epoch ms` is accepted, too.
-        offset_reset: Where to begin without a committed offset: `"earliest"`, `"latest"`, `"none"`, or a duration: with
-            records at most that old at the first start (KIP-1106); None: the application's setting.
+        offset_reset: Where to begin without a committed offset: `"earliest"`, `"latest"`, `"none"`, or a duration, which begins
+            with records that are at most that old at the first start (KIP-1106); None: the application's setting.
         name: The name of the source node.
     """
 
@@ -274,7 +274,7 @@ class Consumed(Option, Generic[K, V]):
 
     @property
     def reset_policy(self) -> str | None:
-        """The `offset_reset` of a `SourceNode`: a duration is `duration:<ms>`."""
+        """The `offset_reset` in the form that a `SourceNode` has; a duration becomes `duration:<ms>`."""
         if self.offset_reset is None or isinstance(self.offset_reset, str):
             return self.offset_reset
         return f"duration:{to_ms(self.offset_reset, 'offset_reset')}"
@@ -287,8 +287,8 @@ class Produced(Option, Generic[K, V]):
     Attributes:
         key_serde, value_serde: The serdes that write the records.
         partitioner: `fn(topic, key, value, number_of_partitions)` returns a partition, counted from 0; a collection of
-            partitions, each of which gets the record once (KIP-837); an empty collection, which drops and counts the record;
-            or None for Kafka's default, murmur2 of the key, as without a partitioner. Only for topics of `to`.
+            partitions, each of which gets the record once (KIP-837); an empty collection, to drop and count the record;
+            or None for Kafka's default, murmur2 of the key. Only for the topics of `to`.
         name: The name of the sink node.
     """
 
@@ -301,7 +301,7 @@ class Produced(Option, Generic[K, V]):
 
 @dataclass(frozen=True, repr=False)
 class Grouped(Option, Generic[K, V]):
-    """How a stream is grouped; `name` is that of the repartition topic if one is needed."""
+    """How a stream is grouped. `name` is the name of the repartition topic, if one is needed."""
 
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
@@ -311,7 +311,7 @@ class Grouped(Option, Generic[K, V]):
 
 @dataclass(frozen=True, repr=False)
 class Repartitioned(Option, Generic[K, V]):
-    """How a repartition topic is created and written; `partitions` is by default the number of the writer's tasks."""
+    """How a repartition topic is created and written. By default it has as many partitions as the writer has tasks."""
 
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
@@ -337,14 +337,14 @@ class Materialized(Option, Generic[K, V]):
         name: The store's name, which is also part of its changelog's name and used by interactive queries.
         key_serde, value_serde: The serdes of the table's keys and values.
         retention: How long a windowed store retains a window, at least size + grace (the default).
-        caching: True: only the last value of a key in each step goes downstream; False: every update does.
-        logging: Whether the store has a changelog, without which its state cannot be restored.
+        caching: True: only the last value of a key in each step is sent downstream; False: every update is.
+        logging: Whether the store has a changelog. Without it, the state cannot be restored.
         changelog_config: Topic settings of the changelog, which override the engine's.
         persistent: True: RocksDB; False: in memory; None: the setting of the `StreamsBuilder`.
         history_retention: How far back a versioned store can look (KIP-889), so that joins read the table as of a record's
             timestamp; a versioned table has no cache.
-        ttl: A row is deleted, downstream too, when stream time is this far past its last update. Only for tables that are
-            read from a topic or made from a stream.
+        ttl: How long after its last update, in stream time, a row is deleted, also downstream. Only for tables that are read
+            from a topic or made from a stream.
     """
 
     name: str | None = None
@@ -361,7 +361,7 @@ class Materialized(Option, Generic[K, V]):
 
 
 Stored: TypeAlias = NameLike | Materialized[K, V]
-"""The name of an operator or the store of its table: a method that takes both takes the store alone, too."""
+"""The name of an operator or the options of its table's store. A method that takes both also takes the store's options alone."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -409,15 +409,15 @@ class StreamJoined(Option, Generic[K, V, VO]):
     persistent: bool | None = None
 
 
-# --- `Retry`: what becomes of the records that an operator fails on, if they are to be tried again later.
+# --- `Retry`: how records are tried again later if an operator fails on them.
 
 
 @dataclass(frozen=True)
 class Retry:
-    """Tries a record again after each of some delays, and sends it to a topic of dead letters after the last one.
+    """Retries a record after one or more delays, and sends it to a dead-letter topic if the last attempt fails.
 
-    A record that fails is written to a retry topic of the application, in the transaction of the step in which it failed, and
-    read again once the topic's delay has passed; meanwhile the other records continue. There is one retry topic for each delay.
+    A record that fails is written to a retry topic of the application, in the transaction of the step in which it failed. It is
+    read again once the topic's delay has passed; until then, the other records continue. Each delay has its own retry topic.
 
     Example:
         >>> retry = Retry([1_000, 10_000, timedelta(minutes=1)], dead_letters="orders.dlq", keep_order=True)
@@ -426,7 +426,7 @@ class Retry:
     Args:
         delays: How long a record waits before each further attempt: each a `timedelta` or milliseconds.
         dead_letters: The topic for records that have failed in all attempts. It must exist.
-        keep_order: Whether later records of a key wait behind the ones that failed. Records without a key never wait.
+        keep_order: Whether later records of a key wait behind its failed records. Records without a key never wait.
 
     Raises:
         TopologyError: There is no delay, a delay is negative, or there is no topic.

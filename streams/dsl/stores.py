@@ -1,4 +1,4 @@
-"""`Stores`: state stores for the Processor API, for `StreamsBuilder.add_state_store`."""
+"""`Stores`: makes state stores of the Processor API, for `StreamsBuilder.add_state_store`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ P = ParamSpec("P")
 
 
 def _in_memory(make: Callable[P, StoreNode]) -> Callable[P, StoreNode]:
-    """The same method for a store in memory."""
+    """Decorates a method of `Stores` so that its store is in memory."""
 
     @wraps(make)
     def made(*arguments: P.args, **named: P.kwargs) -> StoreNode:
@@ -33,7 +33,7 @@ def _in_memory(make: Callable[P, StoreNode]) -> Callable[P, StoreNode]:
 
 
 def _with_headers(make: Callable[P, StoreNode]) -> Callable[P, StoreNode]:
-    """The same method for a store that keeps headers with its values."""
+    """Decorates a method of `Stores` so that its store keeps headers with its values."""
 
     @wraps(make)
     def made(*arguments: P.args, **named: P.kwargs) -> StoreNode:
@@ -53,17 +53,17 @@ class Stores(AnswersUnknownNames):
 
     In a processor, `ctx.store(name)` returns the `KeyValueStore`, `WindowStore`, `SessionStore` and so on.
 
-    Without a keyword go the name, `key_serde` and `value_serde`; the rest are keywords. `retention` is how long rows are stored
-    (`timedelta` or ms), and `window_size`, at most that, may be left out, since a row only has the start of its window. Stores are
-    on disk, except those of `in_memory_...` methods; both sorts have a changelog. `persistent_...` methods are other names of the
-    methods without a prefix. Values of the `..._with_headers` methods are `ValueAndHeaders` (KIP-1271).
+    Only the name, `key_serde` and `value_serde` may be passed by position. `retention` is how long rows are stored (`timedelta` or
+    ms). `window_size`, at most the retention, may be omitted, since a row only has the start of its window. Stores are on disk,
+    except the stores of `in_memory_...` methods; both have a changelog. `persistent_...` methods are other names for the methods
+    without a prefix. Values of the `..._with_headers` methods are `ValueAndHeaders` (KIP-1271).
     """
 
     @staticmethod
     def key_value_store(
         name: str, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
     ) -> StoreNode:
-        """A store of a value per key (`KeyValueStore`)."""
+        """A store with one value per key (`KeyValueStore`)."""
         return _store("key_value_store", StoreKind.KEY_VALUE, name, (key_serde, value_serde))
 
     persistent_key_value_store = key_value_store
@@ -73,7 +73,7 @@ class Stores(AnswersUnknownNames):
     def timestamped_key_value_store(
         name: str, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
     ) -> StoreNode:
-        """A store of a value and timestamp per key (`TimestampedKeyValueStore`)."""
+        """A store with one value and its timestamp per key (`TimestampedKeyValueStore`)."""
         return _store("timestamped_key_value_store", StoreKind.TIMESTAMPED_KEY_VALUE, name, (key_serde, value_serde))
 
     persistent_timestamped_key_value_store = timestamped_key_value_store
@@ -88,7 +88,7 @@ class Stores(AnswersUnknownNames):
         *more: Never,
         history_retention: Duration | None = None,
     ) -> StoreNode:
-        """A store of each key's values over time, as far back as `history_retention` (`VersionedKeyValueStore`)."""
+        """A store with the values of each key over time, as far back as `history_retention` (`VersionedKeyValueStore`)."""
         serdes, times = (key_serde, value_serde, *more), {"history_retention": history_retention}
         return _store("versioned_key_value_store", StoreKind.VERSIONED, name, serdes, times)
 
@@ -105,7 +105,7 @@ class Stores(AnswersUnknownNames):
         window_size: Duration | None = None,
         retain_duplicates: bool = False,
     ) -> StoreNode:
-        """A store of a value, or with duplicates of every value put, per key and start of a window (`WindowStore`)."""
+        """A store with one value per key and window start (`WindowStore`); with `retain_duplicates`, every value that was put."""
         serdes, times = (key_serde, value_serde, *more), {"retention": retention, "window_size": window_size}
         return _store("window_store", StoreKind.WINDOW, name, serdes, times, retain_duplicates)
 
@@ -121,7 +121,7 @@ class Stores(AnswersUnknownNames):
         retention: Duration | None = None,
         window_size: Duration | None = None,
     ) -> StoreNode:
-        """A store of a value and timestamp per key and start of a window (`TimestampedWindowStore`)."""
+        """A store with one value and its timestamp per key and window start (`TimestampedWindowStore`)."""
         serdes, times = (key_serde, value_serde, *more), {"retention": retention, "window_size": window_size}
         return _store("timestamped_window_store", StoreKind.TIMESTAMPED_WINDOW, name, serdes, times)
 
@@ -137,7 +137,7 @@ class Stores(AnswersUnknownNames):
         *more: Never,
         retention: Duration | None = None,
     ) -> StoreNode:
-        """A store of a value per key and session (`SessionStore`), retained for `retention`."""
+        """A store with one value per key and session (`SessionStore`), stored for `retention`."""
         serdes, times = (key_serde, value_serde, *more), {"retention": retention}
         return _store("session_store", StoreKind.SESSION, name, serdes, times)
 
@@ -154,7 +154,7 @@ class Stores(AnswersUnknownNames):
         logging: bool = True,
         changelog_config: Mapping[str, str] | None = None,
     ) -> StoreNode:
-        """The same store in memory, without a changelog, or with other topic settings of its changelog."""
+        """Returns the same store in memory, without a changelog, or with other topic settings for its changelog."""
         spec = replace(store.spec, persistent=persistent, logged=logging, changelog_config=dict(changelog_config or {}))
         return replace(store, spec=spec)
 
@@ -167,14 +167,14 @@ def _store(
     durations: Mapping[str, Duration | None] | None = None,
     retain_duplicates: bool = False,
 ) -> StoreNode:
-    """A store; `durations` begin with the retention, which it must have. Raises `TopologyError` for what is missing or too many."""
+    """Makes a store. `durations` begin with the retention, which is required. Raises `TopologyError` for wrong arguments."""
     times = durations or {}
     given = {"key_serde": serdes[0], "value_serde": serdes[1], **dict(list(times.items())[:1])}
     missing = [one for one, value in given.items() if value is None]
     if missing or len(serdes) > 2:
         wrong = f"lacks {', '.join(missing)}" if missing else "takes only its name and two serdes without a keyword"
         settings = "".join(f", {one}=..." for one in times)
-        # Kafka Streams' suppliers, which take no serdes, are written into `Materialized`.
+        # The user wrote it like a supplier of Kafka Streams, which takes no serdes; the store belongs into `Materialized` here.
         raise TopologyError(
             f"Stores.{method}('{name}', ...) {wrong}: write Stores.{method}('{name}', key_serde, value_serde{settings}). For the "
             f"store of a table, write Materialized('{name}'{''.join(f', {one}=...' for one in list(times)[:1])}) instead."

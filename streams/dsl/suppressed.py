@@ -24,10 +24,10 @@ class BufferConfig(AnswersUnknownNames):
     """The bounds of a buffer, and what to do when one is reached.
 
     Attributes:
-        max_records: The most keys in the buffer; None: no bound.
-        max_bytes: The most bytes in the buffer, counted as by `of_max_bytes`; None: no bound.
-        emit_early: When the buffer is full: True: the oldest update is emitted early; False: the application fails, so that
-            nothing is ever emitted too early; None: False for `until_window_closes`, True for `until_time_limit`.
+        max_records: The largest number of keys in the buffer; None: no bound.
+        max_bytes: The largest number of bytes in the buffer, counted as in `of_max_bytes`; None: no bound.
+        emit_early: What happens when the buffer is full. True: the oldest update is emitted early. False: the application fails,
+            so that nothing is emitted too early. None: False for `until_window_closes`, True for `until_time_limit`.
     """
 
     max_records: int | None = None
@@ -41,7 +41,7 @@ class BufferConfig(AnswersUnknownNames):
 
     @classmethod
     def unbounded(cls) -> BufferConfig:
-        """A buffer without bounds, which is a store, not in memory."""
+        """A buffer without bounds. It is a store, so it need not fit into memory."""
         return cls()
 
     @classmethod
@@ -53,22 +53,22 @@ class BufferConfig(AnswersUnknownNames):
     def of_max_bytes(cls, size: int) -> BufferConfig:
         """A buffer of at most this many bytes.
 
-        An update counts as in Kafka Streams: 28 bytes, its key, its new value, the values before the last and before the first
-        buffered update of the key (once if they are equal), names and values of headers; in `compat` mode also the name of the
-        topic that the update was read from.
+        The size of an update is counted as in Kafka Streams: 28 bytes, its key, its new value, the value before the last and the
+        value before the first buffered update of the key (once if they are equal), and the names and values of the headers; in
+        `compat` mode also the name of the topic that the update was read from.
         """
         return cls(max_bytes=size)
 
     def shut_down_when_full(self) -> BufferConfig:
-        """The same buffer, which fails when a bound is reached."""
+        """Returns the same buffer, but the application fails when a bound is reached."""
         return replace(self, emit_early=False)
 
     def emit_early_when_full(self) -> BufferConfig:
-        """The same buffer, which emits its oldest updates when a bound is reached."""
+        """Returns the same buffer, but the oldest updates are emitted when a bound is reached."""
         return replace(self, emit_early=True)
 
 
-# `BufferConfig.max_records(5)` is Kafka Streams' name. The fields of an object hide these functions, which are the class's alone.
+# `BufferConfig.max_records(5)` is Kafka Streams' name. Objects have fields of these names, so only the class has these functions.
 for _bound, _of in (("max_records", BufferConfig.of_max_records), ("max_bytes", BufferConfig.of_max_bytes)):
     setattr(BufferConfig, _bound, staticmethod(_of))
 
@@ -94,6 +94,7 @@ class Suppressed(AnswersUnknownNames):
     def until_window_closes(cls, buffer: BufferConfig | None = None) -> Suppressed:
         """Emits one result for each window, when the window closes; the buffer must not emit early.
 
+        With windows of 60 and a grace of 10, the result of `[0, 60)` is emitted when stream time reaches 70.
         Source: Kafka Streams' `Suppressed.untilWindowCloses`.
         """
         buffer = buffer or BufferConfig.unbounded()
@@ -108,8 +109,9 @@ class Suppressed(AnswersUnknownNames):
     def until_time_limit(cls, limit: Duration, buffer: BufferConfig | None = None) -> Suppressed:
         """Emits at most one update of a key per `limit` of stream time; a full buffer emits its oldest update early.
 
-        The `limit`, a `timedelta` or ms, is counted from a key's first delayed update. With `shut_down_when_full()`, a full buffer
-        fails instead. Source: Kafka Streams' `Suppressed.untilTimeLimit`.
+        The `limit`, a `timedelta` or ms, is counted from a key's first delayed update. With a limit of 60, updates of a key at 0,
+        20 and 50 give one result, the last one, when stream time reaches 60. With `shut_down_when_full()`, a full buffer fails
+        instead. Source: Kafka Streams' `Suppressed.untilTimeLimit`.
         """
         limit_ms = to_ms(limit, "suppress' time limit")
         if limit_ms < 0:
@@ -118,11 +120,11 @@ class Suppressed(AnswersUnknownNames):
         return cls(limit_ms, buffer.emit_early_when_full() if buffer.emit_early is None else buffer)
 
 
-# --- `KTable.suppress`: the node, its buffer, and how long the windows above wait.
+# --- `KTable.suppress`: the node, its buffer, and the waiting time that follows from the windows above.
 
 
 def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None) -> tuple[Port, TableNode]:
-    """Adds the node and its stores. The table above must send old values, which readers see while an update is delayed."""
+    """Adds the node and its stores. The table above must send old values: readers see these while an update is delayed."""
     if not isinstance(how, Suppressed):
         raise TopologyError(
             f"suppress takes Suppressed.until_window_closes() or Suppressed.until_time_limit(...), not {how!r}."
@@ -134,7 +136,7 @@ def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None
         )
     above.send_old_values(True)
     if how.limit_ms is not None or above.filters_updates:
-        # Which updates are delayed, since when, and what moves time here must not depend on how records are divided into steps.
+        # How records are divided into steps must not change which updates are delayed, from when on, and what advances time here.
         above.disable_caching()
     graph, rules = above.graph, _rules(above.graph.topology, port, how)
     if rules.by_window:
@@ -153,7 +155,7 @@ def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None
     made = graph.stateful(spec, port, name, stores=stores, key_serde=key_serde, value_serde=value_serde)
 
     def computed() -> ValueGetter:
-        # Otherwise readers would see an update that is still in a cache above and has not reached this node.
+        # Otherwise, readers would see an update that is still in a cache above and has not reached this node.
         above.disable_caching()
         return SuppressValueGetter(above.view(), buffer, places, key_serde, value_serde)
 
@@ -171,7 +173,7 @@ def _rules(topology: Graph, port: Port, how: Suppressed) -> SuppressRules:
             )
         if any(not windows.closes for windows in found):
             raise TopologyError(f"The windows of '{port.node}' never close, so nothing would ever be emitted.")
-        # The longest one, as in Kafka Streams (GraphGraceSearchUtil).
+        # The longest wait, as in Kafka Streams (GraphGraceSearchUtil).
         wait_ms, inclusive = max((windows.wait_ms, windows.inclusive_end) for windows in found)
     buffer = how.buffer
     return SuppressRules(
@@ -180,7 +182,7 @@ def _rules(topology: Graph, port: Port, how: Suppressed) -> SuppressRules:
 
 
 def windows_above(topology: Graph, name: str) -> dict[str, GroupingWindows]:
-    """The windows of the nearest aggregations above that have some, by the names of their nodes."""
+    """The windows of the nearest windowed aggregations above, by the names of their nodes."""
     node = topology.nodes[name]
     windows = windows_of(node.spec) if isinstance(node, ProcessorNode) else None
     if windows is not None:
@@ -192,7 +194,7 @@ def windows_above(topology: Graph, name: str) -> dict[str, GroupingWindows]:
 
 
 def shared_windows(graph: GraphBuilder, port: Port) -> Windows:
-    """The windows of a table, by which its rows can be grouped. Raises `TopologyError` if there are none that its keys share."""
+    """The windows by which a table's rows can be grouped. Raises `TopologyError` if its keys share no windows."""
     found = list(windows_above(graph.topology, port.node).values())
     if not found:
         raise TopologyError(

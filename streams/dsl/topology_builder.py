@@ -59,7 +59,7 @@ class TopologyBuilder(AnswersUnknownNames):
         consumed: Consumed[Any, Any] | None = None,
         **option: Unpack[ConsumedSettings[Any, Any]],
     ) -> TopologyBuilder:
-        """Adds a node that reads topics, or all topics that match a pattern; another source must not read one of them."""
+        """Adds a node that reads topics, or all topics that match a pattern; no other source may read one of them."""
         self._check_free(name)
         how = one_option("add_source", Consumed, consumed, option)
         port = self._builder.stream(topics, replace(how, name=name))._port
@@ -77,7 +77,7 @@ class TopologyBuilder(AnswersUnknownNames):
         parents: str | Sequence[str],
         stores: str | Sequence[str] = (),
     ) -> TopologyBuilder:
-        """Adds a processor, which receives what its parents forward: all records, or those of `ctx.forward(record, name)`.
+        """Adds a processor, which receives what its parents forward to all children, or to it by `ctx.forward(record, name)`.
 
         Args:
             name: The node's name.
@@ -116,7 +116,7 @@ class TopologyBuilder(AnswersUnknownNames):
         return self
 
     def add_state_store(self, store: StoreNode, processors: str | Sequence[str] = ()) -> TopologyBuilder:
-        """Adds a store made by `Stores`, and connects processors with it."""
+        """Adds a store made by `Stores`, and connects it to processors."""
         self._builder.add_state_store(store)
         for processor in names(processors):
             self.connect_processor_and_state_stores(processor, [store.name])
@@ -130,12 +130,12 @@ class TopologyBuilder(AnswersUnknownNames):
         consumed: Consumed[Any, Any] | None = None,
         **option: Unpack[ConsumedKeywords[Any, Any]],
     ) -> TopologyBuilder:
-        """Adds a store that your own processor fills from a topic; see `StreamsBuilder.add_global_store`."""
+        """Adds a store that your own processor fills from a topic, as `StreamsBuilder.add_global_store` does."""
         self._builder.add_global_store(store, topic, supplier, consumed, **option)
         return self
 
     def connect_processor_and_state_stores(self, processor: str, stores: str | Sequence[str]) -> TopologyBuilder:
-        """Connects a processor with stores that were added; processors that share a store run in the same task."""
+        """Connects a processor to stores that were added; processors that share a store run in the same task."""
         nodes = self._graph.topology.nodes
         node = nodes.get(processor)
         if not isinstance(node, ProcessorNode):

@@ -34,7 +34,7 @@ KEEPS_VALUES: Final = (Chosen, Ranked, Collect, CountDistinct, ApproxCountDistin
 
 
 def _read_where(field: Field, where: Expression | None) -> Field:
-    """What an aggregate reads of the records for which a condition is true: null, which takes no part, of the others."""
+    """The field that an aggregate reads: null, which every aggregate leaves out, for records where the condition is not true."""
     if where is None:
         return field
     if not isinstance(where, Expression):
@@ -45,17 +45,17 @@ def _read_where(field: Field, where: Expression | None) -> Field:
 class AggregateFunctions(AnswersUnknownNames):
     """The built-in aggregates, available as `agg`: `aggregate(flights=agg.count(), delay=agg.mean("dep.delay"))`.
 
-    With `where=`, a condition, only the records take part for which it is true, not false or null (SQL's FILTER):
-    `agg.count(where=col("delay") > 15)`. Of the others, the field is not even computed, so that it cannot fail. It is short for
-    `when(condition, field)` as the field, which also serves an aggregate of your own.
+    With `where=`, an aggregate takes only the records for which a condition is true, not false or null (SQL's FILTER):
+    `agg.count(where=col("delay") > 15)`. For other records, the field is not even computed, so it cannot fail. `where=` is short
+    for the field `when(condition, field)`, which you can also use with your own aggregates.
     """
 
     @staticmethod
     def count(field: Field | None = None, *, where: Expression | None = None) -> Aggregate:
-        """Number of records, or with a field or an expression, of those in which it is there and not null.
+        """Counts the records; with a field or an expression, counts the records in which it exists and is not null.
 
         A condition as the field raises `TopologyError`, since false is not null: `agg.count(where=col("delay") > 15)` counts the
-        true ones.
+        records for which the condition is true.
         """
         if where is not None:
             return Count(_read_where(lit(1) if field is None else field, where))
@@ -63,18 +63,18 @@ class AggregateFunctions(AnswersUnknownNames):
 
     @staticmethod
     def count_distinct(field: Field, *, where: Expression | None = None) -> Aggregate:
-        """Number of the field's distinct values that are not null, exact; over all time, or in windows with a fixed start.
+        """Counts the field's distinct values that are not null, exactly; over all time, or in windows with a fixed start.
 
-        Each value of each key is a row in a store of its own. In windows it is deleted with its window, otherwise never.
+        Each value of each key is a row in a separate store. In windows, it is deleted with its window, otherwise never.
         """
         return CountDistinct(_read_where(field, where))
 
     @staticmethod
     def approx_count_distinct(field: Field, *, rsd: float = 0.02, where: Expression | None = None) -> Aggregate:
-        """About how many distinct values the field has that are not null, in any windows; one row of at most 3 KB at this `rsd`.
+        """Estimates the number of distinct values of the field that are not null, in any windows.
 
-        `rsd` is the relative standard deviation at most, from 0.005 to 0.1. Needs the extra `sketches` on the driver and on every
-        executor; `ConfigError` if the driver does not have it.
+        A row has at most 3 KB at this `rsd`. `rsd` is the largest relative standard deviation of the estimate, from 0.005 to 0.1.
+        Needs the extra `sketches` on the driver and on every executor; raises `ConfigError` if the driver does not have it.
         """
         return ApproxCountDistinct(_read_where(field, where), rsd)
 
@@ -82,27 +82,27 @@ class AggregateFunctions(AnswersUnknownNames):
     def quantile(
         field: Field, q: float | Iterable[float], *, accuracy: float = 0.01, where: Expression | None = None
     ) -> Aggregate:
-        """A quantile of a field's numbers, a float: of 0.5 the median; with a list of quantiles, the list of them, in its order.
+        """A quantile of the numbers in a field, as a float (0.5 is the median). For a list of quantiles, a list in the same order.
 
-        The exact one, SQL's `percentile_disc`, is the smallest number that at least this share of the numbers do not exceed. The
-        result is off by at most `accuracy`, a share of it, from 0.001 to 0.25. Needs the extra `sketches`, as
-        `approx_count_distinct`.
+        The exact quantile 0.9 is the smallest number that at least 90 % of the numbers do not exceed (SQL's `percentile_disc`). The
+        result differs from it by at most the share `accuracy`, from 0.001 to 0.25: with 0.01, a result for 200 is between 198 and
+        202. Needs the extra `sketches` on the driver and on every executor, as `approx_count_distinct` does.
         """
         return Quantile(_read_where(field, where), q, accuracy)
 
     @staticmethod
     def sum(field: Field, *, where: Expression | None = None) -> Aggregate:
-        """Sum of a field; of whole numbers exact, whatever their size."""
+        """Sum of a field; a sum of integers is exact, whatever its size."""
         return Sum(_read_where(field, where))
 
     @staticmethod
     def min(field: Field, *, where: Expression | None = None) -> Aggregate:
-        """Smallest number, text or time in a field; of times the result is the ISO text."""
+        """Smallest number, text or time in a field; a time is returned as ISO text."""
         return Min(_read_where(field, where))
 
     @staticmethod
     def max(field: Field, *, where: Expression | None = None) -> Aggregate:
-        """Largest number, text or time in a field; of times the result is the ISO text."""
+        """Largest number, text or time in a field; a time is returned as ISO text."""
         return Max(_read_where(field, where))
 
     @staticmethod
@@ -122,26 +122,26 @@ class AggregateFunctions(AnswersUnknownNames):
 
     @staticmethod
     def max_by(value: Field | ValueFields, by: Field, *, where: Expression | None = None) -> Aggregate:
-        """What the record with the largest number, text or time in the field `by` has; of equal ones the first.
+        """The `value` of the record whose field `by` is the largest (a number, a text or a time); among equal ones the first wins.
 
         `value` is a field, an expression, or several fields: `agg.max_by(fields("auction", "price"), by="price")`. A record whose
-        `by` is null takes no part; the value may be null. The arguments are in the order of PySpark's and SQL's `max_by`.
+        `by` is null is left out; its value may be null. The arguments are in the order of PySpark's and SQL's `max_by`.
         """
         return MaxBy(_read_where(by, where), value)
 
     @staticmethod
     def min_by(value: Field | ValueFields, by: Field, *, where: Expression | None = None) -> Aggregate:
-        """What the record with the smallest number, text or time in the field `by` has; of equal ones the first. See `max_by`."""
+        """The `value` of the record whose field `by` is the smallest, the first of equal ones; arguments as for `max_by`."""
         return MinBy(_read_where(by, where), value)
 
     @staticmethod
     def last_by(value: Field | ValueFields, by: Field, *, where: Expression | None = None) -> Aggregate:
-        """What the latest record by a time, number or text in the field `by` has; of equal ones the last. See `max_by`."""
+        """The `value` of the record whose field `by` is the largest, the last of equal ones; arguments as for `max_by`."""
         return LastBy(_read_where(by, where), value)
 
     @staticmethod
     def collect(field: Field, *, last: int, where: Expression | None = None) -> Aggregate:
-        """The field's last values that are not null, as a list in order of processing, at most `last` of them."""
+        """The last values of the field that are not null, at most `last` of them, as a list in order of processing."""
         return Collect(_read_where(field, where), last)
 
 
@@ -150,4 +150,4 @@ agg = AggregateFunctions
 BUILT_IN: Final[frozenset[type[Aggregate]]] = frozenset(
     {Count, Sum, Min, Max, Mean, First, Last, MaxBy, MinBy, LastBy, Collect, Quantile, ApproxCountDistinct}
 )
-"""The classes of `agg` themselves; one that is derived from them may compute anything."""
+"""The classes of the aggregates in `agg`. A subclass of one may compute anything."""

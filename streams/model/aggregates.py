@@ -1,10 +1,10 @@
 """Aggregates over a field of the value: the base class, and the built-in aggregates.
 
 An aggregate is data (`agg.mean("delay")`), so the engine can decode only that field and process whole columns. The classes here
-define the result: `result` of `updated` over what `value_in` reads of the records, in order. An accumulator is a JSON value, which
-is stored; so no built-in aggregate ever becomes NaN or infinite, which JSON does not have: the record that would make it so fails,
-and the accumulator stays as it was. The kernels that compute the same on whole columns are in
-`streams.operators.aggregate.accumulators`.
+define the result: `value_in` reads each record in order, `updated` adds what it read to the accumulator, and `result` turns the
+accumulator into the value. An accumulator is stored as JSON, which has no NaN and no infinity. So a record that would make a
+built-in aggregate NaN or infinite fails, and leaves the accumulator as it was. The kernels that compute the same on whole columns
+are in `streams.operators.aggregate.accumulators`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from streams.model.record import pick
 from streams.wording import described
 
 Field: TypeAlias = str | Expression
-"""What an aggregate reads of each value: a dotted path, or an expression."""
+"""The part of each value that an aggregate reads: a dotted path, or an expression."""
 
 
 @dataclass(frozen=True)
@@ -60,22 +60,22 @@ class Aggregate(ABC):
 
     field: Field | None
     takes_only: ClassVar[tuple[tuple[type, ...], str] | None] = None
-    """The classes of the values that a built-in aggregate takes, apart from `bool`, and what a message says of them; None: all."""
+    """The classes of values that a built-in aggregate accepts, besides `bool`, and their description in messages; None: all."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "field", _checked_field(self, self.field))
 
     @property
     def text(self) -> str:
-        """The aggregate as a program writes it, for messages."""
+        """The aggregate as it is written in a program, for messages."""
         return f"{type(self).__name__}({self.field!r})"
 
     @property
     def identity(self) -> str:
-        """The text for names and the topology hash, the same at every start of the program.
+        """The text that identifies the aggregate in names and in the topology hash, the same at every start of the program.
 
         Raises:
-            TopologyError: The `repr` of a user's class has a memory address.
+            TopologyError: The `repr` of a user's class contains a memory address.
         """
         text = repr(self)
         if " at 0x" in text:
@@ -94,19 +94,19 @@ class Aggregate(ABC):
 
     @property
     def gives_decimals(self) -> bool:
-        """Whether an expression that the aggregate reads makes Decimals of what JSON gives."""
+        """Whether the aggregate reads an expression that may turn JSON values into Decimals."""
         return isinstance(self.field, Expression) and gives_decimals(self.field)
 
     def value_in(self, value: Any) -> Any:
-        """What the aggregate reads of a record's value. Raises `RecordError`, also for what it cannot aggregate."""
+        """Reads the aggregate's input from a record's value. Raises `RecordError`, also for a value that it cannot aggregate."""
         return self.checked(self.field(value) if isinstance(self.field, Expression) else pick(value, self.field))
 
     def checked(self, value: Any) -> Any:
-        """The field's value as the aggregate takes it; by default any value. Raises `RecordError` for one that it cannot take."""
+        """Returns the field's value in the form to aggregate, by default unchanged. Raises `RecordError` for an invalid one."""
         return value
 
     def takes(self, value: Any) -> bool:
-        """Whether to aggregate a field's value: by default if it exists and is not null. Other values never reach `add`."""
+        """Whether `add` gets a field's value: by default if it exists and is not null. Other values are ignored."""
         return value is not None
 
     @abstractmethod
@@ -119,18 +119,18 @@ class Aggregate(ABC):
 
     @abstractmethod
     def merge(self, earlier: Any, later: Any) -> Any:
-        """The accumulator of two consecutive sequences of records, as of two sessions that are merged."""
+        """Combines the accumulators of two consecutive sequences of records, for example of two sessions that are merged."""
 
     def remove(self, accumulator: Any, value: Any) -> Any:
-        """The accumulator without a value that was added before; only grouped tables, whose rows change and leave, need it.
+        """The accumulator without a value that was added before. Only grouped tables need it, whose rows change and are deleted.
 
-        Built-in ones that have it: count, sum, mean and quantile.
+        The built-in aggregates count, sum, mean and quantile have it.
         """
         raise NotImplementedError(f"{self.text} cannot take a value back")
 
     @property
     def takes_back(self) -> bool:
-        """Whether the aggregate has `remove`."""
+        """Whether the aggregate implements `remove`."""
         return type(self).remove is not Aggregate.remove
 
     def result(self, accumulator: Any) -> Any:
@@ -138,7 +138,7 @@ class Aggregate(ABC):
         return accumulator
 
     def updated(self, accumulator: Any, value: Any) -> Any:
-        """The accumulator after one more record, whose field has the value `value`."""
+        """The accumulator after one more record, where `value` is the record's field."""
         if not self.takes(value):
             return accumulator
         after = self.add(accumulator, value)
@@ -159,7 +159,7 @@ def _refuse_record(field: Expression | ValueFields) -> None:
 
 
 def _checked_field(aggregate: Aggregate, field: object) -> Field:
-    """What an aggregate reads. A column alone is the same as its path, also in names and hashes. Raises `TopologyError`."""
+    """The field as a path or an expression. `col("a")` becomes its path, so that names and hashes agree. Raises `TopologyError`."""
     if isinstance(field, Expression) and not isinstance(field, Col):
         _refuse_record(field)
         return field
@@ -171,7 +171,7 @@ def _checked_field(aggregate: Aggregate, field: object) -> Field:
 
 @dataclass(frozen=True)
 class NumericAggregate(Aggregate):
-    """An aggregate of numbers, which ignores other values of the field (text, booleans)."""
+    """An aggregate of numbers that ignores text and booleans in the field."""
 
     def takes(self, value: Any) -> bool:
         """Whether the value is a number; booleans are not."""
@@ -183,23 +183,23 @@ class BuiltIn(Aggregate):
 
     @property
     def text(self) -> str:
-        """The aggregate as a program writes it."""
+        """The aggregate as it is written in a program."""
         return f"agg.{self.kind}({self.field!r})"
 
     @property
     def kind(self) -> str:
-        """Its name in `agg`."""
+        """The aggregate's name in `agg`."""
         return type(self).__name__.lower()
 
     @property
     def identity(self) -> str:
-        """Name and field."""
+        """The aggregate's name and field."""
         return f"{self.kind}({'' if self.field is None else self.field})"
 
 
 @dataclass(frozen=True)
 class Count(BuiltIn):
-    """Number of records, or of those in which the field exists and is not null."""
+    """Counts the records, or the records in which the field exists and is not null."""
 
     def __post_init__(self) -> None:
         if isinstance(self.field, Expression) and self.field.is_condition:
@@ -211,35 +211,35 @@ class Count(BuiltIn):
             super().__post_init__()
 
     def value_in(self, value: Any) -> Any:
-        """The field's value; None if no field is given."""
+        """The field's value; None without a field."""
         return None if self.field is None else super().value_in(value)
 
     def takes(self, value: Any) -> bool:
-        """Every record if no field is given."""
+        """Whether to count the record: always without a field, otherwise if the field exists and is not null."""
         return self.field is None or value is not None
 
     def initial(self) -> int:
-        """None so far."""
+        """Zero."""
         return 0
 
     def add(self, accumulator: int, value: Any) -> int:
-        """One more."""
+        """The count plus one."""
         return accumulator + 1
 
     def remove(self, accumulator: int, value: Any) -> int:
-        """One less."""
+        """The count minus one."""
         return accumulator - 1
 
     def merge(self, earlier: int, later: int) -> int:
-        """Both."""
+        """The sum of both counts."""
         return earlier + later
 
 
 class _Optional(BuiltIn):
-    """An aggregate without a value before the first record; the first value is then the accumulator."""
+    """An aggregate without a value before the first record; the first value becomes the first accumulator."""
 
     def initial(self) -> Any:
-        """Nothing."""
+        """None: there is no accumulator yet."""
         return None
 
     def add(self, accumulator: Any, value: Any) -> Any:
@@ -263,11 +263,11 @@ _READ: Final[Mapping[str, Callable[[str], Any]]] = {
     "time": time.fromisoformat,
     "Decimal": Decimal,
 }
-"""What reads the texts in accumulators, by the names of the classes."""
+"""Class name in an accumulator -> the function that reads its text."""
 
 
 def _in_accumulator(value: Decimal | date | time) -> dict[str, str]:
-    """What JSON has no form for, as accumulators have it: `{"Decimal": "1.50"}`."""
+    """The accumulator of a value that JSON cannot represent: its class and its text, `{"Decimal": "1.50"}`."""
     if isinstance(value, Decimal):
         return {"Decimal": f"{value:f}"}
     kind = next(kind for kind in (datetime, date, time) if isinstance(value, kind))
@@ -275,12 +275,12 @@ def _in_accumulator(value: Decimal | date | time) -> dict[str, str]:
 
 
 class OfNumbers(BuiltIn):
-    """An aggregate that computes with numbers. Null takes no part; any other value (text, a truth value) fails its record."""
+    """An aggregate that computes with numbers. It ignores null; any other value (a text, a boolean) fails its record."""
 
     takes_only: ClassVar[tuple[tuple[type, ...], str] | None] = (Real,), "takes numbers (int, float)"
 
     def checked(self, value: Any) -> Any:
-        """An `int`, a `float` that is finite, or None. Raises `RecordError` for any other value."""
+        """Returns an `int`, a finite `float`, or None. Raises `RecordError` for any other value."""
         if value is None or type(value) is int or (type(value) is float and math.isfinite(value)):
             return value
         number = number_in(value)
@@ -290,12 +290,12 @@ class OfNumbers(BuiltIn):
 
 
 class _OfExactNumbers(OfNumbers):
-    """An aggregate that computes with Decimals, too."""
+    """An aggregate that also computes with Decimals."""
 
     takes_only = (Real, Decimal), "takes numbers (int, float, Decimal)"
 
     def checked(self, value: Any) -> Any:
-        """The same, or a `Decimal` as accumulators have it. Raises `RecordError` for any other value."""
+        """Returns a finite number or None; a Decimal in its accumulator form. Raises `RecordError` for any other value."""
         return _in_accumulator(value) if _is_decimal(value) else super().checked(value)
 
 
@@ -304,7 +304,7 @@ def _is_decimal(value: Any) -> bool:
 
 
 def number_in(value: Any) -> int | float | None:
-    """A finite number as an `int` or a `float`, such as one of NumPy's; None: it is not."""
+    """A number of any class (such as NumPy's) as an `int` or a finite `float`; None if it is not a number or not finite."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     if isinstance(value, Integral):
@@ -313,7 +313,7 @@ def number_in(value: Any) -> int | float | None:
 
 
 def _refused(aggregate: Aggregate, value: Any) -> RecordError:
-    """The error of a record whose field has a value that an aggregate does not take."""
+    """The error for a record whose field has a value that the aggregate does not accept."""
     if isinstance(value, float):
         return RecordError(f"{aggregate.text} is given {described(float(value))}, which is not a finite number")
     what = "" if aggregate.takes_only is None else aggregate.takes_only[1]
@@ -325,21 +325,22 @@ def _refused(aggregate: Aggregate, value: Any) -> RecordError:
 
 @dataclass(frozen=True)
 class Sum(_OfExactNumbers, _Optional):
-    """Sum. A sum of integers is an exact integer of any size; a single float makes it a float.
+    """A sum. The sum of integers is an exact integer of any size; a single float makes it a float.
 
-    A sum of Decimals, and of integers among them, is exact. Its accumulator is `{"Decimal": "12.50"}`, and the result that text.
+    The sum of Decimals, or of Decimals and integers, is exact. Its accumulator is `{"Decimal": "12.50"}`, and its result the text
+    `"12.50"`.
     """
 
     def both(self, earlier: Any, later: Any) -> Any:
-        """Their sum. Raises `RecordError` if that is not a finite float."""
+        """The sum of both. Raises `RecordError` if it is not a finite float."""
         return _sum(self, earlier, later)
 
     def remove(self, accumulator: Any, value: Any) -> Any:
-        """The sum without a number. Raises `RecordError` if that is not a finite float."""
+        """The sum without a number. Raises `RecordError` if it is not a finite float."""
         return _sum(self, accumulator, _negative(value))
 
     def result(self, accumulator: Any) -> Any:
-        """The sum; of Decimals its text."""
+        """The sum; a sum of Decimals as text."""
         return _shown(accumulator)
 
 
@@ -371,7 +372,7 @@ def _overflow(aggregate: Aggregate, earlier: Any, later: Any) -> RecordError:
 
 
 class _Ordering(_Optional):
-    """An aggregate that compares numbers, texts, or times of a field."""
+    """An aggregate that compares the numbers, texts, or times in a field."""
 
     takes_only = (
         (Real, Decimal, str, date, time),
@@ -379,7 +380,7 @@ class _Ordering(_Optional):
     )
 
     def checked(self, value: Any) -> Any:
-        """A finite number, a text, or a time. Raises `RecordError` for any other value."""
+        """Returns a finite number, a text, or a time. Raises `RecordError` for any other value."""
         if value is None or type(value) in (int, str) or (type(value) is float and math.isfinite(value)):
             return value
         if isinstance(value, str):
@@ -399,17 +400,17 @@ class _Ordering(_Optional):
 
 
 class _Extreme(_Ordering):
-    """The smallest or largest value of a field: of numbers, of texts, or of times.
+    """The smallest or largest number, text, or time in a field.
 
-    A time's accumulator is `{"datetime": "2026-01-31T12:00:00+00:00"}`, with the name of its class and the ISO text, which is the
-    result. That of a Decimal is `{"Decimal": "1.50"}`.
+    The accumulator of a time names its class and has its ISO text, `{"datetime": "2026-01-31T12:00:00+00:00"}`; the result is that
+    text. The accumulator of a Decimal is `{"Decimal": "1.50"}`.
     """
 
     choose: ClassVar[Callable[..., Any]]
-    """Python's `min` or `max`, which take the first of equal values."""
+    """Python's `min` or `max`, which return the first of equal values."""
 
     def both(self, earlier: Any, later: Any) -> Any:
-        """The better one. Raises `RecordError` if they are of two kinds, such as a number and a text."""
+        """The smaller or the larger one. Raises `RecordError` if they cannot be compared, such as a number and a text."""
         try:
             if type(earlier) is not dict and type(later) is not dict:
                 return self.choose(earlier, later)
@@ -418,12 +419,12 @@ class _Extreme(_Ordering):
             raise self._of_two_kinds(earlier, later) from None
 
     def result(self, accumulator: Any) -> Any:
-        """The number or the text; of a time its ISO text, of a Decimal its digits."""
+        """The number or the text; a time as its ISO text, a Decimal as its digits."""
         return _shown(accumulator)
 
 
 def _ordered(accumulator: Any) -> Any:
-    """What an accumulator is compared by."""
+    """The form of an accumulator that can be compared."""
     if type(accumulator) is not dict:
         return accumulator
     ((name, text),) = accumulator.items()
@@ -436,37 +437,37 @@ def _shown(accumulator: Any) -> Any:
 
 @dataclass(frozen=True)
 class Min(_Extreme):
-    """Smallest value; of equal ones the first."""
+    """Smallest value; the first of equal ones."""
 
     choose = staticmethod(min)
 
 
 @dataclass(frozen=True)
 class Max(_Extreme):
-    """Largest value; of equal ones the first."""
+    """Largest value; the first of equal ones."""
 
     choose = staticmethod(max)
 
 
 @dataclass(frozen=True)
 class Mean(_OfExactNumbers):
-    """Arithmetic mean, a float; of Decimals a text of at most 34 digits. The accumulator is `[sum, count]`."""
+    """Arithmetic mean as a float; the mean of Decimals is a text of at most 34 digits. The accumulator is `[sum, count]`."""
 
     def initial(self) -> list[Any]:
-        """No sum of no numbers."""
+        """The accumulator `[sum, count]` of no numbers."""
         return [0, 0]
 
     def add(self, accumulator: list[Any], value: Any) -> list[Any]:
-        """One more number. Raises `RecordError` if the sum or the mean is not a finite float."""
+        """Adds a number. Raises `RecordError` if the sum or the mean is not a finite float."""
         return self._both(accumulator[0], value, accumulator[1] + 1)
 
     def remove(self, accumulator: list[Any], value: Any) -> list[Any]:
-        """One number less; without any, nothing of the sum is left. Raises `RecordError` as `add`."""
+        """Removes a number; without any, the sum is reset. Raises `RecordError` if the sum or mean is not a finite float."""
         count = accumulator[1] - 1
         return self._both(accumulator[0], _negative(value), count) if count else self.initial()
 
     def merge(self, earlier: list[Any], later: list[Any]) -> list[Any]:
-        """Both sums, both counts. Raises `RecordError` if the sum or the mean is not a finite float."""
+        """Adds up both sums and both counts. Raises `RecordError` if the sum or the mean is not a finite float."""
         return self._both(earlier[0], later[0], earlier[1] + later[1])
 
     def _both(self, earlier: Any, later: Any, count: int) -> list[Any]:
@@ -476,7 +477,7 @@ class Mean(_OfExactNumbers):
         return [total, count]
 
     def result(self, accumulator: list[Any]) -> float | str | None:
-        """The mean; None of no numbers."""
+        """The mean; None without any numbers."""
         if type(accumulator[0]) is dict:
             return f"{OPERATIONS['divide'].of_values(_ordered(accumulator[0]), accumulator[1]):f}"
         mean: float | None = accumulator[0] / accumulator[1] if accumulator[1] else None
@@ -484,19 +485,19 @@ class Mean(_OfExactNumbers):
 
 
 _MOST: Final = 2**1023
-"""A quotient of integers below is a finite float."""
+"""The quotient of an integer below this number and a count is a finite float."""
 
 
 class Chosen(_Optional):
-    """One of the values of a field, of any type that JSON has."""
+    """An aggregate that keeps values of a field unchanged; they may have any type that JSON has."""
 
     def checked(self, value: Any) -> Any:
-        """The value. Raises `RecordError` for NaN and infinity."""
+        """Returns the value. Raises `RecordError` for NaN and infinity."""
         return finite(self, value)
 
 
 def finite(aggregate: Aggregate, value: Any) -> Any:
-    """The value. Raises `RecordError` for NaN and infinity."""
+    """Returns the value. Raises `RecordError` for NaN and infinity."""
     if isinstance(value, float) and not math.isfinite(value):
         raise _refused(aggregate, value)
     return value
@@ -507,7 +508,7 @@ class First(Chosen):
     """The first value that is not null, in order of processing."""
 
     def both(self, earlier: Any, later: Any) -> Any:
-        """The earlier one."""
+        """The earlier value."""
         return earlier
 
 
@@ -516,24 +517,24 @@ class Last(Chosen):
     """The last value that is not null, in order of processing."""
 
     def both(self, earlier: Any, later: Any) -> Any:
-        """The later one."""
+        """The later value."""
         return later
 
 
 @dataclass(frozen=True)
 class Ranked(_Ordering):
-    """What the record has that comes first by a field, in an order. The accumulator is `[by, value]`.
+    """Keeps a value from the record that ranks first by a field. The accumulator is `[by, value]`.
 
-    A record whose `field` is null takes no part, and the rest of it is not read. The value may be null.
+    A record whose `field` is null is left out, and its value is not read. The value may be null.
 
     Attributes:
-        field: What records are compared by.
-        value: What is kept of the first one: a field, an expression, or several as `fields("auction", "price")`.
+        field: The field that records are compared by.
+        value: The value to keep from the first record: a field, an expression, or several as `fields("auction", "price")`.
     """
 
     value: Field | ValueFields
     better: ClassVar[Callable[..., bool]]
-    """Whether a record's `field`, the first argument, comes before that of the best one so far."""
+    """`better(new, best)`: whether a record whose `field` is `new` ranks before the best one so far."""
     name: ClassVar[str]
 
     def __post_init__(self) -> None:
@@ -547,68 +548,68 @@ class Ranked(_Ordering):
 
     @property
     def kind(self) -> str:
-        """Its name in `agg`."""
+        """The aggregate's name in `agg`."""
         return self.name
 
     @property
     def text(self) -> str:
-        """The aggregate as a program writes it."""
+        """The aggregate as it is written in a program."""
         return f"agg.{self.name}({self.value!r}, by={self.field!r})"
 
     @property
     def identity(self) -> str:
-        """Name, value and order."""
+        """The aggregate's name, value and field of order."""
         return f"{self.name}({self.value}, by={self.field})"
 
     @property
     def parts(self) -> tuple[tuple[str, Expression], ...]:
-        """The names and expressions of what is kept; of a single value the name is empty."""
+        """The names and expressions of the kept fields; a single value has an empty name."""
         if isinstance(self.value, ValueFields):
             return self.value.computed
         return (("", col(self.value) if isinstance(self.value, str) else self.value),)
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Those of the order and of what is kept."""
+        """The paths of the field of order and of the kept fields."""
         return tuple(dict.fromkeys([*super().paths, *(path for _, one in self.parts for path in one.paths)]))
 
     @property
     def gives_decimals(self) -> bool:
-        """Whether the order or what is kept may be a Decimal."""
+        """Whether the field of order or a kept field may be a Decimal."""
         return super().gives_decimals or any(gives_decimals(one) for _, one in self.parts)
 
     def value_in(self, value: Any) -> list[Any] | None:
-        """What the record is compared by, and what is kept of it; None: it takes no part. Raises `RecordError`."""
+        """Reads `[by, value]` from a record's value; None: the record is left out. Raises `RecordError`."""
         by = super().value_in(value)
         if by is None:
             return None
         return [by, self.joined([self.kept(one(value)) for _, one in self.parts])]
 
     def kept(self, value: Any) -> Any:
-        """A part of the value. Raises `RecordError` for NaN and infinity."""
+        """Returns a part of the kept value. Raises `RecordError` for NaN and infinity."""
         return finite(self, value)
 
     def joined(self, parts: Sequence[Any]) -> Any:
-        """The value of its parts."""
+        """Makes the kept value from its parts: an object of several fields, or the single value."""
         if isinstance(self.value, ValueFields):
             return dict(zip((name for name, _ in self.parts), parts, strict=True))
         return parts[0]
 
     def both(self, earlier: Any, later: Any) -> Any:
-        """The better one. Raises `RecordError` if they are of two kinds, such as a number and a text."""
+        """The accumulator that ranks first. Raises `RecordError` if they cannot be compared, such as a number and a text."""
         try:
             return later if self.better(_ordered(later[0]), _ordered(earlier[0])) else earlier
         except TypeError:
             raise self._of_two_kinds(earlier[0], later[0]) from None
 
     def result(self, accumulator: Any) -> Any:
-        """What is kept; None of no records."""
+        """The kept value; None without any records."""
         return None if accumulator is None else accumulator[1]
 
 
 @dataclass(frozen=True)
 class MaxBy(Ranked):
-    """What the record with the largest `field` has; of equal ones the first."""
+    """The value of the record whose `field` is the largest; the first of equal ones."""
 
     name = "max_by"
     better = staticmethod(operator.gt)
@@ -616,7 +617,7 @@ class MaxBy(Ranked):
 
 @dataclass(frozen=True)
 class MinBy(Ranked):
-    """What the record with the smallest `field` has; of equal ones the first."""
+    """The value of the record whose `field` is the smallest; the first of equal ones."""
 
     name = "min_by"
     better = staticmethod(operator.lt)
@@ -624,7 +625,7 @@ class MinBy(Ranked):
 
 @dataclass(frozen=True)
 class LastBy(Ranked):
-    """What the record with the largest `field` has; of equal ones the last."""
+    """The value of the record whose `field` is the largest; the last of equal ones."""
 
     name = "last_by"
     better = staticmethod(operator.ge)
@@ -645,67 +646,67 @@ class Collect(BuiltIn):
 
     @property
     def text(self) -> str:
-        """The aggregate as a program writes it."""
+        """The aggregate as it is written in a program."""
         return f"agg.collect({self.field!r}, last={self.last!r})"
 
     @property
     def identity(self) -> str:
-        """Name, field and number."""
+        """The aggregate's name, field and number of values."""
         return f"collect({self.field}, last={self.last})"
 
     def checked(self, value: Any) -> Any:
-        """The value. Raises `RecordError` for NaN and infinity."""
+        """Returns the value. Raises `RecordError` for NaN and infinity."""
         return finite(self, value)
 
     def initial(self) -> list[Any]:
-        """No values."""
+        """An empty list."""
         return []
 
     def add(self, accumulator: list[Any], value: Any) -> list[Any]:
-        """One more at the end."""
+        """Appends a value."""
         return [*accumulator, value][-self.last :]
 
     def merge(self, earlier: list[Any], later: list[Any]) -> list[Any]:
-        """The last ones of both."""
+        """The last values of both lists together."""
         return [*earlier, *later][-self.last :]
 
 
 @dataclass(frozen=True)
 class CountDistinct(BuiltIn):
-    """Number of distinct values that are not null; each is a row of its own in a store (`CountsDistinct`).
+    """Counts distinct values that are not null; each of them is a row in a separate store (`CountsDistinct`).
 
-    Equal numbers are one value, also an integer and a float; otherwise values are equal if their JSON is.
+    Equal numbers are one value, even an integer and a float (1 and 1.0). Other values are equal if their JSON is equal.
     """
 
     @property
     def kind(self) -> str:
-        """Its name in `agg`."""
+        """The aggregate's name in `agg`."""
         return "count_distinct"
 
     def checked(self, value: Any) -> Any:
-        """The value. Raises `RecordError` for NaN and infinity."""
+        """Returns the value. Raises `RecordError` for NaN and infinity."""
         return finite(self, value)
 
     def initial(self) -> int:
-        """None so far."""
+        """Zero."""
         return 0
 
     def add(self, accumulator: int, value: Any) -> int:
-        """One more, of a value that has not been there."""
+        """The count plus one; only called for a value that is new."""
         return accumulator + 1
 
     def merge(self, earlier: int, later: int) -> int:
-        """Never called: counts do not say which values they have in common, so sessions are refused."""
+        """Never called: two counts do not show which values they have in common, so sessions are refused."""
         raise NotImplementedError(self.text)
 
 
 def distinct_text(value: Any) -> bytes:
-    """The JSON of a value that JSON has; equal numbers have equal texts."""
+    """The JSON of a value; equal numbers have equal texts."""
     return write(int(value) if type(value) is float and value.is_integer() else value)
 
 
 def results(aggregates: Mapping[str, Aggregate], accumulators: Sequence[Any] | None) -> dict[str, Any] | None:
-    """The value to emit, with one field for each aggregate, in order. None for a deleted row."""
+    """The value to emit: an object with one field for each aggregate, in order. None for a deleted row."""
     if accumulators is None:
         return None
     pairs = zip(aggregates.items(), accumulators, strict=True)

@@ -1,8 +1,8 @@
-"""`compiled_joiner`: makes a Python function of `fields(left=..., right=...)`, as fast as one that a user writes for these fields.
+"""`compiled_joiner`: makes a Python function from `fields(left=..., right=...)`, as fast as a handwritten one.
 
-The function's text is made once, when the program is built, as `dataclasses` makes methods: `fields(left=["n"],
-due=col("left.a") + col("right.b"))` becomes `{"n": left.get("n"), "due": add(left.get("a"), right.get("b"))}`. It is for dicts
-and missing sides, which JSON gives; `JoinedFields` itself, the definition, computes all else.
+The function's source text is generated once, when the program is built, as `dataclasses` generates methods: `fields(left=["n"],
+due=col("left.a") + col("right.b"))` becomes `{"n": left.get("n"), "due": add(left.get("a"), right.get("b"))}`. The function
+handles dicts and missing sides, as JSON gives them; it leaves other values to `JoinedFields`, which defines the result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def joined(key, left, right):
 
 
 def compiled_joiner(given: JoinedFields) -> Callable[[Any, Any, Any], Any]:
-    """The function `(key, left value, right value) -> object`."""
+    """Returns the function `(key, left value, right value) -> object`."""
     names: dict[str, Any] = {"__name__": __name__, "nothing": {}, "defined": given, "pick": pick}
     parts = [*_selection("l", given.left), *_selection("r", given.right)]
     parts += [f"{name!r}: {_source(expression, names)}" for name, expression in given.computed]
@@ -41,11 +41,11 @@ def _selection(side: str, selected: Selected) -> list[str]:
 
 
 def _source(expression: Expression, names: dict[str, Any]) -> str:
-    """The text that computes an expression; what it calls is added to the names."""
+    """The source text that computes an expression; adds the functions and constants it uses to `names`."""
     if isinstance(expression, Col):
         side, path = first_and_rest(expression.path)
         if not path or side not in ("left", "right"):
-            # A whole value, or a field of neither, which is missing.
+            # A whole value, or a path that begins with neither side: its result is null.
             return side if side in ("left", "right") else "None"
         name, others = first_and_rest(path)
         return f"pick({side}, {path!r})" if others else f"{side[0]}.get({name!r})"

@@ -1,15 +1,15 @@
 """Expressions of a value's fields: `col("temperature") * 1.8`, `fields("user", total=col("price") * col("count"))`.
 
-An expression is data: it says which fields it reads, so only these are decoded, and whole columns are computed at once
+An expression is data. It shows which fields it reads, so only these are decoded, and whole columns are computed at once
 (`streams.operators.expressions`, which leaves every case that is not simple to the functions here). It is also a function of the
-value, so it fits wherever a function of the value does. The names are those of PySpark and Polars where these agree (`col`, `lit`,
-the operators, `is_null`, `cast`), otherwise PySpark's or SQL's (`isin`, `between`, `least`, `greatest`); `otherwise` stands for
-SQL's COALESCE of two, or behind `when` for its ELSE.
+value, so it is accepted wherever a function of the value is. The names are those of PySpark and Polars where these agree (`col`,
+`lit`, the operators, `is_null`, `cast`), otherwise PySpark's or SQL's (`isin`, `between`, `least`, `greatest`). `otherwise` is
+SQL's COALESCE of two values, or after `when` the ELSE of its CASE.
 
-Operands are what JSON gives (None, bool, int, float, str, list, dict), and Decimals, which are exact. Null in, null out, but for
-`is_null`, `otherwise` and the logical operators, which follow SQL's logic of three values. Everything else is Python's: integers
-have any size, `/` gives a float, `//` and `%` round down, a division by zero is an error. Unlike in Python, truth values are not
-numbers.
+Operands are JSON values (None, bool, int, float, str, list, dict), and Decimals, which are exact. The result is null if an operand
+is null, except for `is_null`, `otherwise` and the logical operators, which follow SQL's three-valued logic. Everything else is
+Python's: integers have any size, `/` gives a float, `//` and `%` round down, a division by zero is an error. Unlike in Python,
+booleans are not numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ReadField: TypeAlias = Callable[[str], Any]
 KEY: Final = ".key"
 TIMESTAMP: Final = ".timestamp"
 OF_RECORD: Final = frozenset({KEY, TIMESTAMP})
-"""What expressions read of a record besides fields of its value, as paths that no field has."""
+"""The paths by which expressions read a record's key and timestamp; no field of a value has such a path."""
 
 _CASTS = {int: "to_int", float: "to_float", str: "to_text", Decimal: "to_decimal"}
 
@@ -46,9 +46,9 @@ class Expression(AnswersUnknownNames):
     """A computation over fields, made by `col`, `lit` and operators; `expression(value)` computes it for one value.
 
     Operators: `+ - * / // %`, `abs()`, comparisons, and `& | ~` for "and", "or", "not" (with parentheses around comparisons, since
-    `&` binds more tightly). Null in, null out: a missing field makes the result null, a predicate that is null is not true, and
-    `false & null` is false, as in SQL. All else is Python's: integers of any size, `/` gives a float, `//` and `%` round
-    down. Operands of a wrong type and divisions by zero are errors of the record, and meet the policy `processing`.
+    `&` binds more tightly). The result is null if an operand is null or missing. A predicate that is null is not true, and
+    `false & null` is false, as in SQL. The rest is Python's: integers of any size, `/` gives a float, `//` and `%` round down.
+    Operands of a wrong type and divisions by zero are errors of the record, which the policy `processing` handles.
 
     For example:
 
@@ -61,7 +61,7 @@ class Expression(AnswersUnknownNames):
 
     @abstractmethod
     def evaluate(self, read: ReadField) -> Any:
-        """The result for one record, whose fields `read` gives."""
+        """The result for one record; `read` returns its fields."""
 
     @property
     @abstractmethod
@@ -73,7 +73,7 @@ class Expression(AnswersUnknownNames):
         return self.evaluate(partial(pick, value))
 
     def of_record(self, key: Any, value: Any, timestamp: int) -> Any:
-        """The result for one record, whose key and timestamp the expression may read, too. Raises as a call does."""
+        """The result for one record; the expression may also read its key and timestamp. Raises what a call raises."""
         return self.evaluate(partial(_part_of_record, key, value, timestamp))
 
     @property
@@ -82,7 +82,7 @@ class Expression(AnswersUnknownNames):
         return False
 
     def is_true(self, value: Any) -> bool:
-        """Whether the result for a value is true; null is not. Raises `RecordError` if the result is not a truth value."""
+        """Whether the result for a value is true; null is not. Raises `RecordError` if the result is neither a boolean nor null."""
         return truth(self(value)) is True
 
     # Arithmetic -------------------------------------------------------------------------------------------------------
@@ -130,17 +130,17 @@ class Expression(AnswersUnknownNames):
         return _operation("absolute", self)
 
     def least(self, other: object) -> Expression:
-        """The smaller one of two, as Python's `min`; null if either is null."""
+        """The smaller of two values, as Python's `min` returns it; null if either is null."""
         return _operation("least", self, other)
 
     def greatest(self, other: object) -> Expression:
-        """The larger one of two, as Python's `max`; null if either is null."""
+        """The larger of two values, as Python's `max` returns it; null if either is null."""
         return _operation("greatest", self, other)
 
     def cast(self, kind: type[int] | type[float] | type[str] | type[Decimal]) -> Expression:
-        """The value as an `int`, a `float`, a `str` or a `Decimal`, converted as by Python's classes of these names.
+        """The value as an `int`, a `float`, a `str` or a `Decimal`, converted as Python's class of that name does.
 
-        A float becomes the `Decimal` of the digits that JSON writes (0.1 is 0.1), and a `Decimal` a text without an exponent.
+        A float becomes the `Decimal` of the digits that JSON writes (0.1 is 0.1). A `Decimal` becomes text without an exponent.
         """
         if kind not in _CASTS:
             raise TopologyError(f"cast() takes int, float, str or Decimal, not {described(kind)}.")
@@ -165,19 +165,19 @@ class Expression(AnswersUnknownNames):
         return _operation("length", self)
 
     def contains(self, part: str) -> Expression:
-        """Whether the text has a part; no pattern."""
+        """Whether the text contains a part, which is not a pattern."""
         return _operation("contains", self, _constant("contains", part))
 
     def startswith(self, start: str) -> Expression:
-        """Whether the text begins with another."""
+        """Whether the text begins with `start`."""
         return _operation("startswith", self, _constant("startswith", start))
 
     def endswith(self, end: str) -> Expression:
-        """Whether the text ends with another."""
+        """Whether the text ends with `end`."""
         return _operation("endswith", self, _constant("endswith", end))
 
     def replace(self, old: str, new: str) -> Expression:
-        """The text with every `old` replaced; no pattern."""
+        """The text with every `old` replaced by `new`; `old` is not a pattern."""
         return _operation("replace", self, _constant("replace", old), _constant("replace", new))
 
     def split(self, separator: str) -> Expression:
@@ -187,7 +187,7 @@ class Expression(AnswersUnknownNames):
         return _operation("split", self, separator)
 
     def substring(self, position: int, length: int) -> Expression:
-        """Characters from a position, which is 1 for the first, as in SQL and PySpark; `[0:10]` counts from 0, as in Python."""
+        """The characters from `position` on; 1 is the first, as in SQL and PySpark. `[0:10]` counts from 0, as in Python."""
         if type(position) is not int or type(length) is not int or position < 1 or length < 0:
             raise TopologyError(
                 f"substring({position!r}, {length!r}) takes a position, which is 1 for the first character, and a length. From the "
@@ -196,7 +196,7 @@ class Expression(AnswersUnknownNames):
         return self[position - 1 : position - 1 + length]
 
     def regexp_extract(self, pattern: str, group: int = 1) -> Expression:
-        """A group of the first match of a regular expression of Python (`re.search`), 0 for all of it; null without a match."""
+        """A group of the first match of a Python regular expression (`re.search`), 0 for the whole match; null without one."""
         try:
             groups = re.compile(_constant("regexp_extract", pattern)).groups
         except re.error as error:
@@ -210,7 +210,7 @@ class Expression(AnswersUnknownNames):
         return _operation("regexp_extract", self, pattern, group)
 
     def __getitem__(self, index: int | slice | str) -> Expression:
-        """An element of a list or a character of a text (null beyond the ends), a part (`[0:10]`), or a field by its own name."""
+        """An element of a list or a character of a text (null beyond the ends), a slice (`[0:10]`), or a field by its own name."""
         if isinstance(index, str) and isinstance(self, Col):
             return col(f"{self.path}.{name_in_path(index)}")
         if type(index) is int:
@@ -231,21 +231,21 @@ class Expression(AnswersUnknownNames):
     # Times ------------------------------------------------------------------------------------------------------------
 
     def to_timestamp(self, format: str | None = None) -> Expression:
-        """The time of a text as milliseconds since 1970. A text that says no offset is UTC.
+        """Reads a text as a time, in milliseconds since 1970. A text without an offset is UTC.
 
         Args:
-            format: As for Python's `datetime.strptime`, such as `"%d.%m.%Y %H:%M"`; None: ISO 8601.
+            format: A format of Python's `datetime.strptime`, such as `"%d.%m.%Y %H:%M"`; None: ISO 8601.
         """
         if format is None:
             return _operation("read_iso", self)
         return _operation("read_time", self, _time_format("to_timestamp", format))
 
     def hour(self, zone: str = "UTC") -> Expression:
-        """The hour of the day, 0 to 23, of a time in milliseconds since 1970; `zone` is such as `"Europe/Berlin"`."""
+        """The hour of the day, 0 to 23, of a time in milliseconds since 1970, in a time zone such as `"Europe/Berlin"`."""
         return _operation("hour", self, _time_zone("hour", zone))
 
     def date_format(self, format: str, zone: str = "UTC") -> Expression:
-        """A time in milliseconds since 1970 as a text; `format` is as for Python's `strftime`, such as `"%Y-%m-%d"`."""
+        """Formats a time in milliseconds since 1970 as text; `format` is one of Python's `strftime`, such as `"%Y-%m-%d"`."""
         return _operation("date_format", self, _time_format("date_format", format), _time_zone("date_format", zone))
 
     # Comparisons and logic --------------------------------------------------------------------------------------------
@@ -273,14 +273,14 @@ class Expression(AnswersUnknownNames):
         return (self >= low) & (self <= high)
 
     def isin(self, values: Iterable[object]) -> Expression:
-        """Whether the value equals one of some constants."""
+        """Whether the value equals one of several constants."""
         given = () if isinstance(values, str | Expression) else tuple(values)
         if not given:
             raise TopologyError(f"isin() takes a list of constants, such as ['a', 'b'], not {described(values)}.")
         return _operation("is_in", self, *(lit(_not_none(value, "is_null()")) for value in given))
 
     def is_null(self) -> Expression:
-        """Whether the value is null, or missing."""
+        """Whether the value is null or missing."""
         return _operation("is_null", self)
 
     def is_not_null(self) -> Expression:
@@ -288,7 +288,7 @@ class Expression(AnswersUnknownNames):
         return _operation("is_not_null", self)
 
     def otherwise(self, instead: object) -> Expression:
-        """The value, or something else where it is null (SQL's COALESCE)."""
+        """The value, or `instead` where the value is null (SQL's COALESCE)."""
         return _operation("otherwise", self, instead)
 
     def __and__(self, other: object) -> Expression:
@@ -321,12 +321,12 @@ class Expression(AnswersUnknownNames):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _OfPath(Expression):
-    """What a record is read for by one path."""
+    """An expression that reads one path of a record."""
 
     path: str
 
     def evaluate(self, read: ReadField) -> Any:
-        """The value at the path."""
+        """Reads the value at the path."""
         return read(self.path)
 
     @property
@@ -371,7 +371,7 @@ class Lit(Expression):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """None."""
+        """An empty tuple: a constant reads no field."""
         return ()
 
     def __repr__(self) -> str:
@@ -384,14 +384,14 @@ class Operation(Expression):
 
     Attributes:
         name: The name in `OPERATIONS`.
-        operands: What it computes with.
+        operands: The expressions that it computes with.
     """
 
     name: str
     operands: tuple[Expression, ...]
 
     def evaluate(self, read: ReadField) -> Any:
-        """The operation's result."""
+        """Computes the operation's result for one record."""
         how = OPERATIONS[self.name]
         if how.lazy:
             return how.compute(*[partial(operand.evaluate, read) for operand in self.operands])
@@ -399,7 +399,7 @@ class Operation(Expression):
 
     @property
     def is_condition(self) -> bool:
-        """Whether the operation compares, or joins conditions."""
+        """Whether the operation is a comparison, or combines conditions."""
         if self.name == "case":
             values = results_of(self)
             return bool(values) and all(one.is_condition for one in values)
@@ -407,7 +407,7 @@ class Operation(Expression):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Those of all operands."""
+        """The distinct paths of all operands."""
         return tuple(dict.fromkeys(path for operand in self.operands for path in operand.paths))
 
     def __repr__(self) -> str:
@@ -426,14 +426,14 @@ class Operation(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class When(Operation):
-    """`when(condition, value)`, whose cases may continue; null where no condition is true, unless `otherwise` says what."""
+    """`when(condition, value)`, which takes further cases; null where no condition is true, unless `otherwise` gives a value."""
 
     def when(self, condition: Expression, value: object) -> When:
-        """One more case, for records for which no condition before is true."""
+        """Adds a case for records for which no earlier condition is true."""
         return When("case", (*self.operands[:-1], _condition(condition), _expression(value), lit(None)))
 
     def otherwise(self, instead: object) -> Expression:
-        """The value where no condition is true. Where one is, its value stays, also if it is null."""
+        """Sets the value for records for which no condition is true. The value of a true case stays, even if it is null."""
         return Operation("case", (*self.operands[:-1], _expression(instead)))
 
 
@@ -444,8 +444,8 @@ def when(condition: Expression, value: object) -> When:
 
         when(col("n") > 9, "many").when(col("n") > 1, "few").otherwise("one")
 
-    The first condition that is true decides; what is behind the others is not computed. Without `otherwise`, the rest is null. The
-    name and the form are PySpark's.
+    The first condition that is true decides; the values of the other cases are not computed. Without `otherwise`, the result is
+    null where no condition is true. Name and form are PySpark's.
 
     Raises:
         TopologyError: The condition is not an expression, or the value is neither an expression nor a constant.
@@ -460,7 +460,7 @@ def results_of(case: Operation) -> tuple[Expression, ...]:
 
 
 def gives_decimals(expression: Expression) -> bool:
-    """Whether an expression over what JSON gives may have a `Decimal` as its result."""
+    """Whether the result of an expression over JSON values may be a `Decimal`."""
     if isinstance(expression, Lit):
         return isinstance(expression.value, Decimal)
     if not isinstance(expression, Operation) or expression.name in TRUTH | {"to_int", "to_float", "to_text"}:
@@ -533,12 +533,12 @@ def _not_none(other: object, instead: str) -> object:
 def col(path: str) -> Expression:
     """A field of the value: `col("temperature")`, `col("customer.name")`; `col("v.0")` is the first element of an array.
 
-    The name is PySpark's and Polars'. A field whose own name has a dot stands between backticks, as in PySpark:
-    ``col("`a.b`.c")``, or `col("a")["b.c"]` for one within another. A missing field is null. A value that has no fields (a text, a
-    number) is an error of the record; a null value has none either, so that its fields are null.
+    The name is PySpark's and Polars'. A field with a dot in its own name is written in backticks, as in PySpark:
+    ``col("`a.b`.c")``; `col("a")["b.c"]` reads such a field inside another one. A missing field is null. All fields of a null value
+    are null; reading a field of a value without fields (a text, a number) is an error of the record.
 
     Raises:
-        TopologyError: The path is empty, or has an empty name in it.
+        TopologyError: The path is empty, or contains an empty name.
     """
     if not is_path(path):
         raise TopologyError(f"col({path!r}): {IS_A_FIELD}.")
@@ -548,8 +548,8 @@ def col(path: str) -> Expression:
 def record_key() -> Expression:
     """The record's key, which may be null: `stream.filter(record_key() != "test")`.
 
-    It can be read where an operator of a stream computes filters, values or keys: in `filter`, `filter_not`, `map_values`,
-    `select_key` and `group_by`. An aggregate reads it of the value: `map_values(fields("*", user=record_key()))`.
+    A stream's `filter`, `filter_not`, `map_values`, `select_key` and `group_by` can read it. For an aggregate, put it into the
+    value first: `map_values(fields("*", user=record_key()))`.
     """
     return OfRecord(KEY)
 
@@ -557,16 +557,16 @@ def record_key() -> Expression:
 def record_timestamp() -> Expression:
     """The record's event time in milliseconds since 1970: `fields("*", hour=record_timestamp().hour())`.
 
-    It can be read where `record_key()` can.
+    The operators that can read `record_key()` can read it.
     """
     return OfRecord(TIMESTAMP)
 
 
 def lit(value: object) -> Expression:
-    """A constant; needed only where no operand is an expression yet, as in `fields("user", source=lit("web"))`.
+    """A constant. It is needed only where no operand is an expression, as in `fields("user", source=lit("web"))`.
 
     Raises:
-        TopologyError: The value is not text, number, truth value or None, or a Decimal that is not finite.
+        TopologyError: The value is not a text, a number, a boolean or None, or is a Decimal that is not finite.
     """
     if isinstance(value, Decimal) and value.is_finite():
         return Lit(value)
@@ -578,15 +578,15 @@ def lit(value: object) -> Expression:
     return Lit(value)  # type: ignore[arg-type]
 
 
-# --- `fields(...)`: objects of fields and expressions, like `select` and `with_columns` of data frames, but as one function: it
-# maps a value, or with `left` and `right` joins two. `"*"` are all fields of a value, and what follows replaces fields of the same
-# name.
+# --- `fields(...)` makes objects from fields and expressions, as `select` and `with_columns` of data frames do. It is one function:
+# it maps a value, or with `left` and `right` joins two. `"*"` stands for all fields of a value; later fields replace earlier ones
+# of the same name.
 
 ALL = "*"
 
 
 def reads_record(given: Expression | ValueFields | JoinedFields) -> tuple[Expression, ...]:
-    """`record_key()` and `record_timestamp()`, as far as they are read."""
+    """The expressions `record_key()` and `record_timestamp()`, each if `given` reads it."""
     found = (given,) if isinstance(given, Expression) else tuple(one for _, one in given.computed)
     paths = dict.fromkeys(path for one in found for path in one.paths if path in OF_RECORD)
     return tuple(map(OfRecord, paths))
@@ -598,9 +598,9 @@ Computed: TypeAlias = "tuple[tuple[str, Expression], ...]"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ValueFields:
-    """An object for each value, made by `fields(...)`. A null value stays null.
+    """Makes an object from each value; created by `fields(...)`. A null value stays null.
 
-    With two values it is `JoinedFields`, if its expressions read `left.<field>` and `right.<field>`.
+    Called with two values, it acts as `JoinedFields` if its expressions read `left.<field>` and `right.<field>`.
     """
 
     everything: bool
@@ -618,7 +618,7 @@ class ValueFields:
     def __call__(self, left: Any, right: Any, /) -> dict[str, Any]: ...
 
     def __call__(self, value: Any, *right: Any) -> dict[str, Any]:
-        """The object. Raises `RecordError` as the expressions do, and `NoFieldsError` for a value without fields."""
+        """Makes the object. Raises `RecordError` as the expressions do, and `NoFieldsError` for a value without fields."""
         if right:
             joined = JoinedFields.of(self)
             if joined is None:
@@ -629,7 +629,7 @@ class ValueFields:
         return self._made(value, partial(pick, value))
 
     def of_record(self, key: Any, value: Any, timestamp: int) -> dict[str, Any]:
-        """The object of a record, whose key and timestamp the expressions may read, too. Raises as a call does."""
+        """Makes the object for a record; the expressions may also read its key and timestamp. Raises what a call raises."""
         return self._made(value, partial(_part_of_record, key, value, timestamp))
 
     def _made(self, value: Any, read: ReadField) -> dict[str, Any]:
@@ -646,12 +646,12 @@ class ValueFields:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JoinedFields:
-    """An object for each pair of values, made by `fields(left=..., right=...)`.
+    """Makes an object from each pair of values; created by `fields(left=..., right=...)`.
 
     Attributes:
-        left: The left value's fields: `"*"`, or names.
-        right: Those of the right value, which win over the left value's.
-        computed: Further fields by name, of expressions over `left.<field>` and `right.<field>`.
+        left: The fields to take from the left value: `"*"`, or names.
+        right: The fields to take from the right value; they replace fields of the left value with the same name.
+        computed: Further fields by name, computed by expressions over `left.<field>` and `right.<field>`.
     """
 
     left: Selected
@@ -659,7 +659,7 @@ class JoinedFields:
     computed: Computed = ()
 
     def __call__(self, left: Any, right: Any) -> dict[str, Any]:
-        """The object; a missing side has no fields. Raises `RecordError` as the expressions do."""
+        """Makes the object; a missing side has no fields. Raises `RecordError` as the expressions do."""
         made = {**_selected(left, self.left), **_selected(right, self.right)}
         read = partial(pick, {"left": left, "right": right})
         for name, expression in self.computed:
@@ -668,7 +668,7 @@ class JoinedFields:
 
     @classmethod
     def of(cls, given: ValueFields) -> JoinedFields | None:
-        """The same of `fields(due=col("left.total") - col("right.credit"))`, which reads both values; None if it reads others."""
+        """The `JoinedFields` for `fields(due=col("left.total") - col("right.credit"))`; None if it reads anything else."""
         paths = [path for _, expression in given.computed for path in expression.paths]
         of_both = (
             paths and OF_RECORD.isdisjoint(paths) and all(names_of(path)[0] in ("left", "right") for path in paths)
@@ -691,7 +691,7 @@ def fields(
 
 
 def fields(*names: str, **computed: Any) -> ValueFields | JoinedFields:
-    """Makes an object of fields and expressions, for `map_values`, or of two values, for a joiner.
+    """Makes an object from fields and expressions: from one value for `map_values`, or from two values as a joiner.
 
     For example:
 
@@ -701,12 +701,13 @@ def fields(*names: str, **computed: Any) -> ValueFields | JoinedFields:
         orders.join(customers, fields(user=col("left.user"), name=col("right.name")))
 
     Args:
-        *names: Fields to take over; `"*"`: all. A null value stays null.
-        **computed: Further fields, as expressions. `left` and `right`, given a list of names or `"*"`, are the fields to take
-            over from the two values of a join; the right value's win. Expressions then read `left.<field>` and `right.<field>`.
+        *names: The fields to take over; `"*"`: all. A null value stays null.
+        **computed: Further fields, as expressions. In a join, `left` and `right`, each a list of names or `"*"`, are the fields to
+            take over from the two values; the right value's replace the left value's. Expressions then read `left.<field>` and
+            `right.<field>`.
 
     Raises:
-        TopologyError: A name is not that of a field, or a further field is not an expression.
+        TopologyError: A name is not the name of a field, or a further field is not an expression.
     """
     sides = {side: computed.pop(side) for side in ("left", "right") if _is_selection(computed.get(side))}
     expressions = tuple((name, _checked(name, given)) for name, given in computed.items())
@@ -722,7 +723,7 @@ def fields(*names: str, **computed: Any) -> ValueFields | JoinedFields:
 
 
 def all_fields(value: Any) -> dict[str, Any]:
-    """All fields of a value by name; an array's elements have no names. Raises `NoFieldsError` for texts, numbers and the like."""
+    """All fields of a value by name; elements of an array have no names. Raises `NoFieldsError` for texts, numbers and the like."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, list):
@@ -746,7 +747,7 @@ def _is_selection(given: object) -> bool:
 
 
 def _names(given: Selected) -> Selected:
-    """The names of a selection; `"*"` stands for itself. Raises `TopologyError`."""
+    """The names of a selection; `"*"` stays `"*"`. Raises `TopologyError`."""
     names = (given,) if isinstance(given, str) else tuple(given)
     for name in names:
         if not isinstance(name, str) or not name:
@@ -771,6 +772,6 @@ def _checked(name: str, given: object) -> Expression:
 
 
 def _shown(computed: Computed) -> list[str]:
-    """The fields as a program writes them; one that only keeps its name, by its name."""
+    """The fields as they are written in a program; a field that keeps its name appears as its name alone."""
     kept = {name for name, one in computed if isinstance(one, Col) and one.path == name_in_path(name)}
     return [repr(name_in_path(name)) if name in kept else f"{name}={one!r}" for name, one in computed]

@@ -1,9 +1,9 @@
-"""Times and dates as ISO 8601 text: one rule, the same under every Python (`datetime.fromisoformat` knows more from 3.11 on).
+"""Times and dates as ISO 8601 text, read by one rule under every Python (`datetime.fromisoformat` reads more forms from 3.11 on).
 
-Taken are `2026-01-31`, `20260131` and `2026-W05-6` (`2026-W05` is its Monday). Behind `T`, `t`, a space or `_` comes the time:
-`12`, `12:00`, `12:00:00` or `120000`, with any number of digits of a second behind a point or a comma (more than six are cut off);
-then `Z`, `z`, `+05`, `+0530`, `+05:30` or `-05:30:15`. A time without a zone is UTC, as everywhere where the engine takes a time. A
-date is its first moment.
+A date is `2026-01-31`, `20260131` or `2026-W05-6` (`2026-W05` is the Monday of that week). `T`, `t`, a space or `_` may follow, and
+then a time: `12`, `12:00`, `12:00:00` or `120000`, with any number of decimals of a second after a point or a comma (decimals after
+the sixth are cut off), and an offset: `Z`, `z`, `+05`, `+0530`, `+05:30` or `-05:30:15`. A time without an offset is UTC, as
+everywhere in the engine. A date is read as its first moment.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ _SECOND = r"(?P<second>[0-9]{2})(?:[.,](?P<part>[0-9]+))?"
 _TIME = rf"(?P<hour>[0-9]{{2}})(?::?(?P<minute>[0-9]{{2}})(?::?{_SECOND})?)?"
 _ZONE = r"(?P<utc>[Zz])|(?P<sign>[+-])(?P<hours>[0-9]{2})(?::?(?P<minutes>[0-9]{2})(?::?(?P<seconds>[0-9]{2}))?)?"
 _USUAL = (25, 29, 32)
-"""The lengths of times with an offset, and no, three or six digits of a second."""
+"""The lengths of times with an offset and no, three or six decimals of a second."""
 _DAY = re.compile(_DATE)
 _MOMENT = re.compile(rf"{_DATE}(?:[Tt _]{_TIME}(?:{_ZONE})?)?")
 
 
 def moment(text: str) -> datetime:
-    """The time of a text, with its zone. Raises `ValueError` if it is none."""
+    """Reads a text as a time with a zone. Raises `ValueError` if it is not a time."""
     usual = text[:-1] + "+00:00" if text[-1:] == "Z" else text
-    # The usual forms, ten times as fast. Pythons read others differently, and 3.11 takes a part of an hour for one of a second.
+    # A shortcut for the usual forms, ten times as fast. Other forms mean different things in different Pythons: 3.11 takes decimals
+    # of an hour for decimals of a second.
     is_usual = len(usual) in _USUAL and usual[4:17:3] == "--T::" and usual[-6] in "+-" and usual[-3] == ":"
     if is_usual and usual[11:13] < "24" and usual[-2] < "6":
         with suppress(ValueError):
@@ -43,7 +44,7 @@ def moment(text: str) -> datetime:
 
 
 def day(text: str) -> date:
-    """The date of a text. Raises `ValueError` if it is none."""
+    """Reads a text as a date. Raises `ValueError` if it is not a date."""
     found = _DAY.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r:.60} is not a date in ISO 8601")

@@ -1,6 +1,6 @@
-"""The operations of expressions on one record's values: what each computes, and how a program writes it.
+"""The operations of expressions on the values of one record: what each computes, and how it is written in a program.
 
-`streams.model.expressions` has the rules that all of them follow. Columns compute the same (`streams.operators.expressions`).
+`streams.model.expressions` has the rules that all of them follow. `streams.operators.expressions` computes the same on columns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streams.wording import described
 
 Compute: TypeAlias = Callable[..., Any]
 Operand: TypeAlias = Callable[[], Any]
-"""An operand whose value is computed when it is asked for."""
+"""Computes the value of an operand when it is called."""
 
 _NO_NUMBERS = (bool, str, list, dict)
 
@@ -28,8 +28,8 @@ class Definition:
     """One operation.
 
     Attributes:
-        text: How a program writes it, with `{}` for each operand.
-        compute: Computes the result: of values that are not null, or if `lazy`, of operands that may be.
+        text: How it is written in a program, with `{}` for each operand.
+        compute: Computes the result, from values that are not null, or if `lazy`, from operands that may be null.
         lazy: Whether the operation deals with nulls itself, and computes only the operands that it needs.
         infix: Whether the text needs parentheses within another operation.
     """
@@ -40,7 +40,7 @@ class Definition:
     infix: bool = True
 
     def of_values(self, *values: Any) -> Any:
-        """The result for the operands' values, of an operation that is not lazy."""
+        """Computes the result from the operands' values, for an operation that is not lazy."""
         for value in values:
             if value is None:
                 return None
@@ -51,8 +51,8 @@ class Definition:
             raise RecordError(f"{text} cannot be computed: {error}") from error
 
 
-# --- Decimals: sums, differences and products are exact, and so are quotients and remainders of `//` and `%`, which round down as
-# those of integers do. Only `/` rounds, as IEEE 754's decimal128 and Java's `MathContext.DECIMAL128` do.
+# --- Decimals: sums, differences and products are exact. Quotients and remainders of `//` and `%` are exact, too, and rounded down
+# as those of integers are. Only `/` rounds, as IEEE 754's decimal128 and Java's `MathContext.DECIMAL128` do.
 
 _TRAPS = (decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow)
 _MOST_DIGITS: Final = 1000
@@ -75,7 +75,7 @@ _DIVISIONS: Final = (Context.divide, _floor_divide, _remainder)
 
 
 def _numbers(compute: Compute, of_decimals: Compute, context: Context = EXACT) -> Compute:
-    """An operation on numbers; on Decimals, which may stand next to integers, another one."""
+    """An operation on numbers: `of_decimals` if an operand is a Decimal (the others may be integers), else `compute`."""
 
     def checked(*values: Any) -> Any:
         if any(isinstance(value, _NO_NUMBERS) for value in values):
@@ -104,7 +104,7 @@ _ADD: Final = _numbers(operator.add, Context.add)
 
 
 def _add(left: Any, right: Any) -> Any:
-    """The sum of numbers, or one text behind the other."""
+    """Adds two numbers, or joins two texts."""
     if isinstance(left, str) and isinstance(right, str):
         return left + right
     if isinstance(left, _NO_NUMBERS) or isinstance(right, _NO_NUMBERS):
@@ -113,7 +113,7 @@ def _add(left: Any, right: Any) -> Any:
 
 
 def truth(value: Any) -> bool | None:
-    """A value that is true, false or null. Raises `RecordError` for any other."""
+    """Returns a value that is true, false or null. Raises `RecordError` for any other."""
     if value is None or value is True or value is False:
         return value
     raise RecordError(f"true or false is needed here, not {described(value)}: compare it, as in col('count') != 0")
@@ -146,7 +146,7 @@ def _otherwise(value: Operand, instead: Operand) -> Any:
 
 
 def _case(*operands: Operand) -> Any:
-    """The value behind the first condition that is true, else the last operand; the others are not computed."""
+    """The value after the first condition that is true, else the last operand; no other value is computed."""
     *cases, instead = operands
     for condition, value in zip(cases[::2], cases[1::2], strict=True):
         if truth(condition()) is True:
@@ -177,10 +177,10 @@ def _text(value: Any) -> str:
 
 
 def as_decimal(value: Any) -> Decimal:
-    """A number as a `Decimal` of its digits, a float of the digits that JSON writes; or what a text says.
+    """A number as a `Decimal` of its digits (for a float, the digits that JSON writes), or the number that a text contains.
 
     Raises:
-        TypeError: The value is neither number nor text.
+        TypeError: The value is neither a number nor a text.
         ValueError: The text is not a number, or the number is not finite.
     """
     if isinstance(value, bool | list | dict):
@@ -213,7 +213,7 @@ OF_VALUES: Final[dict[str, Definition]] = {
     "hour": Definition("{}.hour({})", texts.hour, infix=False),
     "date_format": Definition("{}.date_format({}, {})", texts.date_format, infix=False),
 }
-"""The operations on one value, whose other operands are constants."""
+"""The operations on one value; their other operands are constants."""
 
 OPERATIONS: dict[str, Definition] = {
     **OF_VALUES,
@@ -267,4 +267,4 @@ TRUTH: frozenset[str] = frozenset(
         "endswith",
     }
 )
-"""The operations whose results are truth values."""
+"""The operations whose results are true, false or null."""

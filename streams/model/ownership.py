@@ -1,8 +1,8 @@
-"""A function owns what it is given: which functions leave their arguments as they are, and copies for the others.
+"""Decides which functions get copies of their arguments, because they might change them.
 
-Values are shared wherever nobody can tell: between the branches of a stream, between a filter and what follows it, between the rows
-of a table and those who look them up. Whether somebody can tell is decided when nodes are connected, from the instructions of the
-functions: one that only reads shares its arguments, and any other one gets values of its own.
+Values are shared wherever no function can notice: between the branches of a stream, between a filter and what follows it, between
+the rows of a table and the records that look them up. When nodes are connected, the instructions of each function decide: a
+function that only reads gets the shared values, and any other function gets copies.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ UNCHANGING: Final = frozenset(
 
 _PROTOCOL: Final = 5
 _not_by_name: WeakSet[type] = WeakSet()
-"""Types of values for which pickling has failed and is not tried again: their classes cannot be imported."""
+"""Types whose values cannot be pickled, because their classes cannot be imported; pickling them is not tried again."""
 
 
 def itself(value: Any) -> Any:
-    """The value, where nobody changes it: in the place of `snapshot`."""
+    """Returns the value itself; takes the place of `snapshot` where the value is never changed."""
     return value
 
 
 def snapshot(value: Any) -> Any:
-    """A value that later changes to the given one do not reach: itself if it cannot change, otherwise a copy.
+    """Returns a value that stays as it is when the given one changes: the value itself if it cannot change, otherwise a copy.
 
-    A value without a copy (an open file, a generator) stays itself.
+    A value that cannot be copied (an open file, a generator) is returned itself.
     """
     if type(value) in UNCHANGING:
         return value
     try:
         return _copied(value)
     except RecursionError:
-        # It may hold itself.
+        # It may contain itself.
         return _copied_object(value)
 
 
@@ -81,14 +81,14 @@ def _copied(value: Any) -> Any:
 
 
 def _is_frozen(value: Any) -> bool:
-    """Whether a value is of a frozen dataclass, and none of its fields can change."""
+    """Whether the value belongs to a frozen dataclass, and none of its fields can change."""
     names = _frozen_fields(cast("Hashable", type(value)))
     return names is not None and all(type(one) in UNCHANGING or _copied(one) is one for one in names(value))
 
 
 @lru_cache(1000)
 def _frozen_fields(kind: Hashable) -> Callable[[Any], Iterable[Any]] | None:
-    """What gives the fields of a frozen dataclass without a further attribute; None for other classes."""
+    """A function that returns the fields of a frozen dataclass's object; None for other classes."""
     rules = getattr(kind, "__dataclass_params__", None)
     if rules is None or not rules.frozen:
         return None
@@ -110,12 +110,12 @@ def _copied_object(value: Any) -> Any:
 
 
 def all_unchanging(values: Iterable[Any]) -> bool:
-    """Whether none of the values can change, as their types say at once."""
+    """Whether none of the values can change, judging by their types alone."""
     return UNCHANGING.issuperset(map(type, values))
 
 
 def lending(function: Callable[..., T]) -> Callable[..., T]:
-    """The function for calls with arguments that stay as they are: it gets copies, unless it only reads."""
+    """Wraps a function so that calls leave their arguments unchanged: it gets copies, unless it only reads."""
     return function if only_reads(function) else _Lending(function)
 
 
@@ -134,13 +134,13 @@ _READS: Final = re.compile(
     "CONTAINS_|IS_|TO_BOOL|GET_ITER|GET_LEN|FOR_ITER|END_|UNPACK_|MAKE_FUNCTION|MAKE_CELL|COPY|SWAP|ROT_|DUP_|PUSH_NULL|PRECALL|"
     "KW_NAMES|RESUME|NOP|CACHE|EXTENDED_ARG|NOT_TAKEN"
 )
-"""How instructions begin that change nothing but the function's own variables and what it makes."""
+"""The beginnings of the names of instructions that change nothing but the function's own variables and its new objects."""
 _BUILTINS: Final = """
     len str int float bool bytes round min max abs sum any all sorted isinstance range dict list tuple set frozenset enumerate zip
     reversed print repr hash ord chr divmod pow format
 """
 _CALLED: Final = frozenset(_BUILTINS.split())
-"""The builtins that may be called: none of them changes its arguments."""
+"""The builtins that a function may call: none of them changes its arguments."""
 _READING: Final = """
     get items keys values lower upper strip lstrip rstrip split rsplit splitlines partition join startswith endswith encode decode
     casefold title capitalize zfill isdigit isalpha isnumeric removeprefix removesuffix find count index isoformat total_seconds
@@ -148,7 +148,7 @@ _READING: Final = """
     findall group groups loads dumps from_bytes to_bytes hex union intersection
 """
 _METHODS: Final = frozenset(_READING.split())
-"""The methods that may be called, whatever they are of: nothing of these names changes its object."""
+"""The methods that a function may call on any object: no known method of these names changes its object."""
 _GLOBALS: Final = ("LOAD_GLOBAL", "LOAD_NAME")
 _ATTRIBUTES: Final = ("LOAD_METHOD", "LOAD_ATTR")
 _CELLS: Final = ("LOAD_DEREF", "LOAD_CLASSDEREF")
@@ -158,10 +158,10 @@ _EXPRESSIONS: Final = (Expression, ValueFields, JoinedFields)
 
 
 def only_reads(function: Callable[..., Any]) -> bool:
-    """Whether a function is known to leave its arguments as they are, so that they need not be copied for it.
+    """Whether a function is known to leave its arguments unchanged, so that they need not be copied for it.
 
-    An expression does, and a function whose instructions show it, for example `lambda left, right: {**left, "n": right["n"]}`.
-    Its result may hold parts of its arguments. False says nothing.
+    This is known of expressions, and of functions whose instructions show it, such as `lambda left, right: {**left, "n":
+    right["n"]}`. The result may still contain parts of the arguments. False means that it is not known.
     """
     users = users_function(function)
     if isinstance(users, _EXPRESSIONS):
@@ -180,15 +180,16 @@ def _reads(code: CodeType, function: FunctionType, calling: frozenset[CodeType])
     """Whether the instructions only read.
 
     Args:
-        code: Those of the function, or of a comprehension in it.
-        function: Knows the names of its module and of the functions around it.
-        calling: The code that calls this one.
+        code: The code of the function, or of a comprehension in it.
+        function: The function, which gives the globals and the closure.
+        calling: The codes of the callers, to recognise recursion.
     """
     if code in calling:
         return False  # it calls itself
     calling, steps = calling | {code}, list(dis.get_instructions(code))
     calls = [step for step in steps if step.opname.startswith("CALL")]
-    # Each call has what it calls among the names and the comprehensions; what is called otherwise is one too many.
+    # Each call instruction must match one name or comprehension that may be called. A callee loaded in any other way leaves one
+    # call over.
     following = [*steps[1:], None]
     called = [
         step
@@ -202,7 +203,7 @@ def _reads(code: CodeType, function: FunctionType, calling: frozenset[CodeType])
 
 
 def _changes(step: dis.Instruction) -> bool:
-    """`+=` changes a list."""
+    """Whether the instruction is an operation such as `+=`, which changes a list."""
     return step.opname == "BINARY_OP" and step.argrepr.endswith("=")
 
 
@@ -217,7 +218,7 @@ def _is_plain(step: dis.Instruction, function: FunctionType) -> bool:
 
 
 def _is_owner(step: dis.Instruction, after: dis.Instruction | None, function: FunctionType) -> bool:
-    """Whether a type of unchanging values is loaded for one of its attributes, which is what may be called: `int.from_bytes`."""
+    """Whether the instruction loads a type of unchanging values, whose attribute is read and may be called: `int.from_bytes`."""
     if step.opname not in _GLOBALS or after is None or after.opname not in _ATTRIBUTES:
         return False
     name = str(step.argval)
@@ -225,7 +226,7 @@ def _is_owner(step: dis.Instruction, after: dis.Instruction | None, function: Fu
 
 
 def _is_data(value: Any) -> bool:
-    """Whether a value cannot be called, and holds nothing that could be."""
+    """Whether a value cannot be called, and contains nothing that can be called."""
     return (
         type(value) in UNCHANGING
         or (isinstance(value, ModuleType) and value.__name__.partition(".")[0] in sys.stdlib_module_names)
@@ -245,7 +246,7 @@ def _may_be_called(step: dis.Instruction, code: CodeType, function: FunctionType
 
 
 def _cell(function: FunctionType, name: str) -> Any:
-    """What a function knows by a name from the function around it; the function itself where it is not known."""
+    """The value of a closure's variable; the function itself if the variable has no value."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
     try:
         return cells[name].cell_contents
@@ -258,13 +259,14 @@ def _codes_in(code: CodeType) -> list[CodeType]:
     return [one for one in code.co_consts if isinstance(one, CodeType)]
 
 
-# --- What a function may give back besides new objects and parts of its arguments.
+# --- Whether a function may return anything but new objects and parts of its arguments.
 
 
 def may_share(function: Callable[..., Any]) -> bool:
-    """Whether a function may give the same object several times: one of its module, of its closure, or of its own memory.
+    """Whether a function may return the same object in several calls: one from its module, its closure, or its own state.
 
-    For example, `lambda value: value or DEFAULT` may. False says that a result is made by the call, or comes out of its arguments.
+    For example, `lambda value: value or DEFAULT` may. False means that each result is made by its call, or is a part of its
+    arguments.
     """
     users = users_function(function)
     if isinstance(users, (*_EXPRESSIONS, type, BuiltinFunctionType)):
@@ -294,7 +296,7 @@ def _all_codes(code: CodeType) -> Iterable[CodeType]:
 
 
 def _is_object(value: Any, seen: frozenset[FunctionType]) -> bool:
-    """Whether a value can change, or may give one that can."""
+    """Whether a value can change, or is a function that may return one that can."""
     if isinstance(value, FunctionType):
         return _knows_objects(value, seen)
     if isinstance(value, type | ModuleType | Enum | Logger) or type(value) in UNCHANGING:

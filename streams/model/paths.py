@@ -1,7 +1,7 @@
 """Paths of fields: `customer.name` is the field `name` in the object `customer`, and `v.0` the first element of the array `v`.
 
-A field whose own name has a dot stands between backticks, as in Spark: the path "`bid.price`.cents" has two names, `bid.price` and
-`cents`. Between backticks, two of them are one. A backtick elsewhere than at the begin of a name is an ordinary character.
+A field with a dot in its own name is written in backticks, as in Spark: the path "`bid.price`.cents" has two names, `bid.price` and
+`cents`. Inside backticks, a backtick is doubled. A backtick that is not at the beginning of a name is an ordinary character.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from functools import lru_cache
 from typing import Final
 
 _NAME: Final = re.compile(r"`((?:[^`]|``)+)`|([^`.][^.]*)")
-"""One name: between backticks, or up to the next dot."""
+"""Matches one name: in backticks, or up to the next dot."""
 
 IS_A_FIELD: Final = (
     "a field is a name, or names joined by single dots, and a name that has a dot itself stands between backticks"
 )
-"""What a message says of text that is not a path."""
+"""The description of a path in messages about a text that is not one."""
 
 
 @lru_cache(4096)
 def names_of(path: str) -> tuple[str, ...]:
-    """The names of a path, from the outer one to the inner one.
+    """The names in a path, from the outermost to the innermost.
 
     Raises:
-        ValueError: A name is empty, or its second backtick is missing or not the name's end.
+        ValueError: A name is empty, or its closing backtick is missing or followed by more characters.
     """
     names, at = list[str](), 0
     while True:
@@ -40,7 +40,7 @@ def names_of(path: str) -> tuple[str, ...]:
 
 
 def is_path(given: object) -> bool:
-    """Whether something is a path."""
+    """Whether the argument is a valid path."""
     try:
         return isinstance(given, str) and bool(names_of(given))
     except ValueError:
@@ -48,24 +48,24 @@ def is_path(given: object) -> bool:
 
 
 def name_in_path(name: str) -> str:
-    """A field's name as a path has it: between backticks where that is needed."""
+    """Writes a field's name as it appears in a path, in backticks if needed."""
     return f"`{name.replace('`', '``')}`" if "." in name or name.startswith("`") else name
 
 
 @lru_cache(4096)
 def path_of(names: tuple[str, ...]) -> str:
-    """The path of some names."""
+    """Joins names to a path."""
     return ".".join(map(name_in_path, names))
 
 
 def first_and_rest(path: str) -> tuple[str, str]:
-    """The outer name, and the path of the others; empty: there are no others."""
+    """The outermost name, and the path of the others, which is empty if there are none."""
     names = names_of(path)
     return names[0], path_of(names[1:])
 
 
 def dotted_name(names: Sequence[str], there: Container[object]) -> str:
-    """A hint where the first names of a path, which are missing, are one name with dots that is there; else nothing."""
+    """A hint if the first names of a missing path, joined by dots, are the name of an existing field; otherwise an empty text."""
     for count in range(len(names), 1, -1):
         if (name := ".".join(names[:count])) in there:
             return f" There is a field {name!r}: a name that has a dot itself stands between backticks, as in col('`{name}`')."

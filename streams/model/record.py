@@ -22,15 +22,15 @@ from streams.model.typing import K2, V2, K, V
 
 MAX_TIME: Final = codec.MAX_TIME
 NO_TIME: Final = -1
-"""Before the first record there is no stream time."""
+"""The stream time before the first record."""
 
 Headers: TypeAlias = "tuple[tuple[str, bytes | None], ...]"
-"""Headers as a record has them."""
+"""Headers in the form in which records keep them."""
 TimestampLike: TypeAlias = "int | datetime | timedelta"
-"""Milliseconds since the epoch, a moment (no zone: UTC), or the time since the epoch."""
+"""Milliseconds since the epoch, a `datetime` (no zone: UTC), or a `timedelta` since the epoch."""
 HeaderValue: TypeAlias = "bytes | str | None"
 HeadersLike: TypeAlias = "Mapping[str, HeaderValue] | Iterable[tuple[str, HeaderValue]]"
-"""Pairs of name and value, or a dictionary; text is written as UTF-8."""
+"""Headers as a user passes them: pairs of name and value, or a dictionary; text is encoded as UTF-8."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -69,7 +69,7 @@ def to_headers(headers: HeadersLike | None) -> Headers:
         headers: Pairs, in which names may repeat, or a dictionary; None: no headers.
 
     Raises:
-        TypeError: A name is not text, or a value is neither bytes nor text nor None.
+        TypeError: A name is not a text, or a value is neither bytes nor text nor None.
     """
     if not headers:
         return ()
@@ -108,7 +108,7 @@ class Record(Generic[K, V]):
     headers: Headers = ()
 
     if TYPE_CHECKING:
-        # The types that `forward` accepts. At run time the generated `__init__` is used, without a check for each record.
+        # The types that `forward` accepts. At run time the generated `__init__` is used, which does not check each record.
         def __init__(self, key: K, value: V, timestamp: TimestampLike, headers: HeadersLike = ()) -> None: ...
 
     def with_key(self, key: K2) -> Record[K2, V]:
@@ -165,11 +165,11 @@ class ValueAndTimestamp(NamedTuple, Generic[V]):
 
 
 class ValueAndHeaders(NamedTuple, Generic[V]):
-    """The value of a row in a store with headers.
+    """A value and its headers, in a store with headers.
 
     Attributes:
         value: The deserialised value; never None.
-        headers: Its headers, in their order.
+        headers: The headers, in order.
     """
 
     value: V
@@ -191,12 +191,12 @@ class Change(NamedTuple, Generic[V]):
 
 
 class RecordMetadata(NamedTuple):
-    """The origin of the record in process.
+    """The origin of the record that is being processed.
 
     Attributes:
         topic: Source topic.
-        partition: Its partition.
-        offset: Its offset.
+        partition: Partition of the topic.
+        offset: Offset in the partition.
     """
 
     topic: str
@@ -205,14 +205,14 @@ class RecordMetadata(NamedTuple):
 
 
 class HeldRecord(NamedTuple):
-    """A record that an operator has stored for later, serialised, so that a dead letter can be made of it.
+    """A record that an operator has stored for later, serialised, so that it can become a dead letter.
 
     Attributes:
-        key: The key's bytes; without the window if it has one.
-        value: The value's bytes; None for a result of several records.
-        timestamp: Milliseconds.
-        headers: Its headers.
-        window: That of a window's result.
+        key: The key's bytes, without the window of a windowed key.
+        value: The value's bytes; None for a result that combines several records.
+        timestamp: Milliseconds since the epoch.
+        headers: The record's headers.
+        window: The window of a windowed result; otherwise None.
     """
 
     key: bytes | None
@@ -223,12 +223,12 @@ class HeldRecord(NamedTuple):
 
 
 class RecordContext(NamedTuple):
-    """The data of a record that a topic extractor gets besides key and value (Kafka Streams' `RecordContext`).
+    """What a topic extractor gets besides key and value (Kafka Streams' `RecordContext`).
 
     Attributes:
         topic: Source topic of the record that led to this result; None while flushing.
-        partition: Its partition; -1 while flushing.
-        offset: Its offset; -1 while flushing.
+        partition: Partition of that record; -1 while flushing.
+        offset: Offset of that record; -1 while flushing.
         timestamp: Timestamp of the result, milliseconds.
         headers: Headers of the result.
     """
@@ -245,22 +245,22 @@ TopicExtractor: TypeAlias = Callable[[K, V, RecordContext], str] | Callable[[K, 
 
 _ALL = "__streams."
 ERROR_HEADERS = "__streams.errors."
-"""What the names of these headers begin with."""
+"""The prefix of the headers that describe the error of a dead letter."""
 STAGE = ERROR_HEADERS + "stage"
 COUNTED_BY = ERROR_HEADERS + "counted.by"
-"""The operators that would count the record a second time if it were sent to its topic again, separated by commas."""
+"""The names, separated by commas, of the operators that would count the record twice if it were sent to its topic again."""
 CUT = ERROR_HEADERS + "cut"
-"""What was cut from a dead letter that Kafka would have refused."""
+"""The parts that were removed from a dead letter because Kafka would have refused it."""
 ORIGIN = tuple(ERROR_HEADERS + name for name in ("topic", "partition", "offset", "timestamp"))
-"""Where the record came from first."""
+"""The topic, partition, offset and timestamp at which the record was first read."""
 RETRY = "__streams.retry."
-"""What the names of the headers of records in retry topics begin with."""
+"""The prefix of the headers that the engine adds to records in retry topics."""
 OWN = "__streams.own."
-"""What these names begin with where they are the record's own: an application may read the dead letters of another."""
+"""The prefix that replaces `__streams.` in a record's own headers: an application may read the dead letters of another one."""
 
 
 def set_apart(headers: Headers) -> Headers:
-    """A record's own headers, renamed where their names are the ones that the engine is about to add."""
+    """Renames a record's own headers where the engine is about to add headers of the same names."""
     if not any(name.startswith((ERROR_HEADERS, RETRY, OWN)) for name, _ in headers):
         return headers
     return tuple(
@@ -270,7 +270,7 @@ def set_apart(headers: Headers) -> Headers:
 
 
 def plain_headers(headers: Headers) -> Headers:
-    """The headers that are the record's own, as they were."""
+    """The record's own headers under their original names, without the engine's."""
     return tuple(
         (_ALL + name.removeprefix(OWN) if name.startswith(OWN) else name, value)
         for name, value in headers
@@ -279,13 +279,13 @@ def plain_headers(headers: Headers) -> Headers:
 
 
 def pick(value: Any, field: str | None) -> Any:
-    """One field of a value, None if the field is missing.
+    """Reads a field of a value; None if the field is missing.
 
-    A path (`streams.model.paths`) goes through nested objects, and arrays by index (`v.0`). Fields of mappings are read
-    by name, those of other objects (dataclasses, named tuples) as attributes.
+    A path (`streams.model.paths`) leads through nested objects, and through arrays by index (`v.0`). Fields of mappings are read
+    by name, fields of other objects (dataclasses, named tuples) as attributes.
 
     Raises:
-        NoFieldsError: The value is text, a number or the like. If a nested part is, the field counts as missing.
+        NoFieldsError: The value is a text, a number or the like. If a nested part is one, the field counts as missing.
     """
     if field is None or value is None:
         return None
@@ -306,7 +306,7 @@ def pick(value: Any, field: str | None) -> Any:
 
 
 def has_fields(value: Any) -> bool:
-    """Whether a value has fields: a mapping, a list, or an object with attributes."""
+    """Whether a value can have fields: a mapping, a list, or an object with attributes."""
     return isinstance(value, dict | list | Mapping) or hasattr(value, "__dict__") or hasattr(type(value), "__slots__")
 
 
@@ -314,30 +314,30 @@ def has_fields(value: Any) -> bool:
 #
 # The left row and the right row belong to different tasks. So a left row *subscribes* to the right key that it refers to. The right
 # table's task stores the subscriptions and *responds*, at once and at each update of the right row. The left table's task joins
-# the response with its row if the row has not changed since (by the hash of its value).
+# the response with its row if the row has not changed since then, which the hash of its value shows.
 
 
 class Instruction(IntEnum):
-    """What a subscription asks for (`SubscriptionWrapper.Instruction`)."""
+    """What a subscription requests (`SubscriptionWrapper.Instruction`)."""
 
     DELETE = 0
-    """Forget it; no response."""
+    """Delete the subscription and do not respond."""
     DELETE_AND_RESPOND = 1
-    """Forget it, and respond with nothing, so that the result is deleted."""
+    """Delete the subscription and respond without a value, so that the result is deleted."""
     ALWAYS_RESPOND = 2
-    """Keep it, and respond even if there is no right row."""
+    """Store the subscription and respond, even if there is no right row."""
     RESPOND_IF_FOUND = 3
-    """Keep it, and respond if there is a right row."""
+    """Store the subscription and respond if there is a right row."""
 
 
 class Subscription(NamedTuple):
-    """A left row's interest in a right key.
+    """A left row's request for updates of a right key.
 
     Attributes:
-        hash: The hash of the left value, 16 bytes; None: the row was deleted.
+        hash: The hash of the left value, 16 bytes; None: the left row was deleted.
         instruction: An `Instruction`.
         primary_key: The key of the left row.
-        partition: The left row's partition, which is the number of its task; None: not known (version 0 of the format).
+        partition: The left row's partition, which is the number of its task; None: unknown (version 0 of the format).
     """
 
     hash: bytes | None
@@ -350,8 +350,8 @@ class Response(NamedTuple):
     """The right row, in answer to a subscription.
 
     Attributes:
-        hash: The hash of the subscription.
-        value: The right value; None if there is none.
+        hash: The hash of the left value, from the subscription.
+        value: The right value; None if there is no right row.
     """
 
     hash: bytes | None
@@ -367,17 +367,17 @@ class CombinedKey(NamedTuple):
 
 RIGHT: Final = 0
 LEFT: Final = 1
-"""Sides of a join. At one time the right records lie ahead of the left ones."""
+"""The sides of a join. Rows of one time are sorted by side, right ones first."""
 
 
 class WaitingKey(NamedTuple):
     """The key of a waiting record in its store.
 
     Attributes:
-        time: The time until which it waits, ms.
+        time: The time until which the record waits, epoch ms.
         side: `RIGHT` or `LEFT`; `RIGHT` comes first.
         key: The record key's bytes.
-        number: Counts the records in order of arrival.
+        number: The record's number in order of arrival.
     """
 
     time: int
@@ -387,10 +387,10 @@ class WaitingKey(NamedTuple):
 
 
 class UnmatchedKey(NamedTuple):
-    """The key of the records that have no partner yet in their store.
+    """The store key of records that have no match yet.
 
     Attributes:
-        time: Their timestamp, ms.
+        time: The timestamp of the records, epoch ms.
         side: `RIGHT` or `LEFT`; `RIGHT` comes first.
         key: The record key's bytes.
     """
@@ -401,14 +401,14 @@ class UnmatchedKey(NamedTuple):
 
 
 class WaitingRecord(NamedTuple):
-    """The rest of a waiting record.
+    """The stored part of a waiting record besides its key.
 
     Attributes:
         side: `RIGHT` or `LEFT`.
-        value: Its value.
-        headers: Its headers.
-        data: The bytes of the value, where it was read from a store.
-        time: The time of its key, ms, for stores in which the value has it too.
+        value: The record's value.
+        headers: The record's headers.
+        data: The value's bytes if it was read from a store, otherwise empty.
+        time: The time in the store key, epoch ms, for stores that repeat it in the value.
     """
 
     side: int

@@ -1,4 +1,4 @@
-"""Whether two keys are one: by what is written of them, and not by Python's `==`."""
+"""Compares keys by the bytes that they are written as, not by Python's `==`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 _PLAIN = frozenset({str, int, bool, bytes, type(None)})
 _BY_TEXT = (float, Decimal, datetime, time)
-"""Equal ones may be written in several ways: 0.0 and -0.0, 1.0 and 1.00, one moment in two zones."""
+"""Types in which equal values may be written differently: 0.0 and -0.0, 1.0 and 1.00, one moment in two zones."""
 
 
 def same_key(one: Any, other: Any) -> bool:
-    """Whether two keys are written as the same bytes, as far as their types tell.
+    """Whether two keys are written as the same bytes, as far as their types show.
 
-    Python takes 1, 1.0 and True for equal, 0.0 and -0.0, `Decimal("1.0")` and `Decimal("1.00")`, and one moment in two zones. A key
-    is its bytes, and these are different ones, at any depth.
+    Python considers 1, 1.0 and True equal, 0.0 and -0.0, `Decimal("1.0")` and `Decimal("1.00")`, and one moment in two zones. As
+    keys they differ at any depth, because they are written as different bytes.
     """
     if one is other:
         return True
@@ -34,7 +34,7 @@ def same_key(one: Any, other: Any) -> bool:
 
 
 def _parts(key: Any) -> list[Any]:
-    """What a key is made of, in an order that equal keys share."""
+    """The parts of a key, in an order that is the same for equal keys."""
     if isinstance(key, Mapping):
         return [part for pair in sorted(key.items(), key=lambda pair: hash(pair[0])) for part in pair]
     if isinstance(key, set | frozenset):

@@ -1,7 +1,7 @@
-"""The scores that `top` ranks by: numbers, texts, truth values, times, and tuples of these; and their order as bytes.
+"""The scores that `top` ranks by: numbers, texts, booleans, times, and tuples of these; and their order as bytes.
 
-Scores are compared with those of their own kind: a group whose scores are numbers has no place for a text. `order_bytes` is exact,
-where two floats would be equal, and no score's bytes begin those of another one, so that their complement is the reverse order.
+All scores of a group are of one kind: if they are numbers, a text fails its record. `order_bytes` is exact, even where two numbers
+have the same nearest float. The bytes of a score are never a prefix of another score's bytes, so inverting them reverses the order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streams.errors import RecordError
 from streams.wording import described
 
 Kind: TypeAlias = "str | tuple[Kind, ...]"
-"""The name of a kind; of a tuple, the kinds of its parts."""
+"""The name of a kind; for a tuple, the kinds of its parts."""
 
 NUMBER: Final = "a number"
 
@@ -35,8 +35,8 @@ class Score(NamedTuple):
     """A score that can be ranked.
 
     Attributes:
-        kind: What it can be compared with.
-        value: The number, text or truth value itself, microseconds of a time, the scores of a tuple.
+        kind: The kind of score; only scores of one kind can be compared.
+        value: The number, text or boolean itself, a time in microseconds, or the list of a tuple's scores.
     """
 
     kind: Kind
@@ -44,7 +44,7 @@ class Score(NamedTuple):
 
 
 def score_of(found: Any) -> Score | None:
-    """What a score function has returned; None: the value is not ranked. Raises `RecordError` if it cannot be ranked."""
+    """The score for the result of a user's function; None for None. Raises `RecordError` for a value that cannot be ranked."""
     if type(found) is int or (type(found) is float and not math.isnan(found)):
         return Score(NUMBER, found)
     return None if found is None else _score(found, found)
@@ -92,7 +92,7 @@ def _time_score(part: date | time | timedelta) -> Score:
 
 
 def check_alike(score: Score, other: Score) -> None:
-    """Raises `RecordError` if a score cannot be compared with another one of its group."""
+    """Raises `RecordError` if two scores of a group cannot be compared."""
     if not _alike(score.kind, other.kind):
         raise RecordError(
             f"top compares scores of one type, but the score of this record is {_said(score.kind)}, and that of another one in its "
@@ -111,7 +111,7 @@ def _said(kind: Kind) -> str:
 
 
 def order_bytes(score: Score) -> bytes:
-    """Bytes that sort as the scores do."""
+    """Bytes that sort in the order of the scores."""
     if isinstance(score.kind, tuple):
         return bytes([_TUPLE]) + b"".join(map(order_bytes, score.value)) + b"\x00"
     number, write = _KINDS[score.kind]
@@ -119,19 +119,19 @@ def order_bytes(score: Score) -> bytes:
 
 
 def inverted(data: bytes) -> bytes:
-    """Bytes that sort the other way round."""
+    """Bytes that sort in the reverse order of `data`."""
     return data.translate(_INVERTED)
 
 
 def ordered(score: float, largest: bool) -> bytes:
-    """8 bytes that sort as the floats do, the best first."""
+    """8 bytes that sort in the order of the floats, beginning with the largest if `largest`, otherwise with the smallest."""
     (bits,) = struct.unpack(">Q", _DOUBLE.pack(score + 0.0))  # -0.0 becomes 0.0
     bits = bits ^ _BITS if bits >> 63 else bits | 1 << 63
     return struct.pack(">Q", bits ^ _BITS if largest else bits)
 
 
 def nearest_float(number: float) -> float:
-    """The nearest finite float; infinity is itself."""
+    """The nearest finite float; infinity stays infinite."""
     try:
         return float(number)
     except OverflowError:
@@ -139,7 +139,7 @@ def nearest_float(number: float) -> float:
 
 
 def _number(number: float) -> bytes:
-    """The nearest float, then what an integer is away from it."""
+    """The bytes of the nearest float, then the difference of an integer from it."""
     near = nearest_float(number)
     rest = number - int(near) if isinstance(number, int) else 0
     size = (rest.bit_length() + 7) // 8
@@ -148,7 +148,7 @@ def _number(number: float) -> bytes:
 
 
 def _decimal(number: Decimal) -> bytes:
-    """The exponent of the first digit, then the digits."""
+    """The bytes of the exponent of the first digit, then of the digits."""
     if not number:
         return b"\x01"
     digits = bytes(digit + 1 for digit in number.as_tuple().digits).rstrip(b"\x01")
@@ -176,5 +176,5 @@ _KINDS: Final[dict[str, tuple[int, Callable[[Any], bytes]]]] = {
     "a time with a zone": (9, _whole),
     "a timedelta": (10, _whole),
 }
-"""The kinds by name: the first byte, which is part of rows at rest, and what writes the rest."""
+"""Name of a kind -> the first byte, which is part of stored rows, and the function that writes the other bytes."""
 _TUPLE: Final = 11

@@ -1,13 +1,14 @@
-"""Sketches: what `agg.quantile` and `agg.approx_count_distinct` know of many values, and the form in which a store holds it.
+"""The stored forms of the sketches with which `agg.quantile` and `agg.approx_count_distinct` summarise many values.
 
 The algorithms are those of libraries (the extra `sketches`), without random numbers: the same values in the same order give the
-same bytes. Each form begins with its version, and what is read from it continues as the sketch that was written would.
+same bytes. Each form begins with its version. A sketch that is read back continues exactly as the sketch that was written.
 
-* The buckets of a DDSketch (Masson, Rim and Lee, VLDB 2019), as Datadog's `ddsketch` numbers them. The library's own sketch counts
-  in floats and has no exact form, so the counts are kept here, as `[1, bucket, count, gap, count, gap, count...]`: the buckets in
-  ascending order, each but the first as the gap to the one before.
+* The buckets of a DDSketch (Masson, Rim and Lee, VLDB 2019), numbered as in Datadog's `ddsketch`. The library's own sketch counts
+  in floats and has no exact form, so the counts are stored here, as `[1, bucket, count, gap, count, gap, count...]`: the buckets in
+  ascending order, each but the first one as the difference from the bucket before. Counts of 5 in bucket 10 and 7 in bucket 12 are
+  `[1, 10, 5, 2, 7]`.
 * A HyperLogLog (`hll_sketch` of Apache DataSketches) of type HLL_4, as the Base64 text of a byte 1 and the library's updatable
-  form. The compact form leaves out the order in its hash table, so that a sketch would continue with other bytes.
+  form. The compact form omits the order in its hash table, so a sketch read from it would continue with other bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _VERSION: Final = 1
 
 @cache
 def library(module: str) -> Any:
-    """A module of one of the libraries. Raises `ConfigError` if it is not installed."""
+    """Imports a module of one of the libraries. Raises `ConfigError` if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -52,13 +53,13 @@ def _check_version(found: object) -> None:
 # --- Quantiles.
 
 BucketCounts: TypeAlias = dict[int, int]
-"""How many values are in each bucket."""
+"""Bucket -> the number of values in it."""
 
 
 class Buckets:
-    """The buckets of a DDSketch: bucket 0 is zero, and buckets above and below are numbers above and below it.
+    """The buckets of a DDSketch: bucket 0 holds zero, positive buckets hold positive numbers, negative buckets negative ones.
 
-    Each holds the numbers that differ by at most `accuracy`, as a share of them, from its middle.
+    The numbers in a bucket differ from its middle by at most the share `accuracy`.
     """
 
     def __init__(self, accuracy: float) -> None:
@@ -68,7 +69,7 @@ class Buckets:
         self.below_first: int = self.mapping.key(self.smallest) - 1
 
     def of(self, number: float) -> int:
-        """The bucket of a number. Raises `OverflowError` for one that is beyond `largest`."""
+        """The bucket of a number. Raises `OverflowError` for a number beyond `largest`."""
         size = abs(float(number))
         if size < self.smallest:
             return 0
@@ -78,13 +79,13 @@ class Buckets:
         return bucket if number > 0 else -bucket
 
     def middle(self, bucket: int) -> float:
-        """The number that stands for those of a bucket."""
+        """The number that represents all numbers in a bucket."""
         if bucket == 0:
             return 0.0
         return math.copysign(self.mapping.value(abs(bucket) + self.below_first), bucket)
 
     def quantiles(self, counts: BucketCounts, shares: Sequence[Fraction]) -> list[float]:
-        """For each share, the middle of the bucket with the smallest number that so many of the numbers do not exceed."""
+        """For each share, the middle of the first bucket up to which the buckets contain at least that share of the numbers."""
         rising = sorted(counts)
         totals = list(accumulate(map(counts.__getitem__, rising)))
         ranks = (max(1, math.ceil(share * totals[-1])) for share in shares)
@@ -92,24 +93,24 @@ class Buckets:
 
 
 buckets = cache(Buckets)
-"""The buckets of an accuracy."""
+"""The buckets for an accuracy."""
 
 
 def written_counts(counts: BucketCounts) -> list[int]:
-    """The form in which a store holds counts."""
+    """Converts counts to the form in which they are stored."""
     rising = sorted(counts)
     gaps = map(sub, rising, chain((0,), rising))
     return [_VERSION, *chain.from_iterable(zip(gaps, map(counts.__getitem__, rising), strict=True))]
 
 
 def read_counts(written: Sequence[int]) -> BucketCounts:
-    """The counts of their form. Raises `RestoreError` for another version of it."""
+    """Reads counts from their stored form. Raises `RestoreError` for another version of it."""
     _check_version(written[0])
     return dict(zip(accumulate(written[1::2]), written[2::2], strict=True))
 
 
 def with_more(written: Sequence[int], bucket: int, more: int) -> list[int]:
-    """The form with so many values more in a bucket, which is left out without any. Raises `RestoreError` as `read_counts`."""
+    """Adds `more` to a bucket's count in the stored form; a count of 0 is left out. Raises what `read_counts` raises."""
     _check_version(written[0])
     rising = list(accumulate(written[1::2]))
     at = bisect_left(rising, bucket)
@@ -126,36 +127,36 @@ def with_more(written: Sequence[int], bucket: int, more: int) -> list[int]:
 
 
 def size_of(rsd: float) -> int:
-    """The logarithm of the number of registers of a HyperLogLog that deviates by at most `rsd`, also after merges."""
+    """The binary logarithm of the number of registers with which a HyperLogLog deviates by at most `rsd`, even after merges."""
     return max(_SMALLEST_SIZE, math.ceil(2 * math.log2(_DEVIATION / rsd)))
 
 
 _DEVIATION: Final = 1.04
-"""Divided by the root of the number of registers, the relative standard deviation (Flajolet et al. 2007)."""
+"""This number divided by the root of the number of registers is the relative standard deviation (Flajolet et al. 2007)."""
 _SMALLEST_SIZE: Final = 7
-"""That the library takes."""
+"""The smallest size that the library accepts here."""
 
 
 def empty_hll(size: int) -> Any:
-    """A HyperLogLog of no values."""
+    """A HyperLogLog without values."""
     datasketches = library("datasketches")
     return datasketches.hll_sketch(size, datasketches.HLL_4)
 
 
 def written_hll(sketch: Any) -> str:
-    """The form in which a store holds a HyperLogLog."""
+    """Converts a HyperLogLog to the form in which it is stored."""
     return b64encode(bytes([_VERSION]) + sketch.serialize_updatable()).decode()
 
 
 def read_hll(written: str) -> Any:
-    """The HyperLogLog of its form. Raises `RestoreError` for another version of it."""
+    """Reads a HyperLogLog from its stored form. Raises `RestoreError` for another version of it."""
     data = b64decode(written)
     _check_version(data[0])
     return library("datasketches").hll_sketch.deserialize(data[1:])
 
 
 def merged_hll(size: int, earlier: str, later: str) -> str:
-    """The form of the HyperLogLog of the values of two."""
+    """Merges two stored HyperLogLogs; returns the stored form."""
     datasketches = library("datasketches")
     both = datasketches.hll_union(size)
     both.update(read_hll(earlier))

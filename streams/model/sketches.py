@@ -1,4 +1,4 @@
-"""Aggregates whose accumulators are sketches (the extra `sketches`); `sketch_forms` has what a store holds of these."""
+"""Aggregates whose accumulators are sketches (the extra `sketches`). `sketch_forms` describes how these are stored."""
 
 from __future__ import annotations
 
@@ -28,46 +28,46 @@ from streams.wording import described
 
 
 class Sketched(BuiltIn):
-    """An aggregate whose accumulator is a sketch as a store holds it (`streams.model.sketches`), which is read to be changed."""
+    """An aggregate whose accumulator is a sketch in its stored form (`streams.model.sketch_forms`)."""
 
     @abstractmethod
     def read(self, accumulator: Any) -> Any:
-        """The sketch."""
+        """Reads the sketch from an accumulator."""
 
     @abstractmethod
     def written(self, sketch: Any) -> Any:
-        """The accumulator."""
+        """Writes a sketch as an accumulator."""
 
     @abstractmethod
     def item(self, value: Any) -> Any:
-        """What a sketch takes of a value. Raises `RecordError` for one that it cannot take."""
+        """Converts a value to what the sketch stores. Raises `RecordError` for a value that it cannot take."""
 
     @abstractmethod
     def put(self, sketch: Any, item: Any) -> None:
-        """Add to a sketch."""
+        """Adds a converted value to a sketch."""
 
     @abstractmethod
     def shown(self, sketch: Any) -> Any:
-        """The result."""
+        """Computes the result from a sketch."""
 
     def add(self, accumulator: Any, value: Any) -> Any:
-        """The sketch with one more value."""
+        """Reads the sketch, adds a value, and writes it again."""
         sketch = self.read(accumulator)
         self.put(sketch, self.item(value))
         return self.written(sketch)
 
     def result(self, accumulator: Any) -> Any:
-        """What the sketch says."""
+        """The result of the sketch."""
         return self.shown(self.read(accumulator))
 
 
 @dataclass(frozen=True)
 class Quantile(OfNumbers, Sketched):
-    """Quantiles, each off by at most a share of the value there: counts of numbers in the buckets of a DDSketch.
+    """Quantiles with a bounded relative error: counts of numbers in the buckets of a DDSketch.
 
     Attributes:
         q: The quantile, from 0 to 1, or several.
-        accuracy: The share.
+        accuracy: The largest error of a result, as a share of the exact quantile.
     """
 
     q: float | Iterable[float]
@@ -93,38 +93,38 @@ class Quantile(OfNumbers, Sketched):
 
     @cached_property
     def _shares(self) -> tuple[Fraction, ...]:
-        """The quantiles as they are written: 0.07 of 100 numbers are 7, and not a little more."""
+        """The quantiles as exact fractions of their digits, so that 0.07 of 100 numbers are exactly 7."""
         return tuple(Fraction(str(one)) for one in (self.q if isinstance(self.q, Iterable) else (self.q,)))
 
     @property
     def buckets(self) -> Buckets:
-        """Those of the accuracy."""
+        """The buckets for the accuracy."""
         return buckets(self.accuracy)
 
     @property
     def text(self) -> str:
-        """The aggregate as a program writes it."""
+        """The aggregate as it is written in a program."""
         return f"agg.quantile({self.field!r}, {self.q!r}, accuracy={self.accuracy!r})"
 
     @property
     def identity(self) -> str:
-        """Name, field, quantiles and accuracy."""
+        """The aggregate's name, field, quantiles and accuracy."""
         return f"quantile({self.field}, {self.q}, accuracy={self.accuracy})"
 
     def initial(self) -> list[int]:
-        """No numbers."""
+        """The stored form without numbers."""
         return written_counts({})
 
     def read(self, accumulator: list[int]) -> BucketCounts:
-        """The counts."""
+        """Reads the counts from the stored form."""
         return read_counts(accumulator)
 
     def written(self, sketch: BucketCounts) -> list[int]:
-        """The counts as a list."""
+        """Writes the counts in the stored form."""
         return written_counts(sketch)
 
     def item(self, value: Any) -> int:
-        """The bucket of a number. Raises `RecordError` for one that is larger than almost every float."""
+        """The bucket of a number. Raises `RecordError` for a number that is too large; almost every float fits."""
         try:
             return self.buckets.of(value)
         except OverflowError:
@@ -133,26 +133,26 @@ class Quantile(OfNumbers, Sketched):
             ) from None
 
     def put(self, sketch: BucketCounts, item: int) -> None:
-        """One more in its bucket."""
+        """Adds one to the count of a bucket."""
         sketch[item] = sketch.get(item, 0) + 1
 
     def add(self, accumulator: list[int], value: Any) -> list[int]:
-        """One more in its bucket."""
+        """Adds one to the count of the value's bucket."""
         return with_more(accumulator, self.item(value), 1)
 
     def remove(self, accumulator: list[int], value: Any) -> list[int]:
-        """One less in its bucket; exact."""
+        """Subtracts one from the count of the value's bucket, exactly."""
         return with_more(accumulator, self.item(value), -1)
 
     def merge(self, earlier: list[int], later: list[int]) -> list[int]:
-        """The counts of both."""
+        """Adds up the counts of both."""
         counts = self.read(earlier)
         for bucket, count in self.read(later).items():
             counts[bucket] = counts.get(bucket, 0) + count
         return self.written(counts)
 
     def shown(self, sketch: BucketCounts) -> float | list[float] | None:
-        """The quantile, or the list of several; None of no numbers."""
+        """The quantile, or the list of several; None without any numbers."""
         if not sketch:
             return None
         found = self.buckets.quantiles(sketch, self._shares)
@@ -165,12 +165,12 @@ _COARSEST: Final = 0.25
 
 @dataclass(frozen=True)
 class ApproxCountDistinct(Sketched):
-    """About how many distinct values there are that are not null: a HyperLogLog of their JSON. Equal is what `CountDistinct` says.
+    """Estimates the number of distinct values that are not null, by a HyperLogLog of their JSON.
 
-    The accumulator is None before the first value.
+    Values are equal as in `CountDistinct`. The accumulator is None before the first value.
 
     Attributes:
-        rsd: The relative standard deviation that it has at most, Spark's word.
+        rsd: The largest relative standard deviation (Spark's name).
     """
 
     rsd: float
@@ -192,45 +192,45 @@ class ApproxCountDistinct(Sketched):
 
     @property
     def text(self) -> str:
-        """The aggregate as a program writes it."""
+        """The aggregate as it is written in a program."""
         return f"agg.approx_count_distinct({self.field!r}, rsd={self.rsd!r})"
 
     @property
     def identity(self) -> str:
-        """Name, field and deviation."""
+        """The aggregate's name, field and deviation."""
         return f"approx_count_distinct({self.field}, rsd={self.rsd})"
 
     def checked(self, value: Any) -> Any:
-        """The value. Raises `RecordError` for NaN and infinity."""
+        """Returns the value. Raises `RecordError` for NaN and infinity."""
         return finite(self, value)
 
     def initial(self) -> None:
-        """No values."""
+        """None: there is no sketch yet."""
 
     def read(self, accumulator: str | None) -> Any:
-        """The HyperLogLog."""
+        """Reads the HyperLogLog from its stored form."""
         return empty_hll(self._size) if accumulator is None else read_hll(accumulator)
 
     def written(self, sketch: Any) -> str | None:
-        """The HyperLogLog as a text."""
+        """Writes the HyperLogLog as text; None if it is empty."""
         return None if sketch.is_empty() else written_hll(sketch)
 
     def item(self, value: Any) -> str:
-        """Its JSON."""
+        """The value's JSON."""
         return distinct_text(value).decode()
 
     def put(self, sketch: Any, item: str) -> None:
-        """One more value, if it is new."""
+        """Adds a value, which changes the sketch only if it is new."""
         sketch.update(item)
 
     def merge(self, earlier: str | None, later: str | None) -> str | None:
-        """That of the values of both."""
+        """Merges the sketches of both."""
         if earlier is None or later is None:
             return later if earlier is None else earlier
         return merged_hll(self._size, earlier, later)
 
     def shown(self, sketch: Any) -> int:
-        """The number of values, rounded."""
+        """The estimated number of values, rounded."""
         count: int = round(sketch.get_estimate())
         return count
 

@@ -1,9 +1,9 @@
-"""Tables outside Kafka: types of columns, cells of a row as JSON, and `RowLayout`, how a record becomes a row.
+"""Tables outside Kafka: types of columns, the cells of a row as JSON, and `RowLayout`, which maps a record to a row.
 
-A row travels through an internal topic as a JSON object with a cell for each column. Each type knows its name in Spark SQL, makes
-a cell of a value (`cell`, which refuses what does not fit), and reads the cell back (`read`). Equal values have the same cell,
-because the cells of a key choose its partition. Invariants: `read(cell(value))` is the same for equal values in every process;
-types are frozen and picklable.
+A row travels through an internal topic as a JSON object with a cell for each column. Each type has its name in Spark SQL, converts
+a value to a cell (`cell`, which refuses a value that does not fit), and reads the cell back (`read`). Equal values have the same
+cell, because the cells of a key choose its partition. Invariants: `read(cell(value))` is the same for equal values in every
+process; types are frozen and picklable.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _bytes(value: Any) -> Cell:
 
 
 def _moment(value: Any) -> Cell:
-    """Microseconds since 1970 of a `datetime` (UTC if it names no zone), of ISO 8601 text, or of milliseconds since 1970."""
+    """Converts a `datetime` (no zone: UTC), ISO 8601 text, or milliseconds since 1970 to microseconds since 1970."""
     if type(value) is int:
         return _whole(value * 1000)
     if isinstance(value, str):
@@ -86,7 +86,7 @@ def _moment(value: Any) -> Cell:
 
 
 def _day(value: Any) -> Cell:
-    """The days since 1970 of a `date`, or of ISO 8601 text."""
+    """Converts a `date` or ISO 8601 text to days since 1970."""
     if isinstance(value, str):
         value = iso.day(value)
     if not isinstance(value, date) or isinstance(value, datetime):
@@ -117,25 +117,25 @@ SCALARS: Mapping[str, tuple[Callable[[Any], Cell], Callable[[Cell], Any]]] = {
     "DATE": (_day, _same),
     "DECIMAL(38,18)": (_decimal, Decimal),
 }
-"""Name -> what makes a cell of a value, and what reads it."""
+"""Name of a type -> the functions that convert a value to a cell, and a cell to a value."""
 
 
 class ColumnType(ABC):
-    """The type of a column or of a part of one."""
+    """The type of a column, or of a part of a column."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def sql(self) -> str:
-        """The type in Spark SQL."""
+        """The type's name in Spark SQL."""
 
     @abstractmethod
     def cell(self, value: Any) -> Cell:
-        """The cell of a value other than None. Raises `RowError` if the value does not fit."""
+        """Converts a value other than None to a cell. Raises `RowError` if the value does not fit."""
 
     def read(self, cell: Cell) -> Any:
-        """The value of a cell other than None, as Arrow takes it."""
+        """Converts a cell other than None to a value that Arrow accepts."""
         return cell
 
 
@@ -147,24 +147,24 @@ def misfit(value: object, sql: str) -> RowError:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScalarType(ColumnType):
-    """A type without parts."""
+    """A type without parts, such as text or a number."""
 
     name: str
 
     @property
     def sql(self) -> str:
-        """The name."""
+        """The type's name in Spark SQL."""
         return self.name
 
     def cell(self, value: Any) -> Cell:
-        """The cell. Raises `RowError` if the value does not fit."""
+        """Converts a value to a cell. Raises `RowError` if the value does not fit."""
         try:
             return SCALARS[self.name][0](value)
         except (TypeError, ValueError, OverflowError, InvalidOperation):
             raise misfit(value, self.name) from None
 
     def read(self, cell: Cell) -> Any:
-        """The value."""
+        """Converts a cell to a value."""
         return SCALARS[self.name][1](cell)
 
 
@@ -180,20 +180,20 @@ class ListType(ColumnType):
         return f"ARRAY<{self.item.sql}>"
 
     def cell(self, value: Any) -> Cell:
-        """The cells of the items; those of a set are sorted, because its order differs between processes."""
+        """Converts each item to a cell. The cells of a set are sorted, because its order differs between processes."""
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence | set | frozenset):
             raise misfit(value, self.sql)
         cells = [None if one is None else self.item.cell(one) for one in value]
         return _sorted(cells) if isinstance(value, set | frozenset) else cells
 
     def read(self, cell: Cell) -> Any:
-        """The items."""
+        """Converts each cell to an item."""
         return [None if one is None else self.item.read(one) for one in cell]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MapType(ColumnType):
-    """A map from text."""
+    """A map whose keys are texts."""
 
     item: ColumnType
 
@@ -203,13 +203,13 @@ class MapType(ColumnType):
         return f"MAP<STRING, {self.item.sql}>"
 
     def cell(self, value: Any) -> Cell:
-        """The entries, as pairs."""
+        """Converts a mapping to pairs of key and cell."""
         if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
             raise misfit(value, self.sql)
         return [[name, None if one is None else self.item.cell(one)] for name, one in value.items()]
 
     def read(self, cell: Cell) -> Any:
-        """The entries."""
+        """Converts each pair to a pair of key and value."""
         return [(name, None if one is None else self.item.read(one)) for name, one in cell]
 
 
@@ -218,8 +218,8 @@ class Field:
     """A named part of a value.
 
     Attributes:
-        name: The name.
-        type: The type.
+        name: The part's name.
+        type: The part's type.
         nullable: Whether the part may be None or missing.
     """
 
@@ -228,7 +228,7 @@ class Field:
     nullable: bool = True
 
     def cell(self, value: Any) -> Cell:
-        """The cell of the part of a value. Raises `RowError` if the part is missing, or does not fit."""
+        """Converts this part of `value` to a cell. Raises `RowError` if the part is missing or does not fit."""
         part = part_of(value, self.name)
         if part is None:
             if self.nullable:
@@ -242,7 +242,7 @@ class Field:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StructType(ColumnType):
-    """A value with named parts."""
+    """An object with named parts."""
 
     fields: tuple[Field, ...]
 
@@ -252,18 +252,18 @@ class StructType(ColumnType):
         return f"STRUCT<{', '.join(f'{quoted(field.name)}: {field.type.sql}' for field in self.fields)}>"
 
     def cell(self, value: Any) -> Cell:
-        """The cells of the parts, in their order."""
+        """Converts the parts to cells, in the order of the fields."""
         check_has_parts(value)
         return [field.cell(value) for field in self.fields]
 
     def read(self, cell: Cell) -> Any:
-        """The parts by name."""
+        """Converts the cells to a dictionary of the parts."""
         pairs = zip(self.fields, cell, strict=True)
         return {field.name: None if part is None else field.type.read(part) for field, part in pairs}
 
 
 def quoted(name: str) -> str:
-    """A name as Spark SQL takes any name."""
+    """Quotes a name so that Spark SQL accepts any character in it."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -274,7 +274,7 @@ def check_has_parts(value: Any) -> None:
 
 
 def part_of(value: Any, name: str) -> Any:
-    """A part of a dictionary or an object; None if it is missing."""
+    """Reads a part of a dictionary or of an object; None if it is missing."""
     if type(value) is dict or isinstance(value, Mapping):
         return value.get(name)
     return getattr(value, name, None)
@@ -294,7 +294,7 @@ _BY_TYPE: Mapping[Any, str] = {
 
 
 def column_type(kind: Any) -> ColumnType | None:
-    """The type of columns for a Python type; None: there is none."""
+    """The column type for a Python type; None if there is none."""
     bare, _ = without_none(kind)
     if isinstance(bare, type) and issubclass(bare, Enum):
         return ScalarType("STRING")
@@ -313,7 +313,7 @@ def column_type(kind: Any) -> ColumnType | None:
 
 
 def fields_of(kind: Any) -> tuple[Field, ...] | None:
-    """The fields of a dataclass, TypedDict, NamedTuple or model; None: it has none, or one has no type of columns."""
+    """The fields of a dataclass, TypedDict, NamedTuple or model; None if it has no fields, or one of them has no column type."""
     bare, _ = without_none(kind)
     if not isinstance(bare, type) or bare.__module__ == "builtins" or not getattr(bare, "__annotations__", None):
         return None
@@ -333,7 +333,7 @@ def fields_of(kind: Any) -> tuple[Field, ...] | None:
 
 
 def without_none(kind: Any) -> tuple[Any, bool]:
-    """A type without `None`, `Annotated`, `Required` and `NewType`; and whether None was part of it."""
+    """A type without `None`, `Annotated`, `Required` and `NewType`, and whether the type allows None."""
     supertype = getattr(kind, "__supertype__", None)
     if supertype is not None:
         return without_none(supertype)
@@ -361,19 +361,19 @@ class RecordPart(Enum):
 
 
 _END_OF_9999 = 253_402_300_799_999
-"""The end of windows that have none, milliseconds since 1970: what tables and SQL can still show."""
+"""The end of a window that never ends, in milliseconds since 1970: the last millisecond that tables and SQL can show."""
 _OF_THE_KEY = (RecordPart.KEY, RecordPart.WINDOW_START, RecordPart.WINDOW_END)
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column.
+    """A column of a table.
 
     Attributes:
-        name: The column's name, for a field of the value also the field's.
-        type: The type.
-        origin: What the column is taken from.
-        nullable: Whether a value may lack it.
+        name: The column's name; a column of a field has the field's name.
+        type: The column's type.
+        origin: The part of a record that the column is taken from.
+        nullable: Whether the column may be null.
     """
 
     name: str
@@ -383,11 +383,11 @@ class TableColumn:
 
     @property
     def of_the_key(self) -> bool:
-        """Whether a record's key decides the column."""
+        """Whether the column is taken from the record's key."""
         return self.origin in _OF_THE_KEY
 
     def cell(self, record: Record[Any, Any]) -> Cell:
-        """The cell of a column that is not a field. Raises `RowError` if the record's part does not fit."""
+        """The cell of a column that is not a field of the value. Raises `RowError` if the record's part does not fit."""
         part = _part(self.origin, record)
         if part is None:
             return None
@@ -399,12 +399,12 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
-    """What a table asks of a column besides its type.
+    """A rule of the table for a column besides its type.
 
     Attributes:
         name: The column's name.
         required: Whether the table refuses nulls.
-        longest: The most characters of a text; None: any number.
+        longest: The largest number of characters of a text; None: no limit.
     """
 
     name: str
@@ -428,8 +428,8 @@ class RowLayout:
 
     Attributes:
         columns: The columns, in the order of the table.
-        keys: The names of the columns that make a row unique; empty: each record is a row of its own.
-        rules: What the table asks of the columns; known once an application has looked at it.
+        keys: The names of the columns that identify a row; empty: each record becomes a separate row.
+        rules: The table's rules for the columns; empty until an application has read them from the table.
     """
 
     columns: tuple[TableColumn, ...]
@@ -443,7 +443,7 @@ class RowLayout:
 
 
 class RowMaker:
-    """Makes rows of records, as a step does for each record: what depends on the columns alone is computed once."""
+    """Makes rows from records, one call per record; computes once whatever depends on the columns alone."""
 
     def __init__(self, layout: RowLayout) -> None:
         self._keys, self._rules = layout.keys, layout.rules
@@ -453,9 +453,9 @@ class RowMaker:
         self._key = next((column.name for column in layout.columns if column.origin is RecordPart.KEY), None)
 
     def row(self, record: Record[Any, Any]) -> tuple[list[Cell] | None, dict[str, Cell] | None]:
-        """The record's key and row in the internal topic; a row None deletes.
+        """Returns the record's key and row for the internal topic. If the row is None, it deletes the key's row.
 
-        A row names its columns, so that the next version of a program, with more or fewer of them, can read it.
+        A row contains the names of its columns, so that a later version of the program with more or fewer columns can read it.
 
         Raises:
             RowError: A part of the record does not fit its column, or a column of the key is null.
@@ -489,7 +489,7 @@ class RowMaker:
 
 
 def _cell_function(column: TableColumn) -> Callable[[Record[Any, Any]], Cell]:
-    """What makes a column's cell of a record."""
+    """Returns a function that makes the column's cell from a record."""
     if column.origin is not RecordPart.FIELD:
         return column.cell
     cell = Field(column.name, column.type, column.nullable).cell
@@ -510,9 +510,9 @@ def _part(origin: RecordPart, record: Record[Any, Any]) -> Any:
 
 
 def _sorted(cells: list[Cell]) -> list[Cell]:
-    """Cells of one type in a fixed order, None first."""
+    """Sorts cells of one type in a fixed order, None first."""
     try:
         return sorted(cells, key=lambda one: (one is not None, one))
     except TypeError:
-        # Structs with parts that are None.
+        # Structs with parts that are None cannot be compared.
         return sorted(cells, key=repr)

@@ -1,8 +1,8 @@
-"""What expressions compute of texts, lists and times: functions of one value and constants, which never see null.
+"""The functions by which expressions compute texts, lists and times, from one value and constants; they never get null.
 
-Texts are Python's: positions and lengths count characters, `[start:stop]` and `split` work as for `str`. A time is a whole number
-of milliseconds since 1970 in UTC, as in Kafka's records, or a `datetime` of a typed value. Wrong types are a `TypeError`, other
-values that have no result a `ValueError`, which `streams.model.expressions` makes errors of the record.
+Texts are Python's: positions and lengths count characters; `[start:stop]` and `split` work as for `str`. A time is an integer of
+milliseconds since 1970 in UTC, as in Kafka's records, or a `datetime` of a typed value. A wrong type raises `TypeError`, another
+value without a result `ValueError`. `streams.model.expressions` turns both into errors of the record.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ def _of(kinds: type | UnionType, what: str, compute: Callable[..., Any]) -> Call
 
 
 of_text = partial(_of, str, "a text")
-"""Makes a function check that its first argument is a text."""
+"""Wraps a function so that it checks that its first argument is a text."""
 of_text_or_list = partial(_of, str | list, "a text or a list")
-"""The same for texts and lists."""
+"""Wraps a function so that it checks that its first argument is a text or a list."""
 
 
 def regexp_extract(text: str, pattern: str, group: int) -> str | None:
-    """The group of the first match; None if there is none."""
+    """The group of the first match; None without a match."""
     found = re.search(pattern, text)
     return None if found is None else found[group]
 
 
 def item(value: Any, index: int) -> Any:
-    """An element of a list, or a character; None beyond the ends."""
+    """An element of a list, or a character of a text; None beyond the ends."""
     return value[index] if -len(value) <= index < len(value) else None
 
 
 def part(value: Any, start: int, stop: int | None = None) -> Any:
-    """A part of a text or a list, as in Python; without `stop`, up to the end."""
+    """A slice of a text or a list, as in Python; without `stop`, up to the end."""
     return value[start:stop]
 
 
 def read_iso(value: Any) -> int:
-    """The time of an ISO 8601 text, which is UTC if it says no offset."""
+    """Reads ISO 8601 text as epoch ms; a text without an offset is UTC."""
     if isinstance(value, datetime):
         return _milliseconds(value)
     if not isinstance(value, str):
@@ -62,7 +62,7 @@ def read_iso(value: Any) -> int:
 
 
 def read_time(text: str, pattern: str) -> int:
-    """The time of a text in a format of `datetime.strptime`, which is UTC if it says no offset."""
+    """Reads a text in a format of `datetime.strptime` as epoch ms; a text without an offset is UTC."""
     return _milliseconds(datetime.strptime(text, pattern))  # noqa: DTZ007 - UTC is added where no offset is said
 
 
@@ -72,7 +72,7 @@ def hour(value: Any, zone: str) -> int:
 
 
 def date_format(value: Any, pattern: str, zone: str) -> str:
-    """The time as a text in a format of `datetime.strftime`."""
+    """Formats a time as text, in a format of `datetime.strftime`."""
     return _moment(value, zone).strftime(pattern)
 
 

@@ -1,7 +1,7 @@
 """Timestamp extractors, which determine a record's event time (Kafka Streams' `TimestampExtractor`).
 
-An extractor gets the record and its partition's time so far (the largest timestamp extracted from that partition, -1 at
-first). A negative result drops the record. "Now" is the batch's logged time, passed by the caller, never that of a clock, so
+An extractor gets the record and the partition time: the largest timestamp extracted from that partition so far, -1 at first. A
+negative result drops the record. "Now" is the logged time of the batch, which the caller passes, never the time of a clock, so
 that a repeated batch has the same timestamps.
 """
 
@@ -42,17 +42,17 @@ class ConsumedRecord:
 class TimestampExtractor(Protocol):
     """Determines the event time of each record; the module's docstring has the rules.
 
-    `needs_record` is False if only the record's own timestamp matters: then no value has to be deserialised for it, and whole
-    columns of valid timestamps can be used unchanged.
+    `needs_record` is False if only the record's own timestamp matters. Then no value has to be deserialised for the extractor, and
+    whole columns of valid timestamps can be used unchanged.
     """
 
     @property
     def needs_record(self) -> bool:
-        """Whether `extract` reads the key or the value: true for a class that does not define it."""
+        """Whether `extract` reads the key or the value; True for a class that does not define it."""
         return True
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
-        """The event time in epoch ms; negative: drop the record. Raises `TimestampError`."""
+        """The event time in epoch ms; a negative result drops the record. Raises `TimestampError`."""
         ...
 
 
@@ -74,23 +74,23 @@ class FailOnInvalidTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class LogAndSkipOnInvalidTimestamp:
-    """Takes the record's timestamp; drops (and counts) a record whose timestamp is negative."""
+    """Takes the record's timestamp; a record whose timestamp is negative is dropped and counted."""
 
     needs_record: bool = False
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
-        """The record's timestamp, as it is."""
+        """The record's timestamp, unchanged."""
         return record.timestamp if record.timestamp >= 0 else DROP
 
 
 @dataclass(frozen=True, slots=True)
 class UsePartitionTimeOnInvalidTimestamp:
-    """Takes the record's timestamp, or if that is negative, the largest one seen in its partition."""
+    """Takes the record's timestamp; if it is negative, takes the largest one seen in its partition."""
 
     needs_record: bool = False
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
-        """The timestamp. Raises `TimestampError` if the partition has no time yet (as Kafka Streams does)."""
+        """The record's timestamp, or the partition time. Raises `TimestampError` without a partition time, as in Kafka Streams."""
         if record.timestamp >= 0:
             return record.timestamp
         if partition_time < 0:
@@ -103,18 +103,18 @@ class UsePartitionTimeOnInvalidTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class WallclockTimestampExtractor:
-    """Takes the time of processing: the logged time of the batch, which stays the same if the batch is repeated."""
+    """Takes the time of processing: the logged time of the batch, which is the same if the batch is repeated."""
 
     needs_record: bool = False
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
-        """The batch's time."""
+        """The time of the batch."""
         return now_ms
 
 
 @dataclass(frozen=True, slots=True)
 class CustomTimestampExtractor:
-    """Calls a user's `fn(record, partition_time)`, which returns epoch ms or a datetime; a negative result drops the record."""
+    """Calls a user's `fn(record, partition_time)`, which returns epoch ms or a `datetime`; a negative result drops the record."""
 
     fn: Callable[[ConsumedRecord, int], int | datetime]
     needs_record: bool = True
@@ -134,12 +134,12 @@ class CustomTimestampExtractor:
 
 @dataclass(frozen=True, slots=True)
 class RetriedTimestampExtractor:
-    """Takes the event time that a record had when it went to a retry topic, where the record's own is that of the failure."""
+    """Takes a retried record's original event time; in the retry topic, its own timestamp is the time of the failure."""
 
     needs_record: bool = True
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
-        """The time in the record's header; the record's own without one."""
+        """The time in the record's header; without that header, the record's own timestamp."""
         found = next((value for name, value in record.headers if name == RETRIED_TIME and value), None)
         return record.timestamp if found is None else int(found)
 
@@ -157,7 +157,7 @@ class FieldTimestampExtractor:
 
     @property
     def scale(self) -> tuple[int, int] | None:
-        """A number n in the field means `n * first // second` ms; None if the field is text."""
+        """The pair `(times, by)` by which a number n in the field means `n * times // by` ms; None if the field is text."""
         return _PER_MS.get(self.unit)
 
     @property
@@ -166,7 +166,7 @@ class FieldTimestampExtractor:
         return Col(path_of(self.path))
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
-        """The field's time in epoch ms. Raises `TimestampError` if the field is missing or not a time."""
+        """The field's time in epoch ms. Raises `TimestampError` if the field is missing or is not a time."""
         try:
             found = pick(record.value, path_of(self.path))
         except NoFieldsError:
@@ -197,11 +197,11 @@ class ExpressionTimestampExtractor:
 
     @property
     def scale(self) -> tuple[int, int] | None:
-        """As for `FieldTimestampExtractor`."""
+        """The pair `(times, by)` by which a number n means `n * times // by` ms; None if the result is text."""
         return _PER_MS.get(self.unit)
 
     def extract(self, record: ConsumedRecord, partition_time: int, now_ms: int) -> int:
-        """The expression's time in epoch ms. Raises `TimestampError` if it gives none."""
+        """The expression's result in epoch ms. Raises `TimestampError` if it is not a time."""
         try:
             found = self.expression(record.value)
         except RecordError as error:
@@ -226,7 +226,7 @@ def timestamp_field(path: str | Expression, unit: str = "ms") -> FieldTimestampE
     """Returns an extractor that reads the event time from a field of the value, or computes it.
 
     Args:
-        path: The name of the field or attribute; a dotted path goes through nested objects. Or an expression, such as
+        path: The name of the field or attribute; a dotted path leads through nested objects. Or an expression, such as
             `col("day") * 86_400 + col("second")`.
         unit: `"s"`, `"ms"`, `"us"`, `"ns"` since the epoch, or `"iso"` for ISO 8601 text (no zone: UTC). Not needed for a
             `datetime`.
@@ -254,7 +254,7 @@ def _ms(found: Any, unit: str) -> int:
 
 
 def field_ms(found: Any) -> int:
-    """The time that whole ms, ISO 8601 text, or a `datetime` stand for, in ms. Raises `TypeError` or `ValueError` for others."""
+    """Converts whole ms, ISO 8601 text, or a `datetime` to epoch ms. Raises `TypeError` or `ValueError` for other values."""
     return _iso_ms(found) if isinstance(found, str) else to_timestamp_ms(found)
 
 
@@ -262,7 +262,7 @@ def _scaled_ms(found: Any, unit: str) -> int:
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise TypeError
     times, by = _PER_MS[unit]
-    # Whole numbers stay whole: nanoseconds do not fit a double.
+    # Integers stay integers: nanoseconds since the epoch do not fit a double.
     return found * times // by if isinstance(found, int) else int(found * times / by)
 
 
@@ -283,4 +283,4 @@ OF_RECORDS: Final = (
     FieldTimestampExtractor,
     ExpressionTimestampExtractor,
 )
-"""The extractors whose times are known where records are read; others may take the time of processing."""
+"""The extractors whose times are known when records are read; other extractors may take the time of processing."""

@@ -1,7 +1,7 @@
 """Type variables and function types of the generic classes of the API.
 
-All names here are for type checkers only. Each variable defaults to `Any`, so `KStream` alone means `KStream[Any, Any]`, and so
-does a stream whose serdes are the builder's defaults.
+All names here are for type checkers only. Each variable defaults to `Any`, so `KStream` alone means `KStream[Any, Any]`. A stream
+whose serdes are the builder's defaults has that type.
 
 A function of values may also take the key first. Type checkers distinguish the two by the number of arguments, so each type has two
 names: `ValueMapper` takes `(value)`, `KeyValueMapper` takes `(key, value)`. A method that accepts both has two overloads.
@@ -15,13 +15,13 @@ from typing import Any, Protocol, TypeAlias
 from typing_extensions import TypeVar
 
 T = TypeVar("T", default=Any)
-"""Whatever a serde or a function deals with."""
+"""Any type of a serde or a function."""
 
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Serializer(Protocol[T_contra]):
-    """The part of a serde that a sink needs: a `Serde[str]` may write a stream of `str | None`, for None is Kafka's null."""
+    """The method of a serde that a sink needs. A `Serde[str]` may write a stream of `str | None`, because None is Kafka's null."""
 
     def serialize(
         self, topic: str, value: T_contra | None, headers: tuple[tuple[str, bytes | None], ...] | None = None, /
@@ -35,7 +35,7 @@ V = TypeVar("V", default=Any)
 
 K2 = TypeVar("K2", default=Any)
 V2 = TypeVar("V2", default=Any)
-"""The same of another side, or of a result."""
+"""Key and value of another side, or of a result."""
 
 KO = TypeVar("KO", default=Any)
 VO = TypeVar("VO", default=Any)
@@ -45,15 +45,15 @@ KR = TypeVar("KR", default=Any)
 """The key of an aggregation's table: the stream's, or a window of it."""
 
 R = TypeVar("R", default=Any)
-"""What a joiner or an aggregation gives."""
+"""The result of a joiner or an aggregation."""
 
 KIn = TypeVar("KIn", default=Any)
 VIn = TypeVar("VIn", default=Any)
 KOut = TypeVar("KOut", default=Any)
 VOut = TypeVar("VOut", default=Any)
-"""What a processor takes, and what it forwards."""
+"""Keys and values that a processor receives, and that it forwards."""
 
-# A predicate returns anything that is true or false, as for Python's own `filter`.
+# A predicate may return any object; its truth counts, as for Python's own `filter`.
 ValuePredicate: TypeAlias = Callable[[V], object]
 KeyValuePredicate: TypeAlias = Callable[[K, V], object]
 
@@ -73,9 +73,9 @@ Aggregator: TypeAlias = Callable[[V, R], R | None]
 KeyAggregator: TypeAlias = Callable[[K, V, R], R | None]
 """`aggregator(key, value, aggregate)`."""
 
-# A merger returns an aggregate, but its type cannot be used here: mypy would infer Any, and Any for the table's values.
+# A merger returns an aggregate, but that type cannot be used here: mypy would infer Any for it, and for the table's values.
 Merger: TypeAlias = Callable[[R, R], object]
-"""`merger(earlier, later)`, of two sessions that become one."""
+"""`merger(earlier, later)`, which combines two sessions that become one."""
 
 KeyMerger: TypeAlias = Callable[[K, R, R], object]
 """`merger(key, earlier, later)`."""
@@ -87,7 +87,7 @@ KeyValueJoiner: TypeAlias = Callable[[K, V, VO], R]
 """`joiner(key, left, right)`."""
 
 LookUpJoiner: TypeAlias = Callable[[K, KO, V, VO], R]
-"""`joiner(key, looked_up, left, right)`, of a global table."""
+"""`joiner(key, looked_up, left, right)`, for a global table."""
 
 Partitioner: TypeAlias = Callable[[str, Any, Any, int], "int | Collection[int] | None"]
 """`partitioner(topic, key, value, partitions)`: a partition, several of them, or None for the default one."""

@@ -25,7 +25,7 @@ Duration = timedelta | int
 
 
 def to_ms(duration: Duration, what: str) -> int:
-    """A duration in whole milliseconds, from a `timedelta` or an int in ms; `what` names it in the error."""
+    """Converts a `timedelta` or an int in ms to whole milliseconds; `what` names the duration in the error."""
     if isinstance(duration, timedelta):
         return duration // timedelta(milliseconds=1)
     if isinstance(duration, bool) or not isinstance(duration, int):
@@ -37,13 +37,13 @@ class GroupingWindows(AnswersUnknownNames, ABC):
     """The common base of all windows that `windowed_by` accepts."""
 
     grace_ms: int
-    """How long a window takes records after its end, ms."""
+    """How long a window accepts records after its end, ms."""
 
     closes: ClassVar[bool] = True
     """Whether a window ever closes."""
 
     inclusive_end: ClassVar[bool] = False
-    """Whether the end belongs to the window, so that it closes one millisecond later."""
+    """Whether the end belongs to the window, which then closes one millisecond later."""
 
     merges: ClassVar[bool] = False
     """Whether a record between two windows can merge them into one, as sessions do."""
@@ -65,7 +65,7 @@ class WindowsByStart(GroupingWindows):
 class Windows(WindowsByStart):
     """Windows `[start, end)` that are identified by their start; subclass it to define your own windows.
 
-    Make the subclass a frozen dataclass, since windows are part of serdes and pickled. The `repr` is part of names and of the
+    Make the subclass a frozen dataclass, because windows are part of serdes and are pickled. The `repr` is part of names and of the
     topology hash, so it must contain everything that defines the windows. No two windows may have the same start.
     """
 
@@ -73,11 +73,11 @@ class Windows(WindowsByStart):
 
         @property
         def size_ms(self) -> int:
-            """The length of the longest window, ms; state is retained for this time plus grace. An attribute or a property."""
+            """The length of the longest window, ms (an attribute or a property). State is retained for this time plus grace."""
 
     @abstractmethod
     def starts(self, timestamp: int) -> Iterable[int]:
-        """The starts of the windows that contain a timestamp (epoch ms), ascending, none below 0."""
+        """The starts of all windows that contain a timestamp (epoch ms), ascending and never below 0."""
 
     @abstractmethod
     def end_of(self, start: int) -> int:
@@ -93,8 +93,9 @@ class TimeWindows(Windows):
         TimeWindows.of_size_with_no_grace(timedelta(minutes=5))
         TimeWindows.of_size_and_grace(timedelta(hours=1), timedelta(minutes=2)).advance_by(timedelta(minutes=5))
 
-    A window accepts records until stream time reaches its end plus grace. Durations are a `timedelta` or ms (int); an
-    invalid one raises `TopologyError`. Source: Kafka Streams' `TimeWindows`.
+    A window accepts records until stream time reaches its end plus grace: with a size of 60 and a grace of 10, `[0, 60)` closes
+    when a record at 70 or later arrives. Durations are a `timedelta` or ms (int); an invalid one raises `TopologyError`. Source:
+    Kafka Streams' `TimeWindows`.
     """
 
     size_ms: int
@@ -124,7 +125,7 @@ class TimeWindows(Windows):
         return cls(size_ms, max(size_ms, 1), to_ms(grace, "Grace"))
 
     def advance_by(self, advance: Duration) -> TimeWindows:
-        """Hopping windows of the same size, one starting every `advance`."""
+        """Hopping windows of the same size; one starts every `advance`."""
         return replace(self, advance_ms=to_ms(advance, "A window's advance"))
 
     def starts(self, timestamp: int) -> Iterator[int]:
@@ -141,8 +142,9 @@ class TimeWindows(Windows):
 class SlidingWindows(WindowsByStart):
     """Windows `[start, start + difference]`, both inclusive, one for each distinct set of records of a key.
 
-    Two records share a window if they are at most `difference` apart. There is a window that ends at each record, and one
-    that begins right after each record unless it would be empty (KIP-450).
+    Two records share a window if they are at most `difference` apart. There is a window that ends at each record, and one that
+    begins 1 ms after each record unless it would be empty (KIP-450). With a difference of 10, records at 20 and 27 make three
+    windows: `[10, 20]` with the first, `[17, 27]` with both, and `[21, 31]` with the second.
 
     For example:
 
@@ -181,8 +183,9 @@ class SlidingWindows(WindowsByStart):
 class SessionWindows(GroupingWindows):
     """Sessions `[first record, last record]`, both inclusive: records of a key at most `gap` apart share a session.
 
-    A record between two sessions can merge them into one. A session closes when stream time has passed its end by more than
-    gap plus grace.
+    A record between two sessions can merge them into one. A session closes when stream time has passed its end by more than gap
+    plus grace. With a gap of 10 and a grace of 5, records at 0 and 15 are two sessions. A record at 8 merges them into `[0, 15]`,
+    which closes when stream time passes 30.
 
     For example:
 
@@ -205,7 +208,7 @@ class SessionWindows(GroupingWindows):
 
     @property
     def wait_ms(self) -> int:
-        """The gap, during which a session may still continue, plus grace."""
+        """The gap, in which a session may still continue, plus grace."""
         return self.gap_ms + self.grace_ms
 
     @classmethod
@@ -215,7 +218,7 @@ class SessionWindows(GroupingWindows):
 
     @classmethod
     def of_inactivity_gap_and_grace(cls, gap: Duration, grace: Duration) -> SessionWindows:
-        """Sessions that wait for late records for `grace`."""
+        """Sessions that wait `grace` for late records."""
         return cls(to_ms(gap, "The gap between two sessions"), to_ms(grace, "Grace"))
 
 
@@ -227,7 +230,7 @@ class EmitStrategy(AnswersUnknownNames):
 
     @classmethod
     def on_window_update(cls) -> EmitStrategy:
-        """Emits every update (with caching: the last one of each step); the default."""
+        """Emits every update (with caching, the last update of each step); the default."""
         return cls(on_close=False)
 
     @classmethod
@@ -238,23 +241,23 @@ class EmitStrategy(AnswersUnknownNames):
 
 @dataclass(frozen=True, slots=True)
 class JoinWindows(AnswersUnknownNames):
-    """Which records of two streams are joined: right ones from `left - before` to `left + after`, both inclusive.
+    """The interval in which records of two streams are joined: right ones from `left - before` to `left + after`, both inclusive.
 
-    For example:
+    With `before` 5 and `after` 10, a left record at 100 is joined with the right records from 95 to 110. For example:
 
         JoinWindows.of_time_difference_with_no_grace(timedelta(minutes=10))
         JoinWindows.of_time_difference_and_grace(timedelta(hours=1), timedelta(minutes=5)).before(0)
         JoinWindows.until(col("expires"), at_most=timedelta(days=30), grace=timedelta(minutes=5))
 
-    Either bound may be negative, but a negative interval raises `TopologyError`. `docs/operators.md` says which records are late,
-    and when a record without a match is given up. Source: Kafka Streams' `JoinWindows`.
+    Either bound may be negative, but a negative interval raises `TopologyError`. `docs/operators.md` explains which records are
+    late, and when a record without a match is given up. Source: Kafka Streams' `JoinWindows`.
     """
 
     before_ms: int
     after_ms: int
     grace_ms: int
     bound: Expression | None = field(default=None, compare=False)
-    """The time in a left value after which no right record joins it; None: `after` alone counts."""
+    """The time in a left value up to which right records are joined with it; None: only `after` counts."""
 
     def __post_init__(self) -> None:
         if self.before_ms + self.after_ms < 0:
@@ -282,9 +285,9 @@ class JoinWindows(AnswersUnknownNames):
 
         Args:
             bound: The field, or an expression of the left value: ms since 1970, ISO 8601 text (no zone: UTC), or a `datetime`.
-                Null: only `at_most` counts. A left record with anything else there meets the policy `processing`.
-            at_most: How long a left record is joined at most, whatever the field says: for so long its rows are stored.
-            grace: How long late records are waited for.
+                If it is null, only `at_most` counts. Any other value is an error of the left record (policy `processing`).
+            at_most: The longest time for which a left record is joined, whatever the field contains. Its rows are stored that long.
+            grace: How long to wait for late records.
         """
         if not isinstance(bound, Expression | str) or (isinstance(bound, Expression) and reads_record(bound)):
             raise TopologyError(
@@ -294,11 +297,11 @@ class JoinWindows(AnswersUnknownNames):
         return replace(windows, bound=col(bound) if isinstance(bound, str) else bound)
 
     def before(self, difference: Duration) -> JoinWindows:
-        """The same, but the right record may be earlier by at most `difference`."""
+        """Returns windows in which the right record may be earlier by at most `difference`."""
         return replace(self, before_ms=to_ms(difference, "A join's time difference"))
 
     def after(self, difference: Duration) -> JoinWindows:
-        """The same, but the right record may be later by at most `difference`."""
+        """Returns windows in which the right record may be later by at most `difference`."""
         return replace(self, after_ms=to_ms(difference, "A join's time difference"))
 
     @property
@@ -310,7 +313,7 @@ class JoinWindows(AnswersUnknownNames):
     def keep_ms(self) -> int:
         """How long a record must be stored in stream time, grace included.
 
-        Kafka Streams stores records for `size + grace`. With a negative bound, a record may be needed for longer: with `before` -5
+        Kafka Streams stores records for `size + grace`. With a negative bound, a record may be needed longer: with `before` -5
         and `after` 10, a left record waits 10 for its match, although the interval's length is 5.
         """
         return max(self.size_ms, self.before_ms, self.after_ms) + self.grace_ms
@@ -322,19 +325,20 @@ _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _LONGEST_DAYS: dict[str, int] = {"day": 1, "week": 7, "month": 31, "year": 366}
 _LAST_CHANGE_S = 4_102_444_800
-"""The year 2100: no known rule of a zone begins later, and the known rules repeat every year."""
+"""The year 2100 in seconds since 1970: no known rule of a zone begins later, and the known rules repeat every year."""
 _SAMPLE_S = 7 * 86_400
 
 
 @dataclass(frozen=True)
 class CalendarWindows(Windows):
-    """Days, weeks (from Monday), months or years of a time zone, with all changes of its clocks: a day has 23 to 31 hours.
+    """Days, weeks (from Monday), months or years in a time zone, with all changes of its clocks: a day has 23 to 31 hours.
 
-    A day begins at the first moment with its date or a later one, and ends where the next one begins. So windows of one unit
-    cover all time and never overlap, even where clocks go back across midnight: the hour of yesterday that comes again (St.
-    John's until 2011) belongs to the day that has already begun. This is the day of Java's `LocalDate.atStartOfDay(zone)`.
+    A day begins at the first moment whose date is that day or a later one, and ends where the next day begins. So the windows of a
+    unit cover all time and never overlap, even where clocks go back across midnight (St. John's until 2011): the last hour of
+    yesterday is then repeated, and belongs to the day that has already begun. Java's `LocalDate.atStartOfDay(zone)` is the same.
 
-    Windows are half open, and close when stream time reaches the end plus grace. An unknown unit or zone raises `TopologyError`.
+    A window excludes its end, and closes when stream time reaches its end plus grace. An unknown unit or zone raises
+    `TopologyError`.
 
     For example:
 
@@ -364,24 +368,24 @@ class CalendarWindows(Windows):
 
     @property
     def size_ms(self) -> int:
-        """The length of the zone's longest window since 1970, ms; at least that of the unit and an hour."""
+        """The length of the zone's longest window since 1970, ms; at least the unit's longest length plus an hour."""
         return _longest_ms(self.unit, self.zone)
 
     def starts(self, timestamp: int) -> Iterable[int]:
-        """The start of the one window of a timestamp; no window starts before 0."""
+        """The start of the one window that contains a timestamp; no window starts before 0."""
         return (_calendar_window(self.unit, self.zone, timestamp)[0],)
 
     def end_of(self, start: int) -> int:
-        """The start of the next window."""
+        """The end (exclusive) of the window, which is the start of the next one."""
         return _calendar_window(self.unit, self.zone, start)[1]
 
 
 def _calendar_window(unit: CalendarUnit, zone: str, timestamp: int) -> tuple[int, int]:
-    """Start and end of the window of a timestamp, epoch ms."""
+    """Start and end (epoch ms) of the window that contains a timestamp."""
     first = _first_day(unit, datetime.fromtimestamp(timestamp // 1000, ZoneInfo(zone)).date())
     start, end = _between_midnights(unit, zone, first)
     while end <= timestamp:
-        # The clocks have gone back to a day before, but the next window has begun.
+        # The clocks have gone back to the day before, but the next window has already begun.
         first = _following(unit, first)
         start, end = _between_midnights(unit, zone, first)
     return start, end
@@ -401,19 +405,20 @@ def _following(unit: CalendarUnit, first: date) -> date:
 
 @lru_cache(maxsize=4096)
 def _between_midnights(unit: CalendarUnit, zone: str, first: date) -> tuple[int, int]:
-    """Start and end of the unit that begins with a date, epoch ms; a date that the zone leaves out has no time between them."""
+    """Start and end (epoch ms) of the unit that begins with a date. They are equal for a day that the zone skips."""
     return max(0, _begin_s(zone, first) * 1000), _begin_s(zone, _following(unit, first)) * 1000
 
 
 def _begin_s(zone: str, day: date) -> int:
-    """The first second at which the date in a zone is a day or a later one."""
+    """The first second at which the date in the zone is `day` or a later one."""
     rules = ZoneInfo(zone)
     midnight = datetime(day.year, day.month, day.day, tzinfo=rules)
-    # Of two midnights, Python takes the earlier one.
+    # If there are two midnights, Python takes the earlier one.
     begin = int(midnight.timestamp())
     if _wall_clock(begin, rules) == midnight.replace(tzinfo=None):
         return begin
-    # The clocks go forward across midnight: the day begins when they do, between both readings of a midnight that does not exist.
+    # The clocks go forward across midnight. The day begins when they do, between the two readings of the midnight that does not
+    # exist.
     earliest = int(midnight.replace(fold=1).timestamp())
     seconds = range(earliest, begin)
     return seconds[0] + bisect_left(seconds, True, key=lambda second: _wall_clock(second, rules).date() >= day)
@@ -425,7 +430,7 @@ def _wall_clock(second: int, rules: ZoneInfo) -> datetime:
 
 @lru_cache
 def _longest_ms(unit: CalendarUnit, zone: str) -> int:
-    """The length of a zone's longest unit, ms: lengths are looked at where the zone's offset from UTC changes."""
+    """The length of the zone's longest unit, ms. Only the times are examined at which the zone's offset from UTC changes."""
     rules = ZoneInfo(zone)
     longest = _LONGEST_DAYS[unit] * _DAY_MS + _HOUR_MS
     offset = None
@@ -461,20 +466,20 @@ class UnlimitedWindows(Windows):
 
     @classmethod
     def start_on(cls, start: datetime | int) -> UnlimitedWindows:
-        """The window that begins at a time, a `datetime` (without a zone: UTC) or epoch ms."""
+        """A window that begins at a time: a `datetime` (no zone: UTC) or epoch ms."""
         if isinstance(start, datetime):
             start = to_timestamp_ms(start)
         return cls(to_ms(start, "A window's start"))
 
     @property
     def size_ms(self) -> int:
-        """The longest possible time."""
+        """The longest possible duration, ms."""
         return MAX_TIME - self.start_ms
 
     def starts(self, timestamp: int) -> Iterable[int]:
-        """The start of the window, for records that are not before it."""
+        """The start of the window; no start for records before it."""
         return (self.start_ms,) if timestamp >= self.start_ms else ()
 
     def end_of(self, start: int) -> int:
-        """Never."""
+        """The largest time: the window never ends."""
         return MAX_TIME

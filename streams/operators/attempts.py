@@ -1,7 +1,7 @@
-"""The attempts of a record that waits to be tried again, and its way through the retry topics: all in its headers.
+"""The headers of a record that waits to be retried: its attempts so far, and its way through the retry topics.
 
-How often it has failed, which topic is next, its event time, and where it came from first. A record that succeeds continues
-without these headers.
+They contain the number of failures, the next topic, the event time, and where the record was first read. A record that succeeds
+continues without them.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from streams.model.record import ERROR_HEADERS, ORIGIN, RETRY, Headers, Record, 
 from streams.model.timestamps import RETRIED_TIME
 
 ATTEMPT = RETRY + "attempt"
-"""How often the record has failed."""
+"""The number of times that the record has failed."""
 
 
 LEVEL = RETRY + "level"
-"""The retry topic to which the record goes, counted from 1; 0: to the dead letters."""
+"""The retry topic to which the record is sent, counted from 1; 0: the dead letters."""
 
 
 TICKET = RETRY + "ticket"
-"""The record's place in its key's line (`retry`)."""
+"""The record's ticket in the line of its key (`retry`)."""
 
 
 WALK = RETRY + "walk"
-"""The retry topics that a record has come through while its key's line stood still (`Walk`)."""
+"""The retry topics that the record has passed through while the line of its key did not move (`Walk`)."""
 
 
 TOPIC = RETRY + "topic"
-"""Of a dead letter: the first retry topic, through which it may be replayed to the operator that has failed."""
+"""In a dead letter, the first retry topic: a replay through it reaches the operator that failed."""
 
 
 DEAD = 0
@@ -39,21 +39,21 @@ class Attempts:
     """The retry topics of one operator.
 
     Attributes:
-        topics: Their names without the application's id, in order.
+        topics: The names of the topics without the application's id, in order.
     """
 
     topics: tuple[str, ...]
 
     def real_topics(self, application_id: str) -> tuple[str, ...]:
-        """The names of the topics in Kafka."""
+        """The full names of the topics in Kafka."""
         return tuple(f"{application_id}-{topic}" for topic in self.topics)
 
     def failed(self, record: Record, error: Headers, retried: bool, application_id: str) -> Record:
-        """A record that has failed, on its way to the next topic."""
+        """The record with headers that send it to the next topic after a failure."""
         before = dict(record.headers) if retried else {}
         failures = _number(before.get(ATTEMPT)) + 1
         level = failures if failures <= len(self.topics) else DEAD
-        # Where the record came from is where it came from first.
+        # A retried record keeps the origin of its first read.
         described = [(name, before.get(name, value) if name in ORIGIN else value) for name, value in error]
         to = [(TOPIC, self.real_topics(application_id)[0].encode())] if level == DEAD else []
         own = _apart(record.headers) if retried else set_apart(record.headers)
@@ -62,17 +62,17 @@ class Attempts:
 
 
 def plain(record: Record) -> Record:
-    """A record from a retry topic, as it was before it failed."""
+    """The record as it was before it failed, from a record of a retry topic."""
     return Record(record.key, record.value, record.timestamp, plain_headers(record.headers))
 
 
 def _apart(headers: Headers) -> Headers:
-    """The headers of a record from a retry topic that are its own, still renamed."""
+    """The own headers of a record from a retry topic, still under their other names."""
     return tuple(one for one in headers if not one[0].startswith((RETRY, ERROR_HEADERS)))
 
 
 def placed(record: Record, read_at: RecordMetadata | None) -> Record:
-    """A record that has not failed, with where it was read, for the case that it fails after it has waited."""
+    """A record that has not failed, with headers for where it was read, in case it fails after it has waited."""
     own = set_apart(record.headers)
     if read_at is None:
         return Record(record.key, record.value, record.timestamp, own)
@@ -82,25 +82,25 @@ def placed(record: Record, read_at: RecordMetadata | None) -> Record:
 
 
 def at(record: Record, level: int, ticket: int, walk: bytes | None = None) -> Record:
-    """A record with its place in its key's line, on its way to a retry topic."""
+    """The record with headers for its place in the line of its key, on its way to a retry topic."""
     others = tuple(one for one in record.headers if one[0] not in (LEVEL, TICKET, WALK, RETRIED_TIME))
     headers = (*others, (LEVEL, b"%d" % level), (TICKET, b"%d" % ticket), *([] if walk is None else [(WALK, walk)]))
     return Record(record.key, record.value, record.timestamp, headers)
 
 
 def level_of(record: Record) -> int:
-    """The retry topic to which a record goes; `DEAD`: the dead letters."""
+    """The retry topic to which a record is sent; `DEAD`: the dead letters."""
     return _number(dict(record.headers).get(LEVEL))
 
 
 def ticket_of(record: Record) -> int | None:
-    """A record's place in its key's line; None: it has none."""
+    """A record's ticket in the line of its key; None if it has none."""
     found = dict(record.headers).get(TICKET)
     return None if found is None else int(found)
 
 
 def walk_of(record: Record) -> bytes | None:
-    """What a record notes of its way behind its key's line."""
+    """The record's header about the topics it has passed through behind the line of its key; None if it has none."""
     return dict(record.headers).get(WALK)
 
 

@@ -1,7 +1,7 @@
 """Calls of a user's function for records, as `enrich` makes them: one by one or in batches, concurrently, with timeout and retries.
 
 Invariants: an outcome belongs to its record, whichever call ends first; no part of a call continues once `outcomes` has ended.
-Clocks decide when a call has failed and how long to wait before the next, never what a result is.
+Clocks decide when a call has failed and how long to wait before the next one, but never what a result is.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from streams.operators.attempts import Attempts
 from streams.wording import a_kind_of
 
 NOT_CALLED: Final = object()
-"""Outcome of a record whose call was not started, because another one had failed."""
+"""The outcome of a record whose call was not started because another one had failed."""
 
 LONGEST_BACKOFF_MS = 60_000
 
 OnError = Literal["fail", "drop"] | Callable[[Any, Any, Exception], Any] | Attempts
-"""What happens to a record whose calls all fail (`Enrich`)."""
+"""What to do with a record whose calls have all failed (`Enrich`)."""
 
 
 class PendingCall(NamedTuple):
     """A record that waits for its result.
 
     Attributes:
-        source: The record's source.
+        source: Where the record was read.
         held: The result of `OperatorContext.hold`.
     """
 
@@ -54,14 +54,14 @@ class CallRules:
     """How the function is called.
 
     Attributes:
-        is_async: The function is `async def`.
-        takes_key: The first argument is the key (or the list of keys).
-        batch_size: The function gets lists of at most this size; None: one call per record.
+        is_async: Whether the function is `async def`.
+        takes_key: Whether the first argument is the key (or the list of keys).
+        batch_size: The largest size of the lists that the function gets; None: one call per record.
         concurrency: Maximum number of concurrent calls; 1 for a plain function.
         timeout_ms: Timeout of each call; None for a plain function, which cannot be stopped.
         retries: How often a failed call is repeated.
         backoff_ms: The wait before the first retry, doubled for each further one, up to a minute.
-        stop: Start no more calls once a record has failed.
+        stop: Whether to start no more calls once a record has failed.
     """
 
     is_async: bool
@@ -90,7 +90,7 @@ class Calls:
     Args:
         function: The user's function.
         tally: The counts.
-        who: Names function and node, for messages.
+        who: The names of function and node, for messages.
     """
 
     def __init__(self, function: Callable[..., Any], rules: CallRules, tally: CallTally, who: str) -> None:
@@ -125,7 +125,7 @@ class Calls:
         return found
 
     async def _together(self, batch: Sequence[PendingCall]) -> list[Any]:
-        """Outcomes of a batch; if the call keeps failing, each record is tried alone, so that one does not fail the others."""
+        """The outcomes of a batch. If its call keeps failing, each record is tried alone, so that one does not fail the others."""
         found = await self._attempts(batch, self._rules.retries)
         if not isinstance(found, Failure):
             return found
@@ -174,7 +174,7 @@ class Calls:
     async def _call(self, batch: Sequence[PendingCall]) -> Any:
         rules, records = self._rules, [one.record for one in batch]
         arguments: tuple[Any, ...]
-        # Copies: a call may be repeated, and a record that fails in all of them continues as it came.
+        # Copies, because a call may be repeated, and a record whose calls all fail continues unchanged.
         if rules.batch_size is None:
             arguments = (snapshot(records[0].key), snapshot(records[0].value))
         else:
@@ -217,7 +217,7 @@ def _range(batch: Sequence[PendingCall]) -> str:
 
 
 async def _side_by_side(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Runs all to their ends; if one fails, or all are interrupted, the others are cancelled first."""
+    """Runs all to their ends. If one fails, or all are interrupted, the others are cancelled first."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         await asyncio.gather(*tasks)
@@ -230,7 +230,7 @@ async def _side_by_side(work: Sequence[Coroutine[Any, Any, None]]) -> None:
 # --- A user's function that calls other systems: its resources in a process, and its event loop.
 #
 # A class in place of a function is instantiated once per process, at its first call, so that a client can be reused. All calls
-# of an async function run in one event loop, which lives as long, because clients belong to the loop that they were created in.
+# of an async function run in one event loop of the same lifetime, because clients belong to the loop in which they were created.
 # There are no threads, except where the calling thread already runs a loop of its own (a notebook).
 
 T = TypeVar("T")
@@ -238,12 +238,12 @@ Work = Callable[[Callable[..., Any]], Coroutine[Any, Any, T]]
 
 
 class UserClient:
-    """The function, or its factory. Picklable: open resources stay behind.
+    """A user's function, or a class that makes it. Open resources are not pickled.
 
     Args:
-        function: The function, or with `is_factory` its factory, called without arguments, in the event loop if there is one.
-        is_factory: See `function`. The instance's `close()`, if any, is called at the end; it may be async.
-        is_async: The function is `async def`.
+        function: The function, or with `is_factory` a class, which is instantiated in the event loop if there is one.
+        is_factory: Whether `function` is a class. The object's `close()`, if it exists, is called at the end; it may be async.
+        is_async: Whether the function is `async def`.
     """
 
     def __init__(self, function: Callable[..., Any], is_factory: bool, is_async: bool) -> None:
@@ -307,7 +307,7 @@ async def _closed(closing: Callable[[], Any]) -> None:
 
 
 def _by_hand(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never waits, without an event loop: a plain function may start one of its own."""
+    """Runs a coroutine that never waits, without an event loop, so that a plain function may start its own."""
     try:
         work.send(None)
     except StopIteration as done:
@@ -339,7 +339,7 @@ def _close(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _outside_of_loops(action: Callable[[], T]) -> T:
-    """Run the action in another thread if this one runs an event loop: a thread cannot run two."""
+    """Runs the action in another thread if this one runs an event loop, because a thread cannot run two."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

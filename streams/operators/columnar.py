@@ -1,9 +1,8 @@
 """Many records per call: `ColumnarBatch` with its keys, values (perhaps still bytes: `EncodedValues`) and columns of results.
 
-`EncodedValues`: the values of many records as they were read, decoded when somebody asks for them.
-
-A table that is filled, or a stream that goes straight to another topic, writes what it reads. Its values stay bytes where the
-serde would write the same bytes again; whoever looks at a value still sees an object.
+`EncodedValues` has the values of many records as they were read, and decodes them when they are requested. A table that is filled,
+or a stream that is written to another topic unchanged, then writes the bytes that it read. Values stay bytes where the serde would
+write the same bytes again; code that requests a value still gets an object.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ Int64s = npt.NDArray[np.int64]
 
 
 class ValueColumn(Sequence[Any], ABC):
-    """A sequence of values that can be selected without looking at them."""
+    """A sequence of values from which rows can be selected without decoding them."""
 
     @abstractmethod
     def take(self, rows: Int64s) -> Sequence[Any]: ...
 
     @abstractmethod
     def fresh(self) -> Sequence[Any]:
-        """The same values as objects that nobody else has."""
+        """The same values as new objects that no other code has."""
 
     def joined(self, parts: Sequence[Any]) -> Sequence[Any]:
         """The values of several columns of this class, one after the other."""
@@ -61,7 +60,7 @@ class ValueColumn(Sequence[Any], ABC):
 
 
 class WrittenValues(Sequence[Any], ABC):
-    """A sequence of values some or all of whose bytes are known."""
+    """A sequence of values for which some or all bytes are known."""
 
     @abstractmethod
     def column(self, serde: Serde, topic: str) -> BinaryColumn | None:
@@ -73,18 +72,18 @@ class WrittenValues(Sequence[Any], ABC):
 
 
 class EncodedValues(WrittenValues, ValueColumn):
-    """A sequence of n values. Each is decoded once, so that a change of the object is seen by everybody who asks for it.
+    """A sequence of n values. Each is decoded once, so all code that requests it sees changes of the object.
 
-    Whoever may change them, or lets others change them, and is not the only one who has the column takes `fresh` ones.
+    Code that may change the values, or lets others change them, uses `fresh` values unless nothing else has the column.
 
     Attributes:
-        serde: What reads the values.
+        serde: Reads the values.
 
     Args:
         cells: The bytes; null for None.
         serde: Reads the cells without errors.
         topic: The topic of the cells.
-        objects: The values of rows that are known already, by row; those of cells that are read as None.
+        objects: Row -> value, for values that are already known, including those of cells that are read as None.
         normal: bool[n], the cells that the serde would write as they are; None: all.
     """
 
@@ -113,7 +112,7 @@ class EncodedValues(WrittenValues, ValueColumn):
         if isinstance(row, slice):
             return self.at(range(*row.indices(len(self))))
         if self._objects[row] is _ENCODED:
-            # Who asks for one row asks for the next one, too.
+            # Code that requests one row usually requests the next one, too.
             start = row % len(self) // _PART * _PART
             self.at(range(start, min(start + _PART, len(self))))
         return self._objects[row]
@@ -134,7 +133,7 @@ class EncodedValues(WrittenValues, ValueColumn):
     def each(self) -> Iterator[Any]:
         """Iterates over all values. Values that are not decoded yet are decoded 512 at a time and not cached.
 
-        Reading is several times as fast when few objects live at once: memory is used again, and there is less to collect.
+        Reading is several times as fast while few objects are alive: memory is reused, and there is less garbage to collect.
         """
         return chain.from_iterable(map(self._part, range(0, len(self), _PART)))
 
@@ -155,12 +154,12 @@ class EncodedValues(WrittenValues, ValueColumn):
         return taken
 
     def fresh(self) -> EncodedValues:
-        """The same values, which are read again; no bytes are copied."""
+        """The same values, which will be read again; no bytes are copied."""
         nulls = {row: None for row in rows_where(self._decoded).tolist() if self._objects[row] is None}
         return EncodedValues(self._cells, self.serde, self._topic, nulls, self._normal)
 
     def joined(self, parts: Sequence[Any]) -> Sequence[Any]:
-        """The values of several columns, as bytes if one serde reads all of them; their topics are in no bytes."""
+        """The values of several columns; they stay bytes if one serde reads all of them. No value's bytes depend on its topic."""
         serde = self.serde
         if any(part.serde != serde for part in parts):
             return super().joined(parts)
@@ -178,7 +177,7 @@ class EncodedValues(WrittenValues, ValueColumn):
 
     @property
     def is_untouched(self) -> bool:
-        """Whether no value was decoded yet, so the bytes cannot be out of date."""
+        """Whether no value but None was decoded yet, so that the bytes cannot be out of date."""
         return all(self._objects[row] is None for row in rows_where(self._decoded).tolist())
 
     @property
@@ -192,7 +191,7 @@ class EncodedValues(WrittenValues, ValueColumn):
         return nulls
 
     def column(self, serde: Serde, topic: str) -> BinaryColumn:
-        """The bytes of all values, written again if they are not normal, or if the object was handed out and may have changed.
+        """The bytes of all values. A value that is not normal, or was handed out and may have changed, is written again.
 
         Raises:
             SerdeError: A value cannot be written.
@@ -205,20 +204,20 @@ class EncodedValues(WrittenValues, ValueColumn):
         return replaced(self._cells, changed, binary_column(write_all(serde, topic, self._objects_at(changed))))
 
     def each_handed_out(self, see: Callable[[Any], Any]) -> None:
-        """Calls a function for each value that was decoded, and may have been changed since."""
+        """Calls a function for each value whose object was handed out, and may have changed since then."""
         for row in rows_where(self._decoded).tolist():
             if self._objects[row] is not None:
                 see(self._objects[row])
 
     def _objects_at(self, rows: Int64s) -> list[Any]:
-        """The values of some rows; values that are not decoded yet are decoded and not cached."""
+        """The values of the given rows; values that are not decoded yet are decoded and not cached."""
         unread = rows[~self._decoded[rows]]
         read = iter(read_all(self.serde, self._topic, self._cells.take(pa.array(unread)).to_pylist(), None))
         return [next(read) if self._objects[row] is _ENCODED else self._objects[row] for row in rows.tolist()]
 
 
 def unread_json(values: Sequence[Any] | None) -> BinaryColumn | None:
-    """The bytes of values that are JSON, as orjson writes them; None if somebody has got the objects, or has only these."""
+    """The bytes of values that are JSON, as orjson writes them; None if there are only objects, or objects were handed out."""
     if not isinstance(values, EncodedValues) or not is_plain_json(values.serde) or not values.is_untouched:
         return None
     return values.column(values.serde, "")
@@ -245,24 +244,24 @@ def values_at(values: Sequence[Any], rows: Int64s) -> list[Any]:
 
 
 def each_value(values: Sequence[Any], rows: Int64s) -> Iterator[Any]:
-    """The values of some rows, one after the other; what was bytes is read now, and not kept."""
+    """The values of the given rows, one after the other. Bytes are decoded now and not cached."""
     each = values.each() if isinstance(values, EncodedValues) else iter(values)
     counts = np.bincount(rows, minlength=len(values))
     return each if (counts == 1).all() else chain.from_iterable(map(repeat, each, counts.tolist()))
 
 
 def fresh_values(values: Sequence[Any]) -> Sequence[Any]:
-    """The same values as objects that nobody else has, without a copy where bytes are known."""
+    """The same values as new objects that no other code has; known bytes are not copied."""
     return values.fresh() if isinstance(values, ValueColumn | JsonValues) else list(map(snapshot, values))
 
 
 def lent_values(values: Sequence[Any]) -> Iterable[Any]:
-    """The same one after the other, for calls of a function that must not change the values."""
+    """The same values as new objects, one after the other, for calls of a function that must not change the originals."""
     return values.fresh().each() if isinstance(values, EncodedValues) else map(snapshot, values)
 
 
 def take_values(values: Sequence[Any], rows: Int64s) -> Sequence[Any]:
-    """The values of some rows, as bytes where they are bytes."""
+    """The values of the given rows; values that are bytes stay bytes."""
     return values.take(rows) if isinstance(values, ValueColumn) else values_at(values, rows)
 
 
@@ -281,7 +280,7 @@ def value_column(
 # --- Many records per call: `ColumnarBatch`.
 
 NULL_KEY = -1
-"""The code of a null key."""
+"""The code of a null key in `KeyColumn.codes`."""
 
 
 class KeyColumn:
@@ -290,7 +289,7 @@ class KeyColumn:
     Args:
         codes: int32[n], index into `objects`; `NULL_KEY` for a null key.
         objects: The distinct keys.
-        data: The bytes of `objects`, if they are known.
+        data: The bytes of `objects`; None if they are not known.
         serde: The serde that has read `objects` from `data`.
     """
 
@@ -310,7 +309,7 @@ class KeyColumn:
 
     @classmethod
     def of(cls, keys: Sequence[Any]) -> KeyColumn:
-        """The column of these keys, one for each record."""
+        """Makes a column from one key for each record."""
         objects = [key for key in keys if key is not None]
         if len(objects) == len(keys):
             return cls(np.arange(len(keys), dtype=np.int32), objects)
@@ -329,7 +328,7 @@ class KeyColumn:
         return (objects[code] for code in self.codes.tolist())
 
     def each(self) -> Iterator[Any]:
-        """The keys of the rows, each its own object if it can change."""
+        """The key of each row. Keys that can change are copied for each row."""
         return iter(self) if all(snapshot(key) is key for key in self.objects) else map(snapshot, self)
 
     def take(self, rows: Any) -> KeyColumn:
@@ -337,7 +336,7 @@ class KeyColumn:
         return KeyColumn(self.codes[rows], self.objects, self._data, self._serde)
 
     def compact(self) -> KeyColumn:
-        """The same keys; `objects` has no others any more."""
+        """The same keys, without objects that no row uses."""
         there = self.codes != NULL_KEY
         used, codes = np.unique(self.codes[there], return_inverse=True)
         compact = np.full(len(self.codes), NULL_KEY, np.int32)
@@ -349,11 +348,11 @@ class KeyColumn:
     def joined(cls, columns: Sequence[KeyColumn]) -> KeyColumn:
         """The keys of several columns, one after the other."""
         codes, objects, data = [], list[Any](), list[bytes]()
-        # A column without keys has no serde, and nothing to say.
+        # A column without keys has no serde that matters.
         columns = [column for column in columns if len(column)] or columns[:1]
         first = columns[0]
         if all(column.objects is first.objects for column in columns):
-            # They are parts of one column, as of a stream that was divided.
+            # They are parts of one column, for example of a stream that was divided.
             return cls(np.concatenate([one.codes for one in columns]), first.objects, first._data, first._serde)
         for column in columns:
             codes.append(np.where(column.codes == NULL_KEY, np.int32(NULL_KEY), column.codes + np.int32(len(objects))))
@@ -386,10 +385,10 @@ def _nowhere(position: int) -> Any:
 
 
 class HeldRows(Mapping[int, HeldRecord]):
-    """The held records of a batch's rows, each made only when an error names it.
+    """The held records of a batch's rows. Each is made only when an error names it.
 
     Args:
-        make: Makes the record with a number.
+        make: Makes the record that has a number.
         numbers: int64[n], the number of each row's record; -1 for a row without one.
     """
 
@@ -399,7 +398,7 @@ class HeldRows(Mapping[int, HeldRecord]):
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[Mapping[int, HeldRecord], int]]) -> Mapping[int, HeldRecord]:
-        """The held records of several batches one after the other; each part has its held records and its length."""
+        """Joins the held records of several batches; each part is a batch's held records and its length."""
         if not any(held for held, _ in parts):
             return {}
         starts = np.cumsum([0, *(count for _, count in parts)])
@@ -437,10 +436,10 @@ class ColumnarBatch:
     Attributes:
         values: The n values, as in `Record.value`; perhaps `EncodedValues`.
         timestamps: int64[n], milliseconds.
-        order: int64[n], the position in the step of the record that each one was made from; rising.
+        order: int64[n], ascending: for each record, the position in the step of the record that it was made from.
         headers: Encoded headers of each record (`state.columns`); None if no record has any.
-        place: The argument of `OperatorContext.resume` for a position in the step.
-        held: Row -> the record named by errors, for rows that an operator has held back.
+        place: Returns the argument of `OperatorContext.resume` for a position in the step.
+        held: Row -> the record that errors name, for rows that an operator has held back.
         nodes: int64[n], which operator of a group (`Operator.lead`) each record is for; None: the only one.
     """
 
@@ -486,7 +485,7 @@ class ColumnarBatch:
     def at(
         self, order: Int64s, nodes: Int64s | None = None, place: Callable[[int], Any] | None = None
     ) -> ColumnarBatch:
-        """The same records at other positions, for other operators, or of another place; `replace` takes several times as long."""
+        """The same records with other positions, nodes or places; several times as fast as `replace`."""
         return ColumnarBatch(
             self.keys, self.values, self.timestamps, order, self.headers, place or self.place, self.held, nodes
         )
@@ -519,7 +518,7 @@ def concatenated(batches: Sequence[ColumnarBatch]) -> ColumnarBatch:
 
 
 def in_step_order(batches: Sequence[ColumnarBatch]) -> ColumnarBatch:
-    """The records of several batches of the same step in its order; at the same position, those of earlier batches come first."""
+    """The records of several batches of a step in the step's order. At the same position, records of earlier batches come first."""
     if len(batches) == 1:
         return batches[0]
     whole = concatenated(batches)
@@ -539,7 +538,7 @@ def _joint_place(batches: Sequence[ColumnarBatch]) -> Callable[[int], Any]:
 
 
 def of_group(batches: Sequence[ColumnarBatch]) -> ColumnarBatch:
-    """The records for the operators of a group in the order of the step; each batch has those for one of them."""
+    """The records for the operators of a group, in the order of the step. Each batch has the records for one operator."""
     if len(batches) == 1:
         return batches[0]
     whole = concatenated(batches)
@@ -548,7 +547,7 @@ def of_group(batches: Sequence[ColumnarBatch]) -> ColumnarBatch:
 
 
 def in_order(batches: Sequence[ColumnarBatch]) -> Iterator[tuple[int, int]]:
-    """The index of the batch and the row in it, for all records of several batches in the order of the step."""
+    """For all records of several batches in the order of the step: the index of the batch, and the row in it."""
     which = np.repeat(np.arange(len(batches)), [len(batch) for batch in batches])
     rows = np.concatenate([np.arange(len(batch)) for batch in batches] or [np.empty(0, np.int64)])
     order = np.argsort(np.concatenate([batch.order for batch in batches] or [np.empty(0, np.int64)]), kind="stable")
@@ -556,17 +555,17 @@ def in_order(batches: Sequence[ColumnarBatch]) -> Iterator[tuple[int, int]]:
 
 
 class OneByOne(Exception):
-    """Raised by an operator's way for whole batches where it does not apply; its text says why, for a counter."""
+    """Raised if an operator cannot process a whole batch in this way. The text gives the reason, for a counter."""
 
 
 # --- The results of vectorised aggregations as columns: windowed keys, values known as JSON, updates of tables.
 #
-# They are sequences of the objects that other operators expect, which are made only if someone asks for them; a sink takes the
+# They are sequences of the objects that other operators expect. The objects are only made if they are requested; a sink writes the
 # bytes.
 
 
 class WindowedKeys(KeyColumn):
-    """Keys and windows.
+    """Windowed keys.
 
     Args:
         inner: The keys without their windows, none null.
@@ -611,7 +610,7 @@ class WindowedKeys(KeyColumn):
         return pc.binary_join_element_wise(base, *map(packed, bounds), NOTHING)
 
     def base_column(self, serde: Serde, topic: str) -> pa.BinaryArray | None:
-        """The bytes of the keys without their windows; None unless the serde writes them in front of the windows' bounds."""
+        """The bytes of the keys without their windows; None unless the serde writes these first, and then the window's bounds."""
         if not isinstance(serde, TimeWindowedSerde | SessionWindowedSerde) or not reads_alone(serde.inner):
             return None
         if self._base is None or self._base[:2] != (serde.inner, topic):
@@ -621,7 +620,7 @@ class WindowedKeys(KeyColumn):
 
 
 class JsonValues(WrittenValues):
-    """n values that are known as JSON.
+    """n values whose JSON is known.
 
     Args:
         texts: The values as JSON; null for None.
@@ -634,7 +633,7 @@ class JsonValues(WrittenValues):
         self._objects: list[Any] | None = None
 
     def column(self, serde: Serde, topic: str) -> BinaryColumn | None:
-        """The texts, unless somebody has got the objects, and may have changed them."""
+        """The texts; None if the objects were handed out and may have changed, or if the serde writes anything but plain JSON."""
         return self._texts if self._objects is None and is_plain_json(serde) else None
 
     @property
@@ -644,7 +643,7 @@ class JsonValues(WrittenValues):
         return self._objects
 
     def fresh(self) -> EncodedValues:
-        """The same values, made of the texts, as objects that nobody else has."""
+        """The same values as new objects, read from the texts, that no other code has."""
         return EncodedValues(self._texts, JsonSerde(), "", {})
 
     def __len__(self) -> int:
@@ -662,7 +661,7 @@ class JsonValues(WrittenValues):
 
 
 class Changes(ValueColumn):
-    """n updates of a table, each the latest one of its key.
+    """n updates of a table, each the latest update of its key.
 
     Args:
         new: The new values.

@@ -1,7 +1,7 @@
-"""Decimals of whole columns: a whole number of 64 bits and the digits behind the point for each, as `19.90` is 1990 and 2.
+"""Decimals of whole columns, each as a 64-bit integer and its number of decimals: `19.90` is 1990 and 2.
 
-Arrow's decimals have one scale for a column, so that 1.1 would become 1.10; here each keeps its zeros, as a `Decimal` does. What
-does not fit (more than 18 digits, an exponent, a negative zero) is left to the definition in `streams.model.operations`.
+Arrow's decimals have one scale per column, so 1.1 would become 1.10; here each number keeps its zeros, as a `Decimal` does. Numbers
+that do not fit (more than 18 digits, an exponent, a negative zero) are left to the definition in `streams.model.operations`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PLAIN: Final = r"^-?\d+(\.\d+)?$"
 
 
 def of_texts(given: pa.BinaryArray) -> tuple[Int64s, Int64s, Bools]:
-    """Numbers, digits behind the point, and where a text is such a number; nulls are none."""
+    """The integers, the numbers of decimals, and where a text is such a number; a null is not."""
     fits = pc.less_equal(pc.binary_length(given), MOST_DIGITS)
     plain = pc.and_(pc.match_substring_regex(given, _PLAIN), fits).fill_null(False)
     texts = pc.if_else(plain, given, pa.scalar(b"0")).cast(pa.string())
@@ -35,7 +35,7 @@ def of_texts(given: pa.BinaryArray) -> tuple[Int64s, Int64s, Bools]:
 
 
 def to_texts(numbers: Int64s, scales: Int64s) -> pa.StringArray:
-    """What a `Decimal` is as a text without an exponent."""
+    """The texts of the numbers, as a `Decimal` is written without an exponent."""
     texts = pa.array(numbers).cast(pa.string())
     for scale in np.unique(scales[scales > 0]).tolist():
         digits = pc.utf8_lpad(pc.utf8_ltrim(texts, "-"), scale + 1, "0")
@@ -47,7 +47,7 @@ def to_texts(numbers: Int64s, scales: Int64s) -> pa.StringArray:
 
 
 def aligned(a: Int64s, a_scales: Int64s, b: Int64s, b_scales: Int64s) -> tuple[Int64s, Int64s, Int64s, Bools]:
-    """Both numbers with the same digits behind the point, these, and where one does not fit."""
+    """Both columns of integers for a common number of decimals, that number, and where an integer does not fit."""
     scales = np.maximum(a_scales, b_scales)
     left, left_wrong = _times_ten(a, scales - a_scales)
     right, right_wrong = _times_ten(b, scales - b_scales)

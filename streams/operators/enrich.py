@@ -1,8 +1,8 @@
 """`enrich`: values from calls to other systems, many records at a time. Kafka Streams has no equivalent (KIP-311, KIP-408).
 
 Records wait until there are enough for a round of calls, or until the current piece of records ends. Each result then takes
-its record's place (`OperatorContext.hold`), so that the order of records, and everything that depends on it, is independent
-of the number of records per round.
+its record's place (`OperatorContext.hold`). So the order of records, and everything that depends on it, does not depend on the
+number of records per round.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from streams.operators.calls import NOT_CALLED, CallRules, Calls, CallTally, Fai
 from streams.operators.operator import OperatorContext, RecordOperator
 
 CALLS_PER_ROUND = 8
-"""Records per concurrent call in a round, so that one slow call seldom makes all others wait for the end of the round."""
+"""Records per concurrent call in a round. A slow call then seldom makes all others wait for the end of the round."""
 
 
 class Enrich(RecordOperator):
-    """Replaces the value by the result of a function; key, timestamp and headers stay.
+    """Replaces the value with the result of a function; key, timestamp and headers stay the same.
 
     Args:
         function: The user's function.
-        on_error: What happens to a record whose calls all fail: `fail` applies the processing policy, `drop` drops the record as
-            `call_failed` or `timeout`, a function `(key, value, error) -> value` provides another value; with `Attempts` the
-            record goes to a retry topic.
+        on_error: What to do with a record whose calls all fail: `fail` applies the processing policy, `drop` drops the record as
+            `call_failed` or `timeout`, a function `(key, value, error) -> value` provides another value, and `Attempts` send
+            it to a retry topic.
     """
 
     def __init__(self, function: UserClient, rules: CallRules, on_error: OnError) -> None:
@@ -40,7 +40,7 @@ class Enrich(RecordOperator):
         self._most_waiting = (rules.batch_size or 1) * rounds
 
     def init(self, ctx: OperatorContext) -> None:
-        """Opens nothing yet, because there may be no records."""
+        """Prepares the name for messages. The function is only opened once there are records."""
         super().init(ctx)
         self._who = f"'{self._function.name}' of enrich() in node '{ctx.node}'"
 
@@ -81,7 +81,7 @@ class Enrich(RecordOperator):
                 self.ctx.count(what, number)
 
     def _go_on(self, record: Record, outcome: Any) -> None:
-        """Forward the result, with the record in process again."""
+        """Forward the result, or apply `on_error`; the record is the current one again."""
         if isinstance(self._on_error, Attempts):
             self._retry(self._on_error, record, outcome)
         elif not isinstance(outcome, Failure):
@@ -99,7 +99,7 @@ class Enrich(RecordOperator):
             ) from error
 
     def _retry(self, attempts: Attempts, record: Record, outcome: Any) -> None:
-        """Forward the result, or set the record aside to be tried again."""
+        """Forward the result, or send the record to its next retry topic."""
         retried = self.ctx.topic in attempts.real_topics(self.ctx.application_id)
         if not isinstance(outcome, Failure):
             self.ctx.forward((plain(record) if retried else record).with_value(outcome))

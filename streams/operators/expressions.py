@@ -1,4 +1,4 @@
-"""Computes expressions for all rows of a step: vectorised where that is certain, else by the definition, row by row."""
+"""Computes expressions for all rows of a step: vectorised where the result is certain, otherwise by the definition, row by row."""
 
 from __future__ import annotations
 
@@ -27,35 +27,36 @@ from streams.serdes.json_text import dumps, loads
 
 # --- `Vector`: one value per row, with a kind for each, and the rows that only the definition can decide.
 #
-# Vectors of one row stand for constants, and match vectors of any length. Arrays of values are meaningful only where the kind is
-# theirs. A row that is `unsure` has no value yet: an operation met a case in which 64-bit integers, doubles or JSON text might
-# differ from Python's values, or which is an error.
+# Vectors of one row are constants, and match vectors of any length. An array of values only counts in rows of its kind. A row that
+# is `unsure` has no value yet: the operation is an error there, or 64-bit integers, doubles or JSON text might differ from Python's
+# values.
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 BOOL: Final = 4
 OTHER: Final = 5
 DECIMAL: Final = 6
-"""Kinds besides those of a field's cells: a truth value, which `ints` has as 0 or 1; anything else that came as JSON text, such as
-an array; a `Decimal`, whose digits `ints` has. `TEXT` is a text here, as JSON."""
+"""Kinds besides those of a field's cells: a boolean, as 0 or 1 in `ints`; anything else that came as JSON text, such as an array;
+and a `Decimal`, whose digits are in `ints`. `TEXT` is a text, as JSON.
+"""
 
 _NO_SCALES: Final[npt.NDArray[np.int64]] = np.zeros(1, np.int64)
 
 EXACT: Final = 2**53
-"""Up to here, integers are exact as doubles."""
+"""Integers up to this one are exact as doubles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """n values, or one for all rows.
+    """n values, or a single one for all rows.
 
     Attributes:
         kinds: uint8[n]: `ABSENT` (null), `INT`, `FLOAT`, `TEXT`, `BOOL`, `OTHER`, `DECIMAL`.
         ints: int64[n].
         floats: float64[n].
-        texts: binary[n], JSON text, where the kind is `TEXT` or `OTHER`; None if no row has text.
-        unsure: bool[n], rows without a value so far.
-        scales: int64[n], how many of the digits are behind the point, where the kind is `DECIMAL`; else 0.
+        texts: binary[n], JSON text where the kind is `TEXT` or `OTHER`; None if no row has text.
+        unsure: bool[n], rows that have no value yet.
+        scales: int64[n], the number of decimals where the kind is `DECIMAL`; else 0.
     """
 
     kinds: npt.NDArray[np.uint8]
@@ -116,24 +117,24 @@ def of_constant(value: bool | int | float | str | Decimal | None) -> Vector:
 
 
 def of_bools(values: Bools, null: Bools, unsure: Bools) -> Vector:
-    """Truth values."""
+    """A vector of booleans."""
     kinds = np.where(null, np.uint8(ABSENT), np.uint8(BOOL))
     return Vector(kinds, values.astype(np.int64), np.zeros(1), None, unsure)
 
 
 def of_keys(keys: KeyColumn) -> FieldColumn:
-    """The keys, which are what JSON gives."""
+    """The keys as a field, with the values that JSON gives for them."""
     distinct = _of_cells([encoded(None), *map(encoded, keys.objects)])
     return distinct.take(np.where(keys.codes == NULL_KEY, 0, keys.codes.astype(np.int64) + 1))
 
 
 def of_times(timestamps: npt.NDArray[np.int64]) -> FieldColumn:
-    """The event times."""
+    """The event times as a field."""
     return FieldColumn(np.full(len(timestamps), INT, np.uint8), timestamps, np.zeros(len(timestamps)), None)
 
 
 def to_field(vector: Vector, count: int) -> FieldColumn:
-    """A field with the values; the rows that are unsure are null."""
+    """The values as a field; rows that are unsure are null."""
     kinds = np.broadcast_to(vector.kinds, count).copy()
     kinds[np.broadcast_to(vector.unsure, count)] = ABSENT
     ints = np.broadcast_to(vector.ints, count)
@@ -151,7 +152,7 @@ def to_field(vector: Vector, count: int) -> FieldColumn:
 
 
 def chosen(first: Bools, one: Vector, other: Vector) -> Vector:
-    """The rows of one vector where `first`, and of another elsewhere."""
+    """The rows of `one` where `first` is true, and of `other` elsewhere."""
     texts = None
     if one.texts is not None or other.texts is not None:
         count = np.broadcast_shapes(first.shape, one.kinds.shape, other.kinds.shape)[0]
@@ -174,7 +175,7 @@ def full(texts: pa.BinaryArray | None, count: int) -> pa.BinaryArray:
 
 
 def first_bytes(texts: pa.BinaryArray) -> npt.NDArray[np.uint8]:
-    """The first byte of each text; 0 for none."""
+    """The first byte of each text; 0 for an empty text."""
     offsets, data = _buffers(texts)
     found = np.zeros(len(texts), np.uint8)
     some = offsets[1:] > offsets[:-1]
@@ -183,7 +184,7 @@ def first_bytes(texts: pa.BinaryArray) -> npt.NDArray[np.uint8]:
 
 
 def escaped(texts: pa.BinaryArray) -> Bools:
-    """Whether each JSON text has an escape sequence, so that equal texts may be written in several ways."""
+    """Whether each JSON text has an escape sequence. Equal texts may then be written differently."""
     offsets, data = _buffers(texts)
     found = np.zeros(len(texts), np.bool_)
     if not len(texts):
@@ -202,13 +203,13 @@ def _buffers(texts: pa.BinaryArray) -> tuple[npt.NDArray[Any], npt.NDArray[np.ui
 
 # --- Arithmetic on vectors, equal to Python's.
 #
-# Integers stay integers while 64 bits hold the result; beyond, the row is left to Python. Next to a double, an integer is
+# Integers stay integers while 64 bits hold the result; larger results are left to Python. Next to a double, an integer is
 # rounded as Python rounds it. NumPy's division, floor and remainder of doubles follow Python's rules (`npy_divmod` is Python's
-# `float_divmod`), also in the signs of zeros.
+# `float_divmod`), even in the signs of zeros.
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Whole: TypeAlias = Callable[[Int64s, Int64s], "tuple[Int64s, Bools]"]
-"""An operation on integers, and where it overflows or has no result."""
+"""An operation on integers: returns the results, and where it overflows or has no result."""
 
 _LEAST = np.iinfo(np.int64).min
 _FAR = 2.0**62
@@ -217,7 +218,7 @@ _FAR = 2.0**62
 def _numeric(
     whole: Whole | None, doubles: Callable[..., Any], a: Vector, b: Vector, *, divides: bool = False
 ) -> Vector:
-    """An operation on numbers."""
+    """Applies an operation to numbers: `whole` to pairs of integers, `doubles` to other pairs."""
     null = (a.kinds == ABSENT) | (b.kinds == ABSENT)
     both_ints = (a.kinds == INT) & (b.kinds == INT)
     simple = a.is_a(INT, FLOAT) & b.is_a(INT, FLOAT)
@@ -243,7 +244,7 @@ def _numeric(
 
 
 def negative(a: Vector) -> Vector:
-    """The number with the other sign."""
+    """The negated number."""
     return _of_one(a, np.negative)
 
 
@@ -252,7 +253,7 @@ def absolute(a: Vector) -> Vector:
 
 
 def to_int(a: Vector) -> Vector:
-    """The number without its fraction; texts are left to Python."""
+    """The number without its decimals; texts are left to Python."""
     with np.errstate(all="ignore"):
         ints = np.where(a.kinds == FLOAT, a.floats.astype(np.int64), a.ints)
     far = (a.kinds == FLOAT) & ~(np.abs(a.floats) < _FAR)
@@ -304,17 +305,17 @@ def _remainder(a: Int64s, b: Int64s) -> tuple[Int64s, Bools]:
     return a % b, (b == 0) | (b == -1)
 
 
-# --- Decimals, and whole numbers next to them.
+# --- Decimals, and integers next to them.
 
 
 def _of_decimals(a: Vector, b: Vector) -> Bools:
-    """Where at least one of two is a `Decimal`, and both are exact numbers."""
+    """Where at least one of both is a `Decimal`, and both are exact numbers."""
     found: Bools = a.is_a(INT, DECIMAL) & b.is_a(INT, DECIMAL) & (a.is_a(DECIMAL) | b.is_a(DECIMAL))
     return found
 
 
 def _with_decimals(whole: Whole, otherwise: Callable[[Vector, Vector], Vector], a: Vector, b: Vector) -> Vector:
-    """A sum or a difference; of numbers that are not Decimals by another function."""
+    """The sum or difference of Decimals; `otherwise` computes rows without Decimals."""
     found, which = otherwise(a, b), _of_decimals(a, b)
     if not which.any():
         return found
@@ -341,7 +342,7 @@ def _decimals(ints: Int64s, scales: Int64s, unsure: Bools) -> Vector:
 
 
 def to_decimal(a: Vector) -> Vector:
-    """The number, or the number that a text says, as a `Decimal`."""
+    """The number, or the number that a text contains, as a `Decimal`."""
     count = np.broadcast_shapes(a.kinds.shape, a.unsure.shape)[0]
     is_text = np.broadcast_to(a.is_a(TEXT), count)
     texts = pc.if_else(pa.array(is_text), pc.binary_slice(full(a.texts, count), 1, -1), pa.scalar(None, pa.binary()))
@@ -361,7 +362,7 @@ def to_decimal(a: Vector) -> Vector:
 
 
 def to_text(a: Vector) -> Vector:
-    """The exact number as a text; a text stays."""
+    """An exact number as text; texts stay the same."""
     count = np.broadcast_shapes(a.kinds.shape, a.unsure.shape)[0]
     numbers = np.broadcast_to(a.is_a(INT, DECIMAL), count)
     texts = full(a.texts, count)
@@ -385,7 +386,7 @@ ARITHMETIC: Final[dict[str, Callable[[Vector, Vector], Vector]]] = {
 """Operations on two numbers, by their names."""
 
 
-# --- Comparisons of vectors, equal to Python's: numbers with numbers, texts with texts, truth values with truth values.
+# --- Comparisons of vectors, equal to Python's: numbers with numbers, texts with texts, booleans with booleans.
 #
 # Texts are compared as JSON text, whose bytes are in the order of the characters, unless a text has escape sequences.
 
@@ -397,11 +398,11 @@ _FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], str]]] = {
     "greater": (np.greater, "greater"),
     "greater_equal": (np.greater_equal, "greater_equal"),
 }
-"""Comparisons of numbers, and Arrow's functions for texts."""
+"""Name of a comparison -> the function for numbers, and Arrow's function for texts."""
 
 
 def compare(name: str, a: Vector, b: Vector) -> Vector:
-    """One of the comparisons in `COMPARISONS`, by its name."""
+    """Compares two vectors, by the name of a comparison in `COMPARISONS`."""
     of_numbers, of_texts = _FUNCTIONS[name]
     null = (a.kinds == ABSENT) | (b.kinds == ABSENT)
     whole = a.is_a(INT, BOOL) & b.is_a(INT, BOOL) & (a.kinds == b.kinds)
@@ -410,7 +411,7 @@ def compare(name: str, a: Vector, b: Vector) -> Vector:
     mixed = a.is_a(INT, FLOAT) & b.is_a(INT, FLOAT) & ~whole
     if mixed.any():
         values = np.where(mixed, of_numbers(a.numbers(), b.numbers()), values)
-        # Python compares an integer with a double exactly.
+        # Python compares an integer with a double exactly, so both must be exact as doubles.
         sure = sure | (mixed & _exact(a) & _exact(b))
     exact = _of_decimals(a, b)
     if exact.any():
@@ -430,7 +431,7 @@ def compare(name: str, a: Vector, b: Vector) -> Vector:
 
 
 def is_in(a: Vector, *candidates: Vector) -> Vector:
-    """Whether a value equals one of some constants."""
+    """Whether a value equals one of several constants."""
     null = a.kinds == ABSENT
     values, sure = np.zeros(1, np.bool_), null
     is_text = a.kinds == TEXT
@@ -450,12 +451,12 @@ def is_in(a: Vector, *candidates: Vector) -> Vector:
 
 
 def least(a: Vector, b: Vector) -> Vector:
-    """The smaller value; of equal ones the first."""
+    """The smaller value; the first of equal ones."""
     return _better("less", a, b)
 
 
 def greatest(a: Vector, b: Vector) -> Vector:
-    """The larger value; of equal ones the first."""
+    """The larger value; the first of equal ones."""
     return _better("greater", a, b)
 
 
@@ -469,7 +470,7 @@ def _better(name: str, a: Vector, b: Vector) -> Vector:
 def _compare_texts(name: str, function: str, a: Vector, b: Vector) -> Bools:
     left, right = _one_or_all(a), _one_or_all(b)
     if name not in ("equal", "not_equal"):
-        # Without the quotes: the closing one would be compared with characters of a longer text.
+        # Without the quotes, because the closing one would be compared with a character of a longer text.
         left, right = (pc.binary_slice(one, 1, -1) for one in (left, right))
     found = pc.call_function(function, [left, right])
     if isinstance(found, pa.Scalar):
@@ -479,7 +480,7 @@ def _compare_texts(name: str, function: str, a: Vector, b: Vector) -> Bools:
 
 
 def _one_or_all(a: Vector) -> Any:
-    """The texts, or the one for all rows."""
+    """The texts, or the single text for all rows."""
     assert a.texts is not None, "there are texts to compare"
     return a.texts if len(a.texts) > 1 else a.texts[0]
 
@@ -498,9 +499,9 @@ COMPARISONS: Final[dict[str, Callable[[Vector, Vector], Vector]]] = {
 }
 
 
-# --- Logic of three values on vectors, and the operations that deal with nulls.
+# --- Three-valued logic on vectors, and the operations that deal with nulls.
 #
-# The definition computes the right operand only if the left one does not decide; so a row whose right operand is unsure, for
+# The definition computes the right operand only if the left one does not decide. So a row whose right operand is unsure, for
 # example because it divides by zero, is sure if the left operand decides.
 
 
@@ -513,7 +514,7 @@ def either(a: Vector, b: Vector) -> Vector:
 
 
 def _combined(a: Vector, b: Vector, *, deciding: bool) -> Vector:
-    """Both operands combined; one that has the deciding value decides."""
+    """Combines both operands; an operand with the deciding value decides."""
     by_left, by_right = _is(a, deciding) & ~a.unsure, _is(b, deciding)
     null = (a.kinds == ABSENT) | (b.kinds == ABSENT)
     decided = by_left | by_right
@@ -538,7 +539,7 @@ def otherwise(a: Vector, b: Vector) -> Vector:
 
 
 def case(*operands: Vector) -> Vector:
-    """The rows of the value behind the first condition that is true, else of the last operand."""
+    """The rows of the value after the first condition that is true, else of the last operand."""
     *cases, found = operands
     for condition, value in reversed(list(zip(cases[::2], cases[1::2], strict=True))):
         found = chosen(_is(condition, True), value, found)
@@ -553,18 +554,18 @@ def _is(a: Vector, value: bool) -> Bools:
 
 
 _Cell: TypeAlias = "tuple[int, int, float, bytes | None]"
-"""A kind, an integer, a number and a text, as `encoded` makes them."""
+"""A kind, an integer, a float and a text, as `encoded` makes them."""
 
-# --- Functions of one value and constants, such as `col("url").split("/")[3].lower()`: a chain of them is computed by its
+# --- Functions of one value and constants, such as `col("url").split("/")[3].lower()`. A chain of them is computed by its
 # definition, once for each distinct value of the rows.
 
 _NULL: Final = 0
 _UNSURE: Final = 1
-"""The places of null and of what the definition is to decide row by row, before the distinct values."""
+"""The first two places, before the distinct values: null, and rows that the definition decides."""
 
 
 def of_distinct(function: Callable[[Any], Any], a: Vector) -> Vector:
-    """The results of a function that gives null for null; rows for which it raises an error are unsure."""
+    """The results of a function that returns null for null. Rows for which it raises an error are unsure."""
     count = np.broadcast_shapes(a.kinds.shape, a.unsure.shape)[0]
     kinds = np.broadcast_to(a.kinds, count)
     is_text, is_int = (kinds == TEXT) | (kinds == OTHER), kinds == INT
@@ -591,7 +592,7 @@ def of_distinct(function: Callable[[Any], Any], a: Vector) -> Vector:
 
 
 def _of_cell(function: Callable[[Any], Any], value: Any) -> _Cell | None:
-    """The encoded result; None for an error, which the row itself is to raise."""
+    """The encoded result; None for an error, which computing the row itself will raise."""
     try:
         return encoded(function(value))
     except Exception:
@@ -606,7 +607,7 @@ def _of_cells(cells: list[_Cell]) -> FieldColumn:
 
 
 def _chained(expression: Operation) -> tuple[Expression, Callable[[Any], Any]] | None:
-    """What a chain of functions begins with, and the chain as one function; None if it has operands other than constants."""
+    """The first operand of a chain of functions, and the chain as one function; None if it has operands other than constants."""
     if expression.name not in OF_VALUES:
         return None
     value, *constants = expression.operands
@@ -621,7 +622,7 @@ def _chained(expression: Operation) -> tuple[Expression, Callable[[Any], Any]] |
 
 
 def _of_plain_texts(expression: Operation, frame: Frame) -> Vector | None:
-    """A function of texts, computed by their bytes; None if these do not decide for each of them."""
+    """A function of texts, computed from their bytes; None if the bytes do not decide all rows."""
     value, *rest = expression.operands or (None,)
     if not all(isinstance(one, Lit) for one in rest):
         return None
@@ -639,7 +640,7 @@ def _of_plain_texts(expression: Operation, frame: Frame) -> Vector | None:
 
 
 def _plain_texts(a: Vector) -> pa.BinaryArray | None:
-    """The texts, if all values are null or texts in ASCII without escape sequences."""
+    """The texts, if all values are null or texts in ASCII without escape sequences; otherwise None."""
     if a.texts is None or len(a.kinds) < 2 or a.unsure.any() or not a.is_a(TEXT, ABSENT).all():
         return None
     texts = pc.if_else(pa.array(a.kinds == TEXT), a.texts, pa.scalar(None, pa.binary()))
@@ -647,7 +648,7 @@ def _plain_texts(a: Vector) -> pa.BinaryArray | None:
 
 
 def _of_array(found: pa.Array) -> Vector:
-    """A vector of texts, whole numbers or truth values."""
+    """A vector of texts, integers or booleans."""
     null = ~found.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_boolean(found.type):
         return of_bools(found.fill_null(False).to_numpy(zero_copy_only=False), null, np.zeros(1, np.bool_))
@@ -663,7 +664,7 @@ def _of_value(name: str, constants: list[Any], value: Any) -> Any:
 
 _HOUR_MS: Final = 3_600_000
 _TIMES_MS: Final = 60_000_000_000_000
-"""Times within so many milliseconds of 1970 are in the years 69 to 3871, which `datetime` has."""
+"""Times within this many milliseconds of 1970 are in the years 69 to 3871, which `datetime` supports."""
 
 
 def hour_of_utc(a: Vector) -> Vector:
@@ -674,11 +675,11 @@ def hour_of_utc(a: Vector) -> Vector:
 
 _MINUTE_MS: Final = 60_000
 _OF_MINUTES: Final = re.compile("(?:[^%]|%[YmdHM%])*")
-"""Formats of times whose texts are the same for a whole minute."""
+"""Matches formats of times whose text is the same for a whole minute."""
 
 
 def _date_of_minutes(expression: Operation, frame: Frame) -> Vector | None:
-    """A time in UTC as a text without seconds, which is made once for each minute; None: it is another operation."""
+    """A time in UTC as text without seconds, which is made once for each minute; None for any other operation."""
     if expression.name != "date_format":
         return None
     value, *rest = expression.operands
@@ -690,10 +691,11 @@ def _date_of_minutes(expression: Operation, frame: Frame) -> Vector | None:
     return of_distinct(partial(_of_value, "date_format", [pattern, zone]), minutes)
 
 
-# --- Computes an expression for all rows of a step: vectorised where that is certain, else by the definition, row by row.
+# --- Computes an expression for all rows of a step: vectorised where the result is certain, otherwise by the definition, row by
+# row.
 #
 # The definition is `Expression.evaluate`. Vectorised operations mark the rows that they are not certain of, and only these are
-# computed again; so an error has the same words both ways, and belongs to its row.
+# computed again. So an error has the same text both ways, and belongs to its row.
 
 
 @dataclass(slots=True)
@@ -702,7 +704,7 @@ class Frame:
 
     Attributes:
         count: n.
-        fields: Columns by path; a missing path is a field that no value has.
+        fields: Columns by path. A missing path is a field that no value has.
         without_fields: bool[n], whether a value is a text, a number or the like; None if no value is.
     """
 
@@ -718,12 +720,12 @@ class Frame:
         return self._vectors[path]
 
     def take(self, rows: npt.NDArray[np.int64]) -> Frame:
-        """The fields of some values."""
+        """The fields of the given rows."""
         fields = {path: column.take(rows) for path, column in self.fields.items()}
         return Frame(len(rows), fields, None if self.without_fields is None else self.without_fields[rows])
 
     def read(self, row: int, path: str) -> Any:
-        """A field of one row. Raises `NoFieldsError`."""
+        """Reads a field of one row. Raises `NoFieldsError`."""
         if self.without_fields is not None and self.without_fields[row] and path not in OF_RECORD:
             raise NoFieldsError(path)
         column = self.fields.get(path)
@@ -731,7 +733,7 @@ class Frame:
 
 
 def computed(expression: Expression, frame: Frame, rows: Bools, failed: dict[int, Exception]) -> FieldColumn:
-    """The results of an expression."""
+    """The results of an expression for `rows`; the errors of rows are added to `failed`."""
     if isinstance(expression, Col) and frame.without_fields is None and expression.path in frame.fields:
         return frame.fields[expression.path]
     found = _vector(expression, frame)
@@ -740,7 +742,7 @@ def computed(expression: Expression, frame: Frame, rows: Bools, failed: dict[int
 
 
 def objects_of(columns: Mapping[str, FieldColumn], null: Bools) -> FieldColumn:
-    """An object of each row's fields; null where it is null."""
+    """An object of the columns' cells for each row; null where `null` is true."""
     texts = object_texts({name: json_of(column) for name, column in columns.items()})
     texts = pc.if_else(pa.array(null), pa.scalar(None, pa.binary()), texts)
     nothing = np.zeros(len(null), np.int64)
@@ -748,7 +750,7 @@ def objects_of(columns: Mapping[str, FieldColumn], null: Bools) -> FieldColumn:
 
 
 def object_texts(parts: Mapping[str, pa.BinaryArray], begin: pa.BinaryArray | None = None) -> pa.BinaryArray:
-    """Objects of fields that are JSON; `begin`: what each begins with."""
+    """Joins JSON texts to one JSON object per row; `begin` has the beginning of each object."""
     joined: list[Any] = [pa.scalar(b"{") if begin is None else begin]
     for name, texts in parts.items():
         joined += [pa.scalar((b"," if len(joined) > 1 else b"") + dumps(name) + b":"), texts]
@@ -756,7 +758,7 @@ def object_texts(parts: Mapping[str, pa.BinaryArray], begin: pa.BinaryArray | No
 
 
 def json_of(column: FieldColumn) -> pa.BinaryArray:
-    """Each cell as JSON. Where a number is not finite, it is as Python's `json` writes it: NaN, Infinity, -Infinity."""
+    """Each cell as JSON. Numbers that are not finite are written as Python's `json` does: NaN, Infinity, -Infinity."""
     is_text, is_int, is_float = (column.kinds == kind for kind in (TEXT, INT, FLOAT))
     found = pa.scalar(b"null", pa.binary())
     if column.texts is not None:
@@ -777,7 +779,7 @@ def _float_texts(floats: npt.NDArray[np.float64]) -> pa.BinaryArray:
 
 
 def true_rows(expression: Expression, frame: Frame, rows: Bools, failed: dict[int, Exception]) -> Bools:
-    """Where an expression is true; arguments as for `computed`."""
+    """Where an expression is true; the arguments are those of `computed`."""
     found = _vector(expression, frame)
     wrong = (found.kinds != BOOL) & (found.kinds != ABSENT)
     unsure = found.unsure | wrong
@@ -810,7 +812,7 @@ def _vector(expression: Expression, frame: Frame) -> Vector:
 
 
 def _of_one_value(expression: Operation, frame: Frame) -> Vector | None:
-    """A function of a value and constants; None: it is another operation."""
+    """A function of one value and constants; None for any other operation."""
     if expression.name == "hour" and repr(expression.operands[1]) == repr(Lit("UTC")):
         return hour_of_utc(_vector(expression.operands[0], frame))
     if (dates := _date_of_minutes(expression, frame)) is not None:
@@ -843,7 +845,7 @@ _VECTORISED: Final[dict[str, Callable[..., Vector]]] = {
     "otherwise": otherwise,
     "case": case,
 }
-"""Operations by their names; the definition computes the ones that are missing here."""
+"""Name of an operation -> its vectorised form; the definition computes operations that are missing here."""
 
 
 def _unsure_where(vector: Vector, unsure: Bools) -> Vector:
@@ -857,7 +859,7 @@ def _one_by_one(expression: Expression, frame: Frame, rows: Bools, failed: dict[
 def _each(
     evaluate: Callable[[Callable[[str], Any]], Any], frame: Frame, rows: Bools, failed: dict[int, Exception]
 ) -> list[tuple[int, Any]]:
-    """The results of some rows by the definition."""
+    """The results of the given rows by the definition; errors are added to `failed`."""
     found = []
     for row in np.flatnonzero(np.broadcast_to(rows, frame.count)).tolist():
         try:

@@ -1,8 +1,8 @@
-"""The operators by their names, for the specs of a topology: each is imported when a task makes the first one of its kind.
+"""The operators by their names, for the specs of a topology. Each is imported when a task makes the first one of its kind.
 
-A spec has what planning needs, and names what processes records. So a command that loads a topology to look at it imports neither
-the libraries of columns nor the compiled functions, which take the better part of a second. For a type checker the names are the
-classes themselves. At run time each is a `Late`, which is called like the class and pickled as the class.
+A spec has what planning needs, and names what processes records. So a command that only inspects a topology imports neither the
+libraries of columns nor the compiled functions, which would take most of a second. For type checkers, the names are the classes
+themselves. At run time, each is a `Late`, which is called like the class and pickled as the class.
 """
 
 # ruff: noqa: PLC0414 - names that others import from here
@@ -94,14 +94,14 @@ NAMES: Final = {
     "table.table_steps": "ExpiringTable TableFilter TableMapValues TableSource TableToStream TableTransformValues",
     "table.window_groups": "WindowGroupAggregate WindowGroupTop",
 }
-"""The names above, by the modules of `streams.operators` that have them."""
+"""Module of `streams.operators` -> the names above that it defines."""
 
 
 class Late:
-    """A class, or a function, that is imported when it is first called.
+    """A class or a function that is imported when it is first called.
 
     Attributes:
-        module, name: Where it is.
+        module, name: The module that defines it, and its name.
     """
 
     __slots__ = ("_found", "module", "name")
@@ -122,7 +122,7 @@ class Late:
 
 
 def import_all() -> None:
-    """Imports all operators, before a process forks that makes some of them."""
+    """Imports all operators, before a process forks whose children make some of them."""
     for module in NAMES:
         importlib.import_module(f"streams.operators.{module}")
 

@@ -1,9 +1,7 @@
 """The engine's own operators: their context, their base class, calls of users' functions for batches, and dropped records.
 
-`OperatorContext`: the runtime's interface for the engine's own operators, beyond `ProcessorContext`.
-
-Users do not see it: these calls hold records back, guard parts of the work and count, and are correct only in combination
-with an operator's stores and the commit.
+`OperatorContext` is the runtime's interface for the engine's own operators, beyond `ProcessorContext`. Users do not see it: its
+methods hold records back, isolate failures and count, and are only correct together with an operator's stores and the commit.
 """
 
 from __future__ import annotations
@@ -41,29 +39,29 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
 
     @property
     def emit_interval_ms(self) -> int:
-        """In `compat` mode, the least wall-clock time between two checks for closed windows, ms."""
+        """In `compat` mode, the shortest wall-clock time between two checks for closed windows, ms."""
 
     @property
     def private_rows(self) -> bool:
-        """Whether stores with a cache give each reader a value of its own; see `Operator.changes_in_place`."""
+        """Whether stores with a cache give each reader its own copy of a value (`Operator.changes_in_place`)."""
 
     def run_with_private_rows(self) -> None:
-        """Run the step again, with private rows, unless it does so already.
+        """Run the step again with private rows. Does nothing if it already has them.
 
         Raises:
-            Exception: It does not.
+            Exception: The step has to be run again.
         """
 
     @property
     def flushing(self) -> bool:
-        """Whether the step is at its end and operators emit their pending results."""
+        """Whether the step is ending: operators then emit their pending results."""
 
     @property
     def results_change(self) -> bool:
-        """Whether functions below may change what the operator forwards: then nothing else may hold these objects."""
+        """Whether functions below may change what the operator forwards. Nothing else may then hold these objects."""
 
     def shared_state(self, name: str) -> dict[str, Any]:
-        """A state like `state`, shared by all nodes of the task that use `name` (the two sides of a join)."""
+        """A state like `state`, but shared by all nodes of the task that use `name` (the two sides of a join)."""
 
     @property
     def has_children(self) -> bool:
@@ -73,32 +71,32 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
         """Forward records together, to all children or only to the named one."""
 
     def count_forwarded(self, number: int) -> None:
-        """Count records as forwarded by this node which another node of its group forwards together with its own.
+        """Count records as forwarded by this node although another node of its group forwards them with its own.
 
         Nodes with the same children let one of them forward the records of all, so that these stay in order. A negative number
-        takes records back that `forward_batch` has counted.
+        subtracts records that `forward_batch` has counted.
         """
 
     def batch_of(self, record: Record) -> ColumnarBatch:
-        """The current record as a batch."""
+        """The current record as a batch of one."""
 
     def alone(self, record: Record) -> AbstractContextManager[ColumnarBatch]:
-        """The same; within the context, `refuse` raises the record's error."""
+        """A context with the record as a batch of one, in which `refuse` raises the record's error."""
 
     def attempt_each(self, batch: ColumnarBatch, process: Callable[[Record], None]) -> None:
         """Run a function for each record of a batch, as if the records came one by one; the results are forwarded together."""
 
     def copy_of(self, value: Any) -> Any:
-        """A value that later changes to the given one do not reach; itself if it cannot change."""
+        """A value that stays as it is when the given one changes: the value itself if it cannot change, otherwise a copy."""
 
     def refuse(self, batch: ColumnarBatch, row: int, error: Exception) -> None:
-        """Apply the processing policy to a record for which the operator has failed, as if `process` had raised the error."""
+        """Apply the processing policy to a record that the operator fails on, as if `process` had raised the error."""
 
     def drop_batch(self, batch: ColumnarBatch, reason: str) -> None:
-        """`drop` for records that were processed together."""
+        """Drop records that were processed together, for a reason."""
 
     def drop_many(self, count: int, reason: str) -> None:
-        """`drop` for a number of records that were processed as columns."""
+        """Count records that were processed as columns as dropped, for a reason."""
 
     def fault(self, error: Exception) -> Headers:
         """The headers that describe an error of the current record, as in a dead letter.
@@ -108,16 +106,16 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
         """
 
     def partly_done(self) -> None:
-        """Say that the current record is about to fail after the operator has written to its state, or forwarded, for it.
+        """Report that the operator has written to its state, or forwarded, for the current record before failing on it.
 
-        So its dead letter says that a second attempt would do this again.
+        The dead letter then says that a second attempt would do this again.
         """
 
     def divert(self, record: Record) -> None:
         """Forward a record to the nodes that take dropped records, although the operator does not drop it."""
 
     def count_looked_up(self, number: int, missing: Mapping[str, int], join: str | None = None) -> None:
-        """Count records for which a join has looked on its other side, and how many of them have found nothing there, by reason.
+        """Count the look-ups of a join in its other side, and by reason how many of them have found nothing.
 
         `join` is the name of a join whose sides are counted together; None: the node.
         """
@@ -126,16 +124,16 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
         """Add to the counter `<what>:<node>` of the step."""
 
     def hold(self, record: Record) -> Any:
-        """Reserve the place of the current record, whose results are forwarded later; returns the argument of `resume`."""
+        """Reserve the place of the current record, whose results are forwarded later. Returns the argument of `resume`."""
 
     def resume(self, held: Any) -> AbstractContextManager[None]:
-        """A context within which the record is current again: its metadata, its errors, its place in the order."""
+        """A context in which the record is the current one again, with its metadata, its errors, and its place in the order."""
 
     def attempt(self, action: Callable[[], object], held: HeldRecord | None = None) -> None:
-        """Run one part of the work under the processing policy, so that its failure does not affect the others."""
+        """Run one part of the work under the processing policy, so that its failure does not affect other parts."""
 
     def expire(self, store: str, stream_time: int) -> None:
-        """Pass stream time to a windowed store: rows older than its retention before that time can never matter again.
+        """Pass stream time to a windowed store: rows older than its retention before that time are no longer needed.
 
         If several nodes share a store, the smallest of their times counts.
         """
@@ -151,13 +149,14 @@ class Operator(BaseProcessor[Any, Any, OperatorContext]):
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Processes the records of a pass, or a part of them; may be called several times in a pass.
 
-        Results, drops, state and their order are the same however the records are divided into batches. A record at fault meets
-        its policy (`OperatorContext.refuse`, `attempt_each`). A call that raises must have had no effect: the runtime then divides
-        the batch until it has found the record. So look up and compute first, then write to stores, and forward last.
+        Results, drops, state and their order must not depend on how the records are divided into batches. The operator applies the
+        policy to a record that fails (`OperatorContext.refuse`, `attempt_each`). A call that raises must not have had any effect,
+        because the runtime then divides the batch until it has found the record. So look up and compute first, then write to
+        stores, and forward last.
         """
 
     def process(self, record: Record) -> None:
-        """The same for one record."""
+        """Processes one record, as a batch of one."""
         with self.ctx.alone(record) as batch:
             try:
                 self.process_batch(batch)
@@ -166,29 +165,29 @@ class Operator(BaseProcessor[Any, Any, OperatorContext]):
                 raise
 
     def skip(self, batch: ColumnarBatch) -> None:
-        """Called for a record with which `process_batch` has failed: it moves stream time all the same."""
+        """Called for a record on which `process_batch` has failed: it advances stream time all the same."""
 
     def lead(self, group: Sequence[Self]) -> None:
-        """Makes the operator process the records of several nodes that share stores, called after `init` of all of them.
+        """Makes this operator process the records of several nodes that share stores; called after `init` of all of them.
 
         Args:
-            group: Their operators, beginning with this one. `ColumnarBatch.nodes` has the indices.
+            group: The operators of these nodes, beginning with this one. `ColumnarBatch.nodes` has the indices.
         """
         raise NotImplementedError
 
     @property
     def leaves_values(self) -> bool:
-        """Whether the operator leaves the values that it gets as they are: its functions only read them, or get copies."""
+        """Whether the operator leaves its input values unchanged: its functions only read them, or get copies."""
         return False
 
     @property
     def makes_results(self) -> bool:
-        """Whether results hold no object of the values that the operator gets, at least where functions below may change them."""
+        """Whether results contain no object of the operator's inputs, at least where functions below may change the results."""
         return False
 
     @property
     def changes_in_place(self) -> bool:
-        """Whether functions of the user get values that a step's cache shares: one that fails may have half changed it."""
+        """Whether the user's functions get values that the step's cache shares: one that fails may leave them half changed."""
         return False
 
 
@@ -203,7 +202,7 @@ class RecordOperator(Operator):
 
 
 def forward_in_one(ctxs: Sequence[OperatorContext], results: ColumnarBatch, nodes: Int64s) -> None:
-    """Forward the results of the nodes of a group in one order, as the last node's; each node counts its own."""
+    """Forward the results of the nodes of a group in one order, through the last node; each node counts its own results."""
     if not len(results):
         return
     counts = np.bincount(nodes, minlength=len(ctxs)).tolist()
@@ -217,14 +216,14 @@ def forward_in_one(ctxs: Sequence[OperatorContext], results: ColumnarBatch, node
 
 
 def lent(batch: ColumnarBatch, function: Callable[..., Any]) -> tuple[Iterable[Any], ...]:
-    """Keys and values for calls of a function whose records continue as they are: copies, unless it only reads."""
+    """Keys and values for calls of a function whose records continue unchanged: copies, unless the function only reads."""
     if only_reads(function):
         return with_timestamps(batch, function, batch.keys, batch.values)
     return batch.keys.each(), lent_values(batch.values)
 
 
 def takes_timestamp(function: Callable[..., Any]) -> bool:
-    """Whether a function is one of key, value and timestamp."""
+    """Whether a function takes key, value and timestamp."""
     return getattr(function, "takes_timestamp", False) is True
 
 
@@ -238,7 +237,7 @@ def with_timestamps(
 def own_results(
     ctx: OperatorContext, function: Callable[..., Any], records: ColumnarBatch, results: list[Any]
 ) -> list[Any]:
-    """The results of a function for the values of records, as objects that nobody else has if functions below may change them."""
+    """The results of a function, copied where functions below may change them and another object may share them."""
     if not ctx.results_change or not may_share(function) or all_unchanging(results):
         return results
     return [one if one is value else snapshot(one) for one, value in zip(results, records.values, strict=True)]
@@ -247,7 +246,7 @@ def own_results(
 def call_each(
     ctx: OperatorContext, batch: ColumnarBatch, function: Callable[..., Any], *columns: Iterable[Any]
 ) -> tuple[ColumnarBatch, list[Any]]:
-    """Calls a user's function once for each record, also where others fail."""
+    """Calls a user's function once for each record, even if others fail. Returns the records without a failure, and results."""
     results: list[Any] = []
     failed: list[int] = []
     rows = zip(*(columns or (batch.keys.each(), batch.values)), strict=False)
@@ -267,7 +266,10 @@ def call_each(
 def compute_all(
     ctx: OperatorContext, batch: ColumnarBatch, compute: Callable[[ColumnarBatch], T]
 ) -> tuple[ColumnarBatch, T]:
-    """What a function without effects makes of a batch. Records that make it fail meet their policy and are left out.
+    """Applies a function without effects to a batch. Records on which it fails are refused and left out.
+
+    Returns:
+        The remaining records, and the function's result for them.
 
     Raises:
         Exception: The function has failed for a reason that no record has caused.
@@ -284,13 +286,13 @@ def compute_all(
 
 
 def part_of(batch: ColumnarBatch, rows: npt.NDArray[np.int64]) -> ColumnarBatch:
-    """Some of the records. Serdes write all keys of a column, also those of others."""
+    """Selects records, with only their keys in the column, because serdes write all keys of a column."""
     part = batch.take(rows)
     return replace(part, keys=part.keys.compact())
 
 
 def _failing(batch: ColumnarBatch, compute: Callable[[ColumnarBatch], Any], first: int = 0) -> dict[int, Exception]:
-    """The rows for which the function fails, numbered from `first` on."""
+    """Row -> error, for the rows on which the function fails; rows are numbered from `first`."""
     try:
         compute(batch)
     except Exception as error:
@@ -302,26 +304,26 @@ def _failing(batch: ColumnarBatch, compute: Callable[[ColumnarBatch], Any], firs
     return {}
 
 
-# --- The side stream of records dropped by an operator, each with the reason. Kafka Streams only counts them.
+# --- The side stream of records that an operator dropped, each with the reason. Kafka Streams only counts them.
 
 REASON_HEADER = "__streams.dropped.reason"
 NODE_HEADER = "__streams.dropped.node"
 
 
 def dropped_record(record: Record, reason: str, node: str) -> Record:
-    """The original record (for a table's update, with the new value), with two more headers."""
+    """The original record (an update of a table: with the new value) and two more headers."""
     value = record.value.new if isinstance(record.value, Change) else record.value
     headers = (*record.headers, (REASON_HEADER, reason.encode()), (NODE_HEADER, node.encode()))
     return Record(record.key, value, record.timestamp, headers)
 
 
 def drop_rows(ctx: OperatorContext, batch: ColumnarBatch, reasons: Mapping[str, npt.NDArray[np.bool_]]) -> None:
-    """Drop some records of a batch, in their order."""
+    """Drop the rows of a batch that a mask selects, by reason and in their order."""
     drop_each(ctx, batch, {reason: rows_where(mask) for reason, mask in reasons.items()})
 
 
 def latest_only(ctx: OperatorContext, batch: ColumnarBatch) -> ColumnarBatch:
-    """The updates of a versioned table, except older ones than a row's newest version (KIP-914)."""
+    """Drops the updates of a versioned table that are older than the row's newest version (KIP-914), and returns the others."""
     keyed = batch.keys.codes != NULL_KEY
     outdated = keyed & ~np.fromiter((change.is_latest for change in batch.values), np.bool_, len(batch))
     drop_rows(ctx, batch, {"not_latest": outdated})
@@ -329,7 +331,7 @@ def latest_only(ctx: OperatorContext, batch: ColumnarBatch) -> ColumnarBatch:
 
 
 def drop_each(ctx: OperatorContext, batch: ColumnarBatch, reasons: Mapping[str, npt.NDArray[np.int64]]) -> None:
-    """The same for rows that may be dropped several times, such as a record that is late for several windows."""
+    """Drop rows of a batch by reason. A row may occur several times, such as a record that is late for several windows."""
     dropped = sorted((row, reason) for reason, rows in reasons.items() for row in rows.tolist())
     for reason, same in groupby(dropped, key=itemgetter(1)):
         ctx.drop_batch(batch.take(np.array([row for row, _ in same])), reason)

@@ -1,4 +1,4 @@
-"""The pending updates of operators with a cache, emitted at the end of a step: each row's last update, the oldest first."""
+"""The pending updates of operators with a cache, emitted at the end of a step: the last update of each row, oldest first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streams.operators.stores.key_value import CachedRow, TypedTimestampedKeyVal
 from streams.operators.stores.window import TypedTimestampedWindowStore
 
 Pending: TypeAlias = "dict[Any, tuple[Any, Headers, CachedRow]]"
-"""By location in the store: the key, the headers and the row of its last update."""
+"""Location in the store -> the key, the headers and the row of its last update."""
 
 
 RowStore: TypeAlias = TypedTimestampedKeyValueStore | TypedTimestampedWindowStore
@@ -33,14 +33,14 @@ def emit_pending(
 ) -> None:
     """Remove the pending updates and emit them, in order of time.
 
-    Each is guarded separately, so that a failure does not affect the others; errors name its `result`.
+    Each is emitted under the processing policy, so that a failure does not affect the others. Errors name its `result`.
     """
     for key, headers, row in drain_pending(store, pending):
         ctx.attempt(partial(emit, key, headers, row), result(key, headers, row))
 
 
 class WrittenRows(NamedTuple):
-    """Rows as columns: keys' bytes, starts of windows, local values, timestamps, and the values' bytes alone."""
+    """Rows as columns: the bytes of keys, window starts, local values, timestamps, and the bytes of the values alone."""
 
     keys: BinaryColumn
     starts: Int64s
@@ -50,7 +50,7 @@ class WrittenRows(NamedTuple):
 
     @classmethod
     def of(cls, store: RowStore, rows: Sequence[CachedRow]) -> WrittenRows:
-        """The columns of rows.
+        """Makes the columns of rows.
 
         Raises:
             Exception: A row cannot be written.
@@ -74,7 +74,7 @@ def put_rows(store: RowStore, keys: BinaryColumn, starts: Int64s, values: Binary
 
 
 def write_together(store: RowStore, rows: Sequence[CachedRow]) -> bool:
-    """Write rows in their order; returns False, and writes none, if that is not possible together."""
+    """Write all rows in order and return True; if a row cannot be written, write none and return False."""
     try:
         written = WrittenRows.of(store, rows)
     except Exception:
@@ -93,7 +93,7 @@ def emit_together(
 ) -> None:
     """Remove a store's pending updates and emit them as columns, in the same order.
 
-    They stay pending if one of them cannot be written, to be emitted one by one (`emit_pending`), so that only that one is lost.
+    If one of them cannot be written, all stay pending. `emit_pending` then emits them one by one, so that only that one is lost.
     """
     if not store.pending:
         store.forget_cache()
@@ -109,11 +109,11 @@ def emit_together(
         return
     store.pending.clear()
     written.put(store)
-    # The sink writes what the store has written, unless somebody changes it.
+    # The sink writes the bytes that the store has written, unless the objects are handed out and may change.
     shared = results is values and store.codec.holds_json
     store.forget_cache()
     if results is values and ctx.results_change:
-        # They may hold objects of the values that were aggregated.
+        # The results may contain objects of the values that were aggregated.
         results = store.codec.encoded(written.cells) or store.codec.read_values(written.cells.to_pylist())
     elif shared:
         results = JsonValues(written.cells, lambda: values)

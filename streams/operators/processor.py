@@ -26,7 +26,7 @@ _BY_TEXT = {text: one for one in PunctuationType for text in (one.value, one.nam
 
 
 def punctuation_type(given: PunctuationType | str) -> PunctuationType:
-    """The clock for a type or its name.
+    """Returns the clock for a type or its name.
 
     Raises:
         TopologyError: There is no such clock.
@@ -53,8 +53,8 @@ class Cancellable(Protocol):
 #
 # The engine's own operators have the same life cycle (`BaseProcessor`) and a wider context (`streams.operators.operator`).
 #
-# Invariant: a processor's attributes are lost after each step, because a task exists for one step only. What must survive a
-# step is in stores or in `ProcessorContext.state`.
+# Invariant: a processor's attributes are lost after each step, because a task exists for one step only. Data that must survive a
+# step belongs in stores or in `ProcessorContext.state`.
 
 
 class ProcessorContext(Protocol[KOut, VOut]):
@@ -78,7 +78,7 @@ class ProcessorContext(Protocol[KOut, VOut]):
 
     @property
     def stream_time(self) -> int:
-        """Largest timestamp that the task has read, including this record, plus idle time; -1 before the first."""
+        """The largest timestamp that the task has read, including this record, plus idle time; -1 before the first record."""
 
     @property
     def now_ms(self) -> int:
@@ -113,7 +113,7 @@ class ProcessorContext(Protocol[KOut, VOut]):
         """Pass a record to all children in the order they were added, depth first, or only to the named one."""
 
     def drop(self, record: Record[Any, Any], reason: str) -> None:
-        """Count a record that gives no result."""
+        """Count a record as dropped, with the reason why it has no result."""
 
     def schedule(
         self, interval: Duration, kind: PunctuationType | str, callback: Callable[[int], object]
@@ -122,7 +122,7 @@ class ProcessorContext(Protocol[KOut, VOut]):
 
 
 class KafkaNames:
-    """The methods of a context that have another name in Kafka Streams."""
+    """The methods of a context that have a different name in Kafka Streams."""
 
     def current_stream_time_ms(self: ProcessorContext) -> int:
         return self.stream_time
@@ -151,7 +151,7 @@ class BaseProcessor(ABC, Generic[KIn, VIn, ContextT]):
         """Handle one record; results go to `ctx.forward`."""
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Called while the task is idle (`idle_timeout_ms`): stream time advances, as if a record with the later time had come.
+        """Called while the task is idle (`idle_timeout_ms`): stream time advances, as if a record with the later time had arrived.
 
         The call comes just before `flush`, after all records from above. An operator that has no stream time and holds nothing back
         need not do anything; one that holds records back by time should override it.
@@ -162,11 +162,11 @@ class BaseProcessor(ABC, Generic[KIn, VIn, ContextT]):
         """Called at the end of the step, in topological order: emit pending results."""
 
     def close(self) -> None:
-        """Called after `flush`, also when the step failed: release resources."""
+        """Called after `flush`, even if the step failed: release resources."""
 
 
 AnyProcessor: TypeAlias = BaseProcessor[Any, Any, Any]
-"""The processors that run as nodes: an operator of the engine, or the one that runs a user's processor."""
+"""The processors that run as nodes: an operator of the engine, or the `UserProcessor` that runs a user's processor."""
 
 
 class Processor(BaseProcessor[KIn, VIn, ProcessorContext[KOut, VOut]], Generic[KIn, VIn, KOut, VOut]):
@@ -199,10 +199,10 @@ class Processor(BaseProcessor[KIn, VIn, ProcessorContext[KOut, VOut]], Generic[K
 
 
 class OuterProcessor(BaseProcessor[KIn, VIn, ContextT]):
-    """A node around another one, to which it delegates everything.
+    """Wraps another node, and delegates everything to it.
 
     Attributes:
-        inner: The other one.
+        inner: The wrapped node.
     """
 
     def __init__(self, inner: AnyProcessor) -> None:
@@ -251,4 +251,4 @@ class ValueTransformer(ABC, Generic[K, V, VOut]):
         """Returns the new value; None deletes the row. Called once for each update, including deletions (value None)."""
 
     def close(self) -> None:
-        """Called at the end of the step, also when it failed."""
+        """Called at the end of the step, even if it failed."""

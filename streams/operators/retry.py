@@ -1,6 +1,6 @@
-"""Records that wait to be tried again: their way to the retry topics, the lines of their keys, and the operator.
+"""Retries of failed records: their way to the retry topics, the lines in which records of a key wait, and the operator.
 
-What their headers say is in `attempts`.
+`attempts` describes their headers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RetryRoute(RecordOperator):
     """Forwards a record to the sink of its level.
 
     Args:
-        sinks: The names of the sinks: that of the dead letters, and those of the retry topics in order.
+        sinks: The names of the dead letters' sink and of the retry topics' sinks, in order.
     """
 
     def __init__(self, sinks: Sequence[str]) -> None:
@@ -34,17 +34,17 @@ class RetryRoute(RecordOperator):
         self.ctx.forward(record, self._sinks[level_of(record)])
 
 
-# --- The records of a key that wait for their turn: a line in front of an operator that retries in order.
+# --- A line in front of an operator that retries in order: the records of one key that wait for their turn.
 #
-# The first record of the line is the one that has failed; it is tried again each time it is due. Later records of its key take
-# a ticket and follow it from retry topic to retry topic, whose records of one key are in one partition and so in order.
-# Whatever the topics' delays, a ticket is served only when all before it are done, by success or as dead letters.
+# The first record of the line has failed, and is tried again each time it is due. Later records of its key take a ticket and follow
+# it from retry topic to retry topic. In a topic, the records of a key are in one partition and so in order. Whatever the delays of
+# the topics, a ticket is served only when all earlier ones are done, by success or as dead letters. For example, records A, B and C
+# of a key have the tickets 0, 1 and 2: while A waits in the 10 s topic, B and C wait behind it, and B is tried after A.
 #
-# A record may vanish from a retry topic: the next program cannot read it and skips it, or its offsets are lost. Its ticket
-# would never be served, and its key would wait for ever. So each record that follows notes the topics that it has come through
-# while the line stood still (`Walk`). Once these are all topics, it has passed every place at which the record that is served
-# could be, and all others before it have been seen on the way. What was not seen is gone, and the line continues with the first
-# record that was seen.
+# A record may vanish from a retry topic: the next program cannot read it and skips it, or its offsets are lost. Its ticket would
+# never be served, and its key would wait for ever. So each record that follows notes the topics that it has passed through while
+# the line did not move (`Walk`). Once these are all topics, it has passed every place where the served record could be, and all
+# other earlier records have been seen. A record that was not seen is gone, and the line continues with the first one that was seen.
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class Line:
         serving: The ticket of its first record.
         end: The next free ticket.
         level: The retry topic in which its first record waits.
-        moves: How often the first record has been written to a retry topic as the first one.
-        least: The lowest of the other tickets that were seen since its last move; 0: none.
+        moves: How often its first record has been written to a retry topic since it became the first.
+        least: The lowest of the other tickets that were seen since the first record's last move; 0: none.
     """
 
     serving: int
@@ -68,11 +68,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The way of a record behind a line that stands still.
+    """The way of a record behind a line that does not move.
 
     Attributes:
-        serving: The ticket that was served on the way.
-        visited: The retry topics that the record has come through, as bits.
+        serving: The ticket that was served during the walk.
+        visited: The retry topics that the record has passed through, as bits.
     """
 
     serving: int
@@ -81,19 +81,19 @@ class Walk:
 
     @classmethod
     def behind(cls, line: Line, noted: bytes | None, level: int) -> Walk:
-        """The way so far, which begins again whenever the line has moved."""
+        """The way so far. It begins again whenever the line has moved."""
         before = cls(*map(int, noted.split(b"."))) if noted else None
         if not level or before is None or (before.serving, before.moves) != (line.serving, line.moves):
             return cls(line.serving, line.moves)
         return replace(before, visited=before.visited | 1 << level)
 
     def next(self, line: Line, levels: int) -> int | None:
-        """The next retry topic: first the one in which the line's first record waits; None: it was in all of them."""
+        """The next retry topic to visit, first the one in which the line's first record waits; None: all were visited."""
         left = (level for level in (min(line.level, levels), *range(1, levels + 1)) if not self.visited >> level & 1)
         return next(left, None)
 
     def to_header(self) -> bytes:
-        """The way, as the record notes it."""
+        """The way as the value of a header."""
         return b"%d.%d.%d" % (self.serving, self.moves, self.visited)
 
 
@@ -101,14 +101,14 @@ class WaitingLines:
     """The lines of all keys of a task.
 
     Args:
-        store: Key -> the numbers of its line; keys without waiting records have no row.
+        store: Key -> the fields of its `Line`; keys without waiting records have no row.
     """
 
     def __init__(self, store: TypedKeyValueStore) -> None:
         self._store = store
 
     def of(self, key: Any) -> Line | None:
-        """The line of a key; None: no record of it waits."""
+        """The line of a key; None if none of its records waits."""
         found = self._store.get(key)
         return None if found is None else Line(*found)
 
@@ -118,7 +118,7 @@ class WaitingLines:
         return line.end
 
     def wait(self, key: Any, line: Line | None, level: int, timestamp: int) -> int:
-        """Note where the first record of a line waits now, with or without a line so far; returns its ticket."""
+        """Note where the first record of a line waits now; begins a line if there is none. Returns the record's ticket."""
         line = Line(0, 1, level, 1) if line is None else replace(line, level=level, moves=line.moves + 1, least=0)
         self._put(key, line, timestamp)
         return line.serving
@@ -129,7 +129,7 @@ class WaitingLines:
         self._put(key, line if line.serving < line.end else None, timestamp)
 
     def saw(self, key: Any, line: Line, ticket: int, timestamp: int) -> Line:
-        """Note that a record with a later ticket came back; returns the line."""
+        """Note that a record with a later ticket came back. Returns the changed line."""
         if line.least and line.least <= ticket:
             return line
         line = replace(line, least=ticket)
@@ -137,7 +137,7 @@ class WaitingLines:
         return line
 
     def skip(self, key: Any, line: Line, timestamp: int) -> Line:
-        """Continue with the first record that was seen, since the ones before it are gone; returns the line."""
+        """Continue with the first record that was seen, because the earlier ones are gone. Returns the changed line."""
         line = replace(line, serving=line.least, moves=0, least=0)
         self._put(key, line, timestamp)
         return line
@@ -149,16 +149,16 @@ class WaitingLines:
 
 # --- A user's processor whose failures are retried: records that it fails on go through retry topics and come back.
 #
-# Only this processor sees a record again. What is above it has had its effects once, and what is below has seen nothing of a
-# record that failed here. (Kafka Streams has no equivalent; the topics are those of Uber's and Confluent's pattern, and the
-# order of keys that of Confluent's "maintain order of redirected events".)
+# Only this processor sees a record again. Nodes above have processed it once, and nodes below have not seen a record that failed
+# here. (Kafka Streams has no equivalent. The topics follow Uber's and Confluent's pattern, and the order of keys follows
+# Confluent's "maintain order of redirected events".)
 
 
 class Retrying(OuterProcessor[object, object, OperatorContext]):
     """Runs a user's processor and sets aside the records that it fails on.
 
     Args:
-        attempts: Its retry topics.
+        attempts: The retry topics of the processor.
         waiting: The name of the store with the lines of waiting records; None: the order of keys is not kept.
     """
 
@@ -190,7 +190,7 @@ class Retrying(OuterProcessor[object, object, OperatorContext]):
             self._follow(self._lines, line, record, ticket, level)
 
     def _follow(self, lines: WaitingLines, line: Line, record: Record, ticket: int | None, level: int) -> None:
-        """Let a record wait behind its key's line; what is gone from the line is passed over."""
+        """Let a record wait behind the line of its key; records that are gone from the line are skipped."""
         if not level:
             record = placed(record, self.ctx.record_metadata)
         walk = Walk.behind(line, walk_of(record), level if ticket is not None else 0)
@@ -211,7 +211,7 @@ class Retrying(OuterProcessor[object, object, OperatorContext]):
         self.ctx.divert(at(record, to, ticket, walk.to_header()))
 
     def _first(self, lines: WaitingLines, line: Line | None, record: Record, retried: bool) -> None:
-        """Process a record for which no other one of its key has to wait."""
+        """Process a record that need not wait for another record of its key."""
         failed = self._try(record, retried)
         level = DEAD if failed is None else level_of(failed)
         if failed is not None and level != DEAD:
@@ -222,9 +222,9 @@ class Retrying(OuterProcessor[object, object, OperatorContext]):
             self.ctx.divert(failed)
 
     def _try(self, record: Record, retried: bool) -> Record | None:
-        """Process a record; if that fails, returns it with where it goes."""
+        """Process a record. If that fails, return the record with headers for its next topic."""
         try:
-            # A copy: the record is tried again as it came.
+            # A copy, because the record must be unchanged when it is tried again.
             given = Record(snapshot(record.key), snapshot(record.value), record.timestamp, record.headers)
             self.inner.process(plain(given) if retried else given)
         except Exception as error:

@@ -28,7 +28,7 @@ def wrong_result(fn: Callable[..., Any], operator: str, wanted: str, gave: objec
 
 
 def pair(fn: Callable[..., Any], operator: str, wanted: str, gave: Any) -> tuple[Any, Any]:
-    """Key and value of a result that is not a tuple: a list or another sequence of two; text and dicts are refused."""
+    """Key and value of a result that is not a tuple, but a list or another sequence of two; texts and dicts are refused."""
     if not isinstance(gave, str | bytes | dict | set):
         try:
             key, value = gave
@@ -40,7 +40,7 @@ def pair(fn: Callable[..., Any], operator: str, wanted: str, gave: Any) -> tuple
 
 
 def items(fn: Callable[..., Any], operator: str, wanted: str, gave: Iterable[Any]) -> Iterator[Any]:
-    """The results of one record, one after the other; each as it was when a generator gave it, which may change it afterwards."""
+    """The results of one record, one after the other. A generator's results are copied, because it may change them afterwards."""
     try:
         each = iter(gave)
     except TypeError:
@@ -61,7 +61,7 @@ class PassThrough(Operator):
 
 
 class FunctionOperator(Operator):
-    """Base of the operators that call one function of the user for each record.
+    """Base of the operators that call one user's function for each record.
 
     Args:
         fn: The function.
@@ -82,7 +82,7 @@ class Peek(FunctionOperator):
     """Calls a function for each record and forwards the record unchanged; `foreach` is a peek without children.
 
     Args:
-        fn: `(key, value) -> anything`. May see a record more than once, because a failed step is repeated.
+        fn: `(key, value) -> anything`. It may be called for a record more than once, because a failed step is repeated.
     """
 
     def process_batch(self, batch: ColumnarBatch) -> None:
@@ -99,7 +99,7 @@ class Filter(Operator):
     """Forwards the records for which the predicate is true, or false.
 
     Args:
-        predicate: `(key, value) -> bool`; null keys and values are passed to it. If it `takes_timestamp`, it gets that, too.
+        predicate: `(key, value) -> bool`; it also gets null keys and values. If it `takes_timestamp`, it gets that, too.
         negate: True for `filter_not`.
     """
 
@@ -154,7 +154,7 @@ class SelectKey(FunctionOperator):
 
 
 def _new_keys(keys: list[Any]) -> KeyColumn:
-    """The column of new keys. One that is part of a value does not change with it."""
+    """A column of new keys. A key that is part of a value is copied, so that it does not change with the value."""
     return KeyColumn.of(keys if all_unchanging(keys) else list(map(snapshot, keys)))
 
 
@@ -162,10 +162,10 @@ def _new_keys(keys: list[Any]) -> KeyColumn:
 
 
 class MapValues(FunctionOperator):
-    """Maps each record to a new value; the key, and so the task, stays.
+    """Maps each record to a new value; the key, and so the task, stays the same.
 
     Args:
-        fn: `(key, value) -> value`; called for null values too. If it `takes_timestamp`, it gets that, too.
+        fn: `(key, value) -> value`; also called for null values. If it `takes_timestamp`, it gets that, too.
     """
 
     def process_batch(self, batch: ColumnarBatch) -> None:
@@ -179,7 +179,7 @@ class MapValues(FunctionOperator):
 
 
 class FlatMap(FunctionOperator):
-    """Maps each record to any number of records. Of a record whose function fails, no result is forwarded.
+    """Maps each record to any number of records. If the function fails for a record, none of its results is forwarded.
 
     Args:
         fn: `(key, value) -> iterable of (key, value)`.
@@ -200,7 +200,7 @@ class FlatMap(FunctionOperator):
 
 
 class FlatMapValues(FunctionOperator):
-    """Maps each record to any number of values under the same key. Of a record whose function fails, no result is forwarded.
+    """Maps each record to any number of values of the same key. If the function fails for a record, no result is forwarded.
 
     Args:
         fn: `(key, value) -> iterable of values`.
@@ -217,14 +217,14 @@ class FlatMapValues(FunctionOperator):
 def _call_for_several(
     ctx: OperatorContext, batch: ColumnarBatch, function: Callable[..., list[Any]]
 ) -> tuple[ColumnarBatch, list[Any]]:
-    """`call_each` for a function that gives a list: each record once for each of its results, and all results."""
+    """Calls a function that returns a list for each record. Returns each record once per result, and all results."""
     records, results = call_each(ctx, batch, function)
     rows = np.repeat(np.arange(len(records)), np.fromiter(map(len, results), np.int64, len(results)))
     return records.with_values(results).take(rows), list(chain.from_iterable(results))
 
 
 def _apart(ctx: OperatorContext, fn: Callable[..., Any], values: list[Any]) -> list[Any]:
-    """The results of all records; if functions below may change one, as objects that share nothing with the others."""
+    """Copies results if functions below may change one and it may share parts with others."""
     if not ctx.results_change or all_unchanging(values):
         return values
     flat = not may_share(fn) and all(type(one) is dict and all_unchanging(one.values()) for one in values)
@@ -238,7 +238,7 @@ class Branch(Operator):
     """Sends each record to the child of the first predicate that is true, or to none.
 
     Args:
-        predicates: `(key, value) -> bool` each; None is true for every record (default branch).
+        predicates: Functions `(key, value) -> bool`; None is true for every record (default branch).
         children: Names of the children, one for each predicate.
     """
 
@@ -263,12 +263,11 @@ class Branch(Operator):
 
 # --- The operator in front of a lake sink: each record becomes a row of the sink's columns.
 #
-# A record that does not fit is the record's fault, so the processing policy decides (fail, skip, dead letter), and a lake sink
-# itself meets no bad records any more.
+# If a record does not fit, the processing policy decides about it here (fail, skip, dead letter), so the sink gets no bad records.
 
 
 class ToRows(Operator):
-    """Maps each record to the key and the row that the sink's internal topic has.
+    """Maps each record to its key and row in the sink's internal topic.
 
     Args:
         layout: The columns.

@@ -1,9 +1,9 @@
 """Stream time of operators: the largest timestamp of their records, which follows the wall clock while a task is idle.
 
 Each operator has its own (like `observedStreamTime` in Kafka Streams' processors), stored in its state, so that a restart does
-not change which records are late. Idle time (`idle_timeout_ms`, `Processor.advance`) never advances it beyond the records held
-back by operators above, which would otherwise be late when emitted. Invariants: an operator that has seen no record has no
-stream time, and idle time sets one only from the `IDLE_FROM` of a rescale; stream time never goes back.
+not change which records are late. After records at 10, 30 and 20, it is 30. Idle time (`idle_timeout_ms`, `Processor.advance`)
+never advances it beyond records that operators above hold back, because these would then be late. Invariants: an operator that has
+seen no record has no stream time, and idle time sets one only from the `IDLE_FROM` of a rescale; stream time never goes back.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from typing import Any, Final
 from streams.model.record import MAX_TIME, NO_TIME
 
 NO_LIMIT: Final = MAX_TIME
-"""The limit of `Processor.advance` where nothing is held back."""
+"""The limit of `Processor.advance` if nothing is held back."""
 
 STREAM_TIME: Final = "stream_time"
-"""The name of stream time in an operator's, or a task's, state."""
+"""The key of stream time in the state of an operator or a task."""
 IDLE_FROM: Final = "idle_from"
-"""Another name there: the least time of the tasks whose rows a rescale has merged, if some of them had none. Records are not late
-by it, because they would not have been there; idle time begins at it, so that the rows of the others do not wait for a record."""
+"""The key of the smallest stream time of the tasks whose rows a rescale has merged, if some of them had none. No record is late
+because of it, but idle time starts from it, so that rows of tasks with a stream time do not wait for a record.
+"""
 _ASKED = "advancing"
 
 
 def idle_from(state: Mapping[str, Any], time: int) -> int:
-    """The time that idle time moves on, ms: stream time, or before the first record `IDLE_FROM`; `NO_TIME` without either."""
+    """The time from which idle time advances, ms: stream time, or before the first record `IDLE_FROM`; `NO_TIME` without either."""
     return time if time != NO_TIME else int(state.get(IDLE_FROM, NO_TIME))
 
 
@@ -48,20 +49,20 @@ class StreamTime:
         return time
 
     def observe(self, timestamp: int) -> int:
-        """Stream time after a record, ms."""
+        """Takes a record's timestamp into account and returns stream time, ms."""
         time: int = self._state.get(STREAM_TIME, NO_TIME)
         if timestamp > time:
             self._state[STREAM_TIME] = time = timestamp
         return time
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Stream time after an idle period, ms."""
+        """Advances stream time by idle time, at most to `limit`, and returns it, ms."""
         time = idle_from(self._state, self.now)
         return time if time == NO_TIME else self.observe(min(time + elapsed_ms, limit))
 
 
 class SharedStreamTime(StreamTime):
-    """The stream time shared by several nodes: the sides of a join.
+    """A stream time that several nodes share, such as the sides of a join.
 
     Args:
         sides: The number of sides.
@@ -74,7 +75,7 @@ class SharedStreamTime(StreamTime):
         self._sides = sides
 
     def common_limit(self, limit: int) -> int | None:
-        """Lets the last of the sides advance stream time, when the records from above all sides have come."""
+        """Collects the limits of all sides. The last side gets the smallest one, to advance stream time; the others get None."""
         limits: list[int] = [*self._state.pop(_ASKED, []), limit]
         if len(limits) < self._sides:
             self._state[_ASKED] = limits

@@ -1,7 +1,7 @@
-"""Functions of texts for whole columns: those of `streams.model.text_functions` where the bytes of JSON decide as Python does.
+"""Functions of texts for whole columns, for those functions of `streams.model.text_functions` that JSON's bytes can decide.
 
-A kernel takes texts that are ASCII, without escape sequences: there a character is a byte. Any other text is left to the
-definition, which is called once for each distinct value.
+A kernel takes texts that are ASCII, without escape sequences, so a character is a byte. Any other text is left to the definition,
+which is called once for each distinct value.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def _inner(texts: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _quoted(inner: pa.BinaryArray) -> pa.BinaryArray:
-    # A scalar of a module would import pandas with it, which a driver does without.
+    # A scalar made at import would import pandas with it, which a driver does not need.
     quote = pa.scalar(b'"')
     return pc.binary_join_element_wise(quote, inner, quote, pa.scalar(b""))
 
 
 def _plain(constant: Any) -> bytes | None:
-    """A text that stands in JSON as it is, and is ASCII; None for others."""
+    """A text's bytes if it is ASCII and JSON writes it unchanged; None for others."""
     if not isinstance(constant, str) or not constant.isascii() or not constant:
         return None
     data = constant.encode()
@@ -74,7 +74,7 @@ def _endswith(texts: pa.BinaryArray, end: Any) -> pa.BooleanArray | None:
 _USUAL_TIME: Final = (
     r'^"[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{3}|\.[0-9]{6})?Z?"$'
 )
-"""Times in UTC that Arrow reads as `streams.model.iso` does."""
+"""Matches times in UTC that Arrow reads as `streams.model.iso` does."""
 
 
 def _read_iso(texts: pa.BinaryArray) -> pa.Int64Array | None:
@@ -83,7 +83,7 @@ def _read_iso(texts: pa.BinaryArray) -> pa.Int64Array | None:
     try:
         moments = pc.utf8_rtrim(_inner(texts).cast(pa.string()), "Z").cast(pa.timestamp("us"))
     except pa.ArrowInvalid:
-        # There is no such day: the definition has the words.
+        # Such a day does not exist: the definition raises the error.
         return None
     null = texts.is_null().to_numpy(zero_copy_only=False)
     return pa.array(moments.cast(pa.int64()).fill_null(0).to_numpy() // 1000, mask=null)
@@ -100,7 +100,7 @@ OF_TEXTS: Final[dict[str, Callable[..., pa.Array | None]]] = {
     "endswith": _endswith,
     "read_iso": _read_iso,
 }
-"""Functions of JSON texts and constants, by their names. Each gives texts, numbers or truth values; None: not for its constants."""
+"""Name of a function -> its kernel for JSON texts and constants. It returns None if it does not support the constants."""
 
 
 def part_of_split(texts: pa.BinaryArray, separator: Any, index: int) -> pa.BinaryArray | None:

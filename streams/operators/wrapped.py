@@ -1,4 +1,4 @@
-"""Wrapping every operator of a topology (Kafka Streams: `ProcessorWrapper`, KIP-1112)."""
+"""Wraps the operators of a topology (Kafka Streams: `ProcessorWrapper`, KIP-1112)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from streams.operators.processor import OuterProcessor, Processor, ProcessorContext
 
 ProcessorWrapper: TypeAlias = Callable[[str, Processor], Processor]
-"""`(name of the node, its processor) -> the processor to run`; usually a `WrappedProcessor`, or the original."""
+"""`wrapper(node_name, processor)` returns the processor to run, usually a `WrappedProcessor`, or the processor itself."""
 
 
 class WrappedProcessor(OuterProcessor[Any, Any, ProcessorContext[Any, Any]], Processor):
@@ -30,7 +30,7 @@ class WrappedProcessor(OuterProcessor[Any, Any, ProcessorContext[Any, Any]], Pro
         self.node = node
 
     def __getattr__(self, name: str) -> Any:
-        """The other attributes that the runtime needs of some of the engine's own processors."""
+        """Other attributes that the runtime reads from some of the engine's own processors."""
         if name in ("inner", "ctx"):
             raise AttributeError(name)
         return getattr(self.inner, name)

@@ -1,1 +1,1 @@
-"""What the methods of the DSL add to the graph: one module for each kind of operator."""
+"""Adds the nodes and stores of the DSL's methods to the graph: one module for each kind of operator."""

@@ -1,6 +1,6 @@
 """What an aggregation of grouped streams computes (`Aggregation`), and how each kind of windows stores and computes it.
 
-A new kind of windows is a class in `streams.model` (its definition) and a `WindowKind` here, registered with `kind_of`: the
+To add a kind of windows, define a class in `streams.model`, and register a `WindowKind` with `kind_of` here. It provides the
 parameters in names and in the topology hash, the store, the serde of the keys, and the operator.
 """
 
@@ -77,17 +77,17 @@ _WITHOUT_FIELDS = frozenset(
         VoidSerde,
     }
 )
-"""Serdes whose values have no fields. The classes themselves: one that is derived from them may give anything."""
+"""Serdes whose values have no fields. Subclasses do not count, because their values may have fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """What to compute per group.
+    """What to compute for each group.
 
     Attributes:
         functions: The functions that aggregate record by record.
         fields: The built-in aggregates of fields that `functions` implement; None: the functions are the user's.
-        value_serde: The serde of the result, if it does not depend on the user; None: that of `Materialized`.
+        value_serde: The serde of the result, if it does not depend on the user; None: the serde of `Materialized`.
         value_type: The type of the result, according to the user's functions; None: unknown.
         keeps_type: Whether the result has the stream's type (reductions).
     """
@@ -115,11 +115,11 @@ class Aggregation:
 
     @property
     def view(self) -> Callable[[Any], Any] | None:
-        """Converts the values in the store to the table's values; None: they are the same."""
+        """Converts the values in the store to the table's values; None: they are equal."""
         return None if self.fields is None or self.fields.bare else self.fields.result
 
     def check_values(self, node: str, serde: Serde | None) -> None:
-        """Raises `TopologyError` if values of `node` are known not to have the fields, or fields that cannot be aggregated."""
+        """Raises `TopologyError` if values of `node` are known not to have the fields, or if the fields cannot be aggregated."""
         if self.fields is not None:
             for one in self.fields.aggregates.values():
                 check_aggregate(one, node, serde)
@@ -143,17 +143,17 @@ def by_functions(
 
 
 def reduction(reducer: Callable[[Any, Any, Any], Any], merger: Callable[[Any, Any, Any], Any]) -> Aggregation:
-    """A reduction, whose first aggregate is the first value."""
+    """A reduction; the first value of a key is its first aggregate."""
     return Aggregation(NodeKind.KSTREAM_REDUCE, AggregationFunctions(reducer, None, merger), keeps_type=True)
 
 
 def counting(value_serde: Serde) -> Aggregation:
-    """The number of records, as the table's value itself."""
+    """Counts records; the table's value is the number itself."""
     return _of_fields({"count": agg.count()}, value_serde, bare=True)
 
 
 def of_fields(aggregates: Mapping[str, Aggregate]) -> Aggregation:
-    """The aggregation of built-in aggregates, by their names in the result. Raises `TopologyError` for other values."""
+    """An aggregation with built-in aggregates, by their names in the result. Raises `TopologyError` for anything else."""
     for name, aggregate in aggregates.items():
         if not isinstance(aggregate, Aggregate):
             raise TopologyError(
@@ -169,16 +169,16 @@ def _of_fields(aggregates: dict[str, Aggregate], value_serde: Serde, bare: bool)
     return Aggregation(NodeKind.KSTREAM_AGGREGATE, functions, fields, value_serde)
 
 
-# --- How each kind of windows is aggregated.
+# --- The aggregation in each kind of windows.
 
 Supplier: TypeAlias = Callable[..., AnyProcessor]
-"""Makes an operator; it also takes `send_old` and `caching`."""
+"""Makes an operator. The call also takes `send_old` and `caching`."""
 
 W = TypeVar("W")
 
 
 class WindowKind(ABC, Generic[W]):
-    """How an aggregation in a kind of windows is stored and computed."""
+    """Stores and computes an aggregation in one kind of windows."""
 
     def __init__(self, windows: W) -> None:
         self.windows = windows
@@ -190,11 +190,11 @@ class WindowKind(ABC, Generic[W]):
 
     @abstractmethod
     def key_serde(self, inner: Serde) -> Serde:
-        """The serde of the results' keys; `inner` is that of the records' keys."""
+        """The serde of the results' keys; `inner` is the serde of the records' keys."""
 
     @abstractmethod
     def store(self, name: str, how: Materialized) -> StoreSpec:
-        """The store of the results. Raises `TopologyError` if it would forget windows that are still open."""
+        """The store of the results. Raises `TopologyError` if it would delete windows that are still open."""
 
     @abstractmethod
     def operator(
@@ -203,20 +203,20 @@ class WindowKind(ABC, Generic[W]):
         """Makes the operator; `open_store` is the index of open windows, None if results are emitted with every update."""
 
     def by_record(self, fields: FieldAggregates) -> str | None:
-        """Why built-in aggregates take whole records, one by one; None if they take columns."""
+        """The reason why built-in aggregates process whole records one by one; None if they process columns."""
         return None
 
     def column_operator(
         self, fields: FieldAggregates, store: str, open_store: str | None, how: Materialized
     ) -> Supplier:
-        """Makes the operator of built-in aggregates that take columns; it takes records, too."""
+        """Makes the operator for built-in aggregates that process columns; it accepts records, too."""
         raise NotImplementedError
 
     def seen_store(self, name: str, how: Materialized) -> StoreSpec:
-        """The store of the values of `agg.count_distinct` for a store of results of that name.
+        """The store of the values that `agg.count_distinct` has seen, for a store of results with this name.
 
         Raises:
-            TopologyError: A value could come into a window, or leave it, without a record: these windows cannot count them.
+            TopologyError: A value could enter or leave a window without a record, so these windows cannot count distinct values.
         """
         raise TopologyError(
             f"agg.count_distinct counts over all time, or in windows that are known before their records (TimeWindows, "
@@ -227,13 +227,13 @@ class WindowKind(ABC, Generic[W]):
     def distinct_operator(
         self, fields: FieldAggregates, store: str, seen: str, open_store: str | None, how: Materialized
     ) -> Supplier:
-        """Makes the operator of built-in aggregates some of which are `agg.count_distinct`."""
+        """Makes the operator for built-in aggregates that include `agg.count_distinct`."""
         raise NotImplementedError
 
 
 @singledispatch
 def kind_of(windows: object) -> WindowKind[Any]:
-    """The kind of the windows. Raises `TopologyError` if the argument is not a definition of windows."""
+    """The `WindowKind` of windows. Raises `TopologyError` if the argument is not a definition of windows."""
     raise TopologyError(
         f"windowed_by takes TimeWindows, SlidingWindows, SessionWindows, CalendarWindows, UnlimitedWindows or Windows of "
         f"your own, not {type(windows).__name__}."
@@ -241,7 +241,7 @@ def kind_of(windows: object) -> WindowKind[Any]:
 
 
 def segmented_store(name: str, kind: StoreKind, how: Materialized, needed_ms: int, why: str, kept_ms: int) -> StoreSpec:
-    """The store of windows. Raises `TopologyError` if the user's retention would delete windows that are still open.
+    """A store of windows. Raises `TopologyError` if the user's retention would delete windows that are still open.
 
     `needed_ms` is the smallest retention that keeps all open windows, `why` its reason, `kept_ms` the default retention.
     """
@@ -255,7 +255,7 @@ def segmented_store(name: str, kind: StoreKind, how: Materialized, needed_ms: in
 
 
 def own_class(fields: FieldAggregates) -> str | None:
-    """Why aggregates that are not all built in take whole records where accumulators are merged or copied; None if all are."""
+    """Why aggregates process whole records where accumulators are merged or copied: one has a user's own class; None: none has."""
     own = (one for one in fields.aggregates.values() if type(one) not in BUILT_IN)
     return next((f"has an aggregate of your own, {type(one).__name__}" for one in own), None)
 
@@ -316,7 +316,7 @@ class StartKeyedWindows(WindowKind[WithStarts]):
         return partial(operator, store, self.windows, functions, open_store, caching=how.caching)
 
     def seen_store(self, name: str, how: Materialized) -> StoreSpec:
-        """A window store that forgets a window when that of the results does."""
+        """A window store that deletes a window when the store of the results does."""
         retention_ms = self.store(name, how).retention_ms
         return store_spec(f"{name}-seen", StoreKind.WINDOW, how, retention_ms)
 
@@ -329,7 +329,7 @@ class StartKeyedWindows(WindowKind[WithStarts]):
 
 @kind_of.register(TimeWindows)
 class TumblingOrHopping(StartKeyedWindows[TimeWindows]):
-    """`TimeWindows`, which have one size, so that a window's end need not be stored."""
+    """`TimeWindows`. They all have one size, so a window's end need not be stored."""
 
     @property
     def parameters(self) -> Parameters:
@@ -365,7 +365,7 @@ class Custom(StartKeyedWindows[Windows]):
 
     @property
     def parameters(self) -> Parameters:
-        """The windows' `repr` and grace; a memory address in the `repr` is refused, since it would change with each start."""
+        """The windows' `repr` and grace. Raises `TopologyError` if the `repr` has a memory address, which changes each start."""
         text = repr(self.windows)
         if " at 0x" in text:
             raise TopologyError(
@@ -386,8 +386,6 @@ class Custom(StartKeyedWindows[Windows]):
 
 @kind_of.register(SlidingWindows)
 class Sliding(WindowKind[SlidingWindows]):
-    """`SlidingWindows`."""
-
     @property
     def parameters(self) -> Parameters:
         return (("difference_ms", self.windows.difference_ms), ("grace_ms", self.windows.grace_ms))
@@ -396,7 +394,7 @@ class Sliding(WindowKind[SlidingWindows]):
         return TimeWindowedSerde(inner, self.windows.difference_ms)
 
     def store(self, name: str, how: Materialized) -> StoreSpec:
-        """A window store, in which a record in time may read windows that begin up to two differences before it."""
+        """A window store. A record in time may read windows that begin up to two time differences before it."""
         difference, grace_ms = self.windows.difference_ms, self.windows.grace_ms
         why = f"twice their time difference plus grace, 2 * {difference} + {grace_ms} ms"
         needed_ms, kept_ms = 2 * difference + grace_ms, 3 * difference + grace_ms
@@ -423,8 +421,6 @@ class Sliding(WindowKind[SlidingWindows]):
 
 @kind_of.register(SessionWindows)
 class Session(WindowKind[SessionWindows]):
-    """`SessionWindows`."""
-
     @property
     def parameters(self) -> Parameters:
         return (("gap_ms", self.windows.gap_ms), ("grace_ms", self.windows.grace_ms))
@@ -433,7 +429,7 @@ class Session(WindowKind[SessionWindows]):
         return SessionWindowedSerde(inner)
 
     def store(self, name: str, how: Materialized) -> StoreSpec:
-        """A session store, which by default retains sessions for as long as they can change."""
+        """A session store, which by default retains sessions as long as they can change."""
         gap_ms, grace_ms = self.windows.gap_ms, self.windows.grace_ms
         why = f"their gap plus grace, {gap_ms} + {grace_ms} ms"
         return segmented_store(name, StoreKind.SESSION, how, gap_ms + grace_ms, why, gap_ms + grace_ms)
@@ -471,15 +467,15 @@ class Session(WindowKind[SessionWindows]):
 
 # --- The windows of an aggregation, if any, and when its results are emitted.
 #
-# Built-in aggregates of fields process whole columns if the windows allow it; otherwise they process records one by one like user
-# functions.
+# Built-in aggregates of fields process whole columns if the windows allow it. Otherwise they process records one by one, as the
+# user's functions do.
 
 _ON_UPDATE = EmitStrategy.on_window_update()
 
 
 @dataclass(frozen=True)
 class Windowing:
-    """Windows (None: over all time), and when their results are emitted. Results on close need windows that close."""
+    """The windows of an aggregation (None: over all time), and when results are emitted: on close, if the windows close."""
 
     windows: GroupingWindows | None
     emit: EmitStrategy = _ON_UPDATE
@@ -493,7 +489,7 @@ class Windowing:
             )
 
     def columns(self, what: Aggregation) -> tuple[str, ...] | str:
-        """The fields that the aggregation reads as columns, or why it takes whole records, one by one."""
+        """The fields that the aggregation reads as columns, or the reason why it processes whole records one by one."""
         if what.fields is None or what.projection is None:
             return FUNCTIONS
         if what.fields.counts_distinct:
@@ -531,14 +527,14 @@ class Windowing:
         key_serde: Serde,
         value_serde: Serde,
     ) -> tuple[str, ...]:
-        """The same, and last the store of the distinct values if the aggregation counts them."""
+        """Calls `add_stores`, and adds a last store for distinct values if the aggregation counts them. Returns the names."""
         counts_distinct = what.fields is not None and what.fields.counts_distinct
         seen = self.kind.seen_store(name, how) if counts_distinct else None
         stores = self.add_stores(graph, name, how, key_serde, value_serde)
         return stores if seen is None else (*stores, graph.store(seen, BytesSerde(), JsonSerde()))
 
     def supplier(self, what: Aggregation, stores: tuple[str, ...], how: Materialized) -> Supplier:
-        """The function that makes the operator, which also takes `send_old`."""
+        """Returns the function that makes the operator, which also takes `send_old` and `caching`."""
         open_store = stores[1] if self.emit.on_close else None
         if what.fields is not None and what.fields.counts_distinct:
             return self.kind.distinct_operator(what.fields, stores[0], stores[-1], open_store, how)
@@ -548,7 +544,7 @@ class Windowing:
 
 
 def windowing_of(windows: GroupingWindows) -> Windowing:
-    """The user's windows, with results for every update. Raises `TopologyError` if they are not windows."""
+    """The user's windows, with emission on every update. Raises `TopologyError` if they are not windows."""
     kind_of(windows)
     return Windowing(windows)
 

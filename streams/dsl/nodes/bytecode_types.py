@@ -1,9 +1,8 @@
-"""The type that a function without an annotation returns, from its bytecode, which is read but never run.
+"""Infers the type that a function without an annotation returns from its bytecode. The function is never called.
 
-Every instruction is followed once, with a stack of types. What is unknown stays unknown, but does not make its surroundings
-unknown: `lambda key, value: (key, Spend(value["user"]))` returns a pair whose second part is a `Spend`. Where ways meet, types that
-differ become a union. A loop that changes what is known of a variable makes the result unknown, as does any instruction whose
-effect is not given here.
+Every instruction is followed once, with a stack of types. An unknown type does not make the types around it unknown: `lambda key,
+value: (key, Spend(value["user"]))` returns a pair whose second part is a `Spend`. Where branches meet, different types become a
+union. The result is unknown if a loop changes the known type of a variable, or if the effect of an instruction is not defined here.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ Type: typing.TypeAlias = Any
 
 
 class Unknown:
-    """The type of a part that is not known, of a tuple or list that is."""
+    """The type of an unknown part of a tuple or list whose own type is known."""
 
 
 class _Mark:
-    """What is on the stack and no value of a type."""
+    """An entry of the stack that is not a value of a known type."""
 
 
 _NULL, _NONE = _Mark(), _Mark()
@@ -42,7 +41,7 @@ _OF_ANY_LENGTH: Type = tuple[Unknown, ...]
 
 @dataclass(frozen=True)
 class _Named(_Mark):
-    """An object that a name stands for: a class, a function, a module."""
+    """An object that a name refers to: a class, a function, a module."""
 
     it: Any
 
@@ -56,7 +55,7 @@ class _Gives(_Mark):
 
 @dataclass(frozen=True)
 class _Code(_Mark):
-    """A function made here: a comprehension."""
+    """The code of a function defined inside this one: a comprehension."""
 
     code: types.CodeType
 
@@ -69,9 +68,9 @@ class _Items(_Mark):
 
 
 _METHOD_FLAG = (3, 12)
-"""From this version on, LOAD_ATTR also loads methods; then its lowest bit is set."""
+"""From this version on, LOAD_ATTR also loads methods; its lowest bit is then set."""
 _NULL_BEHIND = (3, 13)
-"""From this version on, the null of a call lies behind what is called."""
+"""From this version on, the null of a call lies above the callee on the stack."""
 _NOTHING_HAPPENS = (
     *(
         "RESUME",
@@ -102,7 +101,7 @@ _TAKEN_AND_LEFT = {
     "DELETE_SUBSCR": (2, 0),
 }
 _COUNTED = {"BUILD_STRING": 1, "BUILD_SET": 1, "BUILD_SLICE": 1, "BUILD_MAP": 2}
-"""What an instruction takes for each of its argument, to leave one value."""
+"""The number of values that an instruction pops for each unit of its argument; it pushes one value."""
 
 
 def made_by(fn: types.FunctionType, known: Sequence[Type], field_type: Callable[[Type, str], Type]) -> Type:
@@ -110,8 +109,8 @@ def made_by(fn: types.FunctionType, known: Sequence[Type], field_type: Callable[
 
     Args:
         fn: The function.
-        known: The types of the key and of each value that it may take; it takes the last ones.
-        field_type: The type of a field of a type.
+        known: The types of the key and of each value that it may take; a function with fewer arguments takes the last ones.
+        field_type: Returns the type of a field of a type.
     """
     code = fn.__code__
     named: dict[str, Type] = {}
@@ -121,12 +120,12 @@ def made_by(fn: types.FunctionType, known: Sequence[Type], field_type: Callable[
 
 
 def whole(kind: Type) -> Type:
-    """The type, if all of its parts are known; else None."""
+    """The type if all of its parts are known; otherwise None."""
     return None if _has_unknown(kind) else kind
 
 
 def with_any(kind: Type) -> Type:
-    """A type whose unknown parts may be anything."""
+    """The type, with `Any` for its unknown parts."""
     if kind is Unknown:
         return Any
     if not _has_unknown(kind):
@@ -140,15 +139,15 @@ def _has_unknown(kind: Type) -> bool:
 
 
 class _UnknownEffect(Exception):
-    """An instruction that is not followed."""
+    """Raised for an instruction whose effect is not known."""
 
 
 _State: typing.TypeAlias = "tuple[list[Any], dict[str, Any]]"
-"""The stack, and what is known of the variables."""
+"""The stack, and the known types of the variables."""
 
 
 class _Reading:
-    """One reading of a function's bytecode."""
+    """Follows the bytecode of one function."""
 
     def __init__(
         self,
@@ -181,7 +180,7 @@ class _Reading:
         return _Gives(Iterable[_part(merged)]).kind if self._yields else merged  # type: ignore[misc]
 
     def _arrive(self, offset: int, reached: bool) -> bool:
-        """Merges the ways that lead to an instruction; False: none does."""
+        """Merges the branches that lead to an instruction. Returns whether there are any."""
         waiting = self._waiting.pop(offset, None)
         if waiting is not None:
             if reached:
@@ -209,7 +208,7 @@ class _Reading:
         return taken
 
     def _follow(self, step: dis.Instruction) -> bool:
-        """Applies the effect of an instruction; False: nothing follows it."""
+        """Applies the effect of an instruction. Returns whether the next instruction may follow it."""
         name = step.opname
         if name in ("RETURN_VALUE", "RETURN_CONST"):
             self._results += (
@@ -317,7 +316,7 @@ class _Reading:
             self._named.pop(variables[0], None)
 
     def _object(self, load: str, name: str) -> Any:
-        """What a global or enclosed name stands for; None: nothing as yet."""
+        """The object that a global or enclosed name refers to; None if it has no value yet."""
         if load == "LOAD_GLOBAL":
             return self._fn.__globals__.get(name, getattr(builtins, name, None))
         cell = dict(zip(self._fn.__code__.co_freevars, self._fn.__closure__ or (), strict=False)).get(name)
@@ -336,7 +335,7 @@ class _Reading:
         return self._method(of, name) if kind is None else kind
 
     def _method(self, of: Any, name: str) -> Any:
-        """A method, which is called with what it is a method of."""
+        """A method of a type, for a call on one of its objects."""
         if isinstance(of, _Named):
             return self._attribute(of, name)
         if isinstance(of, _Mark) or not isinstance(of, type):
@@ -379,7 +378,7 @@ class _Reading:
 
 
 def annotated_result(fn: Any) -> Type:
-    """The type that a function's annotation names; None: none, or one that depends on the arguments."""
+    """The return type in a function's annotation; None if there is none, or it depends on the arguments."""
     if not isinstance(fn, types.FunctionType | types.MethodType):
         return None
     try:
@@ -392,7 +391,7 @@ def annotated_result(fn: Any) -> Type:
 
 
 def _effect(step: dis.Instruction) -> tuple[int, int]:
-    """How many values an instruction takes from the stack, and how many it leaves that are unknown."""
+    """The number of values that an instruction pops, and the number of values of unknown type that it pushes."""
     name, arg = step.opname, step.arg or 0
     counts = {
         **_TAKEN_AND_LEFT,
@@ -411,7 +410,7 @@ def _effect(step: dis.Instruction) -> tuple[int, int]:
 
 
 def _static(of: Any, name: str) -> Any:
-    """An attribute of a module or a class, without running anything."""
+    """An attribute of a module or a class, found without running any code."""
     if isinstance(of, types.ModuleType):
         return vars(of).get(name)
     found = inspect.getattr_static(of, name, None) if isinstance(of, type) else None
@@ -441,14 +440,14 @@ def _part(kind: Any) -> Type:
 
 
 def _type_of(entry: Any) -> Type:
-    """What is on the stack, as a type; None: unknown."""
+    """The type of an entry of the stack; None: unknown."""
     if isinstance(entry, _Items):
         return list[_part(reduce(_merged, entry.kinds))] if entry.kinds else None  # type: ignore[misc]
     return None if isinstance(entry, _Mark) else entry
 
 
 def _met(one: _State, other: _State) -> _State:
-    """What is known where two ways meet."""
+    """The state where two branches meet."""
     if len(one[0]) != len(other[0]):
         raise _UnknownEffect
     stack = [_merged(mine, theirs) for mine, theirs in zip(one[0], other[0], strict=True)]
@@ -457,7 +456,7 @@ def _met(one: _State, other: _State) -> _State:
 
 
 def _merged(one: Any, other: Any) -> Any:
-    """The type of what is the one or the other."""
+    """The type of a value that comes from either of two branches."""
     if one is other or (not isinstance(one, _Items) and one == other):
         return one
     if one is _NONE or other is _NONE:

@@ -1,7 +1,7 @@
-"""Whether a function makes keys of a dict from what it is given, as in `{**a, v: a.get(v, 0) + 1}`; read from its instructions.
+"""Whether a function computes keys of a dict, as in `{**a, v: a.get(v, 0) + 1}`; read from its instructions.
 
-An aggregate of such a function may be a dict with numbers as keys, which JSON gives back as text. Where its type is unknown, its
-store keeps what the keys are (`JsonWithKeys`). The function is not called. What it calls is not looked at.
+The aggregate of such a function may be a dict with numbers as keys, which JSON reads back as text. If the aggregate's type is
+unknown, its store also stores the types of the keys (`JsonWithKeys`). The function is not called, and its callees are not examined.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def makes_keys(function: Callable[..., Any]) -> bool:
-    """Whether a function of Python makes a dict with a key that is not a constant, or puts one into a dict or list."""
+    """Whether a Python function makes a dict with a key that is not a constant, or assigns to such a key or index."""
     if isinstance(function, partial):
         function = function.func
     called = function if hasattr(function, "__code__") else type(function).__call__
@@ -23,7 +23,7 @@ def makes_keys(function: Callable[..., Any]) -> bool:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """The instructions of a function, and of comprehensions and functions within it."""
+    """The code of a function, and of the comprehensions and functions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -38,7 +38,7 @@ def _makes_keys(code: CodeType) -> bool:
 
 
 def _puts(steps: Sequence[dis.Instruction], at: int) -> bool:
-    """Whether an instruction makes a key that is not a constant."""
+    """Whether an instruction stores a value under a key that is not a constant."""
     step = steps[at]
     if step.opname == "MAP_ADD":
         return True
@@ -50,7 +50,7 @@ def _puts(steps: Sequence[dis.Instruction], at: int) -> bool:
 
 
 def _constant_keys(steps: Sequence[dis.Instruction], end: int, count: int) -> Iterator[bool]:
-    """Whether each key of a dict display is a constant; its 2 * count operands are on the stack. False where that is unclear."""
+    """Whether each key of a dict display is a constant; False where that is unclear. Its 2 * count operands are on the stack."""
     at = end
     for operand in range(2 * count):
         start = _start_of_operand(steps, at)
@@ -63,7 +63,7 @@ def _constant_keys(steps: Sequence[dis.Instruction], end: int, count: int) -> It
 
 
 def _start_of_operand(steps: Sequence[dis.Instruction], end: int) -> int:
-    """Where the instructions begin that push the operand on top of the stack before `end`; -1: unclear, as after a jump."""
+    """The index of the first instruction of the operand that is on top of the stack at `end`; -1: unclear, as after a jump."""
     depth, at = 0, end
     while at > 0:
         at -= 1

@@ -1,8 +1,8 @@
 """Adds nodes for streams and tables, and describes the output of each node as a `Port`.
 
 Every call adds its nodes at once (so that children run in the order of the calls) and returns the port behind them. A port also
-says whether records are in the task of their key: in the head, keys may change freely, since the shuffle follows; behind a stateful
-operator, a changed key leaves records in the wrong task until they go through a repartition topic (`colocated`).
+knows whether records are in the task of their key. In the head, keys may change freely, since the shuffle follows. Behind a
+stateful operator, a changed key leaves records in the wrong task until they go through a repartition topic (`colocated`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Port:
 
     Attributes:
         node: The node's name.
-        key_serde, value_serde: The serdes; for objects made by an operator, a `DerivedSerde` if their type is known, else None.
+        key_serde, value_serde: The serdes. For objects made by an operator: a `DerivedSerde` if their type is known, else None.
         lineage: The origin of the records, for names.
         in_head: Whether all nodes above are stateless.
         needs_repartition: Whether the key was changed behind an operator that is stateful or not repeatable.
@@ -67,7 +67,7 @@ class Port:
 
 
 def lineage_of(*ports: Port) -> Lineage:
-    """The common origin of the records of several ports."""
+    """The combined origin of the records of several ports."""
     return reduce(or_, (port.lineage for port in ports))
 
 
@@ -76,10 +76,10 @@ class GraphBuilder:
     """The topology under construction.
 
     Attributes:
-        topology: What has been built so far.
+        topology: The nodes and stores that have been added so far.
         optimize: Whether a self-join uses one store.
-        open_splits: Splits that no `default_branch()` or `no_default_branch()` has ended yet.
-        inputs_to_repartition: Stateful nodes that take records which are not in the task of their key.
+        open_splits: Splits that `default_branch()` or `no_default_branch()` has not completed yet.
+        inputs_to_repartition: Stateful nodes whose input records are not in the task of their key.
     """
 
     topology: Graph
@@ -89,19 +89,19 @@ class GraphBuilder:
     _repartitioned: list[tuple[tuple[Port, Serde, Serde], Port]] = field(default_factory=list)
 
     def key_serde(self, *candidates: Serde | None) -> Serde:
-        """The first named key serde, else one for the keys' type, else the builder's default."""
+        """The first named key serde; else a serde for the keys' type; else the builder's default."""
         return taken(candidates, self.topology.default_key_serde)
 
     def value_serde(self, *candidates: Serde | None) -> Serde:
-        """The first named value serde, else one for the values' type, else the builder's default."""
+        """The first named value serde; else a serde for the values' type; else the builder's default."""
         return taken(candidates, self.topology.default_value_serde)
 
     def serde_of_values(self, kind: Type) -> Serde | None:
-        """The serde to use for values of a type if none is named; None: the builder's default."""
+        """The serde for values of a type if none is named; None: the builder's default."""
         return derived_value(kind, self.topology.default_value_serde)
 
     def typed(self, port: Port, fn: Callable[..., object], *serdes: Serde | None) -> Port:
-        """The port of a join, whose values are the results of `fn`; they get a serde for their type if that is known."""
+        """The port of a join whose values are the results of `fn`, with a serde for their type if it is known."""
         check_fields(fn, port.node, *serdes)
         return replace(port, value_serde=self.serde_of_values(result_type(fn, *serdes)))
 
@@ -135,7 +135,7 @@ class GraphBuilder:
         new_value: bool = False,
         types: tuple[Type, Type] = (None, None),
     ) -> Port:
-        """Adds a stateless operator behind one or more ports; new keys and values get a serde for their type if that is known."""
+        """Adds a stateless operator behind one or more ports. New keys and values get a serde for their type if it is known."""
         ports = (port, *others)
         lineage = lineage_of(port, *others)
         name = name or stateless_name(spec.kind, lineage, self.topology.nodes)
@@ -161,7 +161,7 @@ class GraphBuilder:
         return Port(name, key_serde, value_serde, lineage, in_head, needs_repartition, spec.repeatable and repeatable)
 
     def keyed_by(self, port: Port, key_serde: Serde) -> Port:
-        """The port of an operator whose keys have this serde."""
+        """Sets the serde of the keys that an operator makes, and returns its new port."""
         self.topology.nodes[port.node] = replace(self.operator(port.node), key_serde=key_serde)
         return replace(port, key_serde=key_serde)
 
@@ -180,7 +180,7 @@ class GraphBuilder:
     ) -> Port:
         """Adds a stateful operator behind one or more ports; its output stays in its task.
 
-        `input_key_serde` is the serde of the keys that it receives, if it differs from that of its results.
+        `input_key_serde` is the serde of the keys that it receives, if it is not the serde of its results' keys.
         """
         lineage = lineage_of(port, *others)
         self.topology.add(
@@ -209,20 +209,20 @@ class GraphBuilder:
         return spec.name
 
     def materialize(self, node: str, spec: StoreSpec, key_serde: Serde, value_serde: Serde) -> str:
-        """Adds a store to a table's node that had none so far, and returns the store's name."""
+        """Adds a store to a table's node that had none before, and returns the store's name."""
         self.store(spec, key_serde, value_serde)
         table = self.operator(node)
         self.topology.nodes[node] = replace(table, stores=(*table.stores, spec.name), stateless=False)
         return spec.name
 
     def remove_store(self, node: str, store: str) -> None:
-        """Takes back a store that no other node uses."""
+        """Removes a store that no other node uses."""
         table = self.operator(node)
         self.topology.nodes[node] = replace(table, stores=tuple(name for name in table.stores if name != store))
         del self.topology.stores[store]
 
     def operator(self, name: str) -> ProcessorNode:
-        """The node of an operator, by its name."""
+        """Returns the node of an operator by its name."""
         node = self.topology.nodes[name]
         assert isinstance(node, ProcessorNode), "sources and sinks are not operators"
         return node
@@ -232,9 +232,9 @@ class GraphBuilder:
         self.topology.nodes[name] = replace(self.operator(name), spec=spec)
 
     def colocated(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
-        """The port, behind a repartition topic if its records are not in the tasks of their keys.
+        """Returns the port, or a port behind a new repartition topic if the records are not in the tasks of their keys.
 
-        Another call without a name for the same port returns the existing repartition topic.
+        Another call without a name for the same port returns the port behind the existing repartition topic.
         """
         if port.needs_repartition:
             return self._behind_topic(port, name, key_serde, value_serde)
@@ -244,7 +244,7 @@ class GraphBuilder:
         return port
 
     def in_reader(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
-        """The port, behind a repartition topic if an operator added to it would not run in a reader."""
+        """Returns the port, or a port behind a new repartition topic if an operator added here would not run in a reader."""
         return port if port.in_head else self._behind_topic(port, name, key_serde, value_serde)
 
     def _behind_topic(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
@@ -271,7 +271,7 @@ class GraphBuilder:
     ) -> Port:
         """Adds a repartition topic: a sink that ends one sub-topology, and a source that begins another.
 
-        `asked_for`: whether the program has called `repartition`.
+        `asked_for`: whether the program has called `repartition` itself.
         """
         topic = InternalTopic(name, partitions)
         sink, source = f"{topic}-sink", f"{topic}-source"
@@ -285,14 +285,14 @@ class GraphBuilder:
         return Port(source, key_serde, value_serde, port.lineage.behind(str(topic)))
 
     def numbered(self, name: str) -> str:
-        """A node name that is not taken."""
+        """Returns the name, with a number if another node has it."""
         return numbered(name, self.topology.nodes)
 
     def keyed_as(self, port: Port, asked: Serde | None) -> Serde:
         """The serde that decides the task of a port's records.
 
-        Records that come directly from a topic or a stateful operator are placed by the serde of their origin; records that are
-        placed by the head or a repartition topic, by the requested serde.
+        Records that come directly from a topic or a stateful operator are placed by the serde of their origin. Records that the
+        head or a repartition topic places are placed by the requested serde.
         """
         from_source = isinstance(self.topology.nodes[port.node], SourceNode)
         if (from_source or not port.in_head) and not port.needs_repartition:
@@ -300,13 +300,13 @@ class GraphBuilder:
         return self.key_serde(asked, port.key_serde)
 
 
-# --- Completes all nodes and stores of a topology: wraps processors, and decides where stores are.
+# --- Completes all nodes and stores of a topology: wraps processors, and decides which stores are on disk.
 
 
 def finalize(graph: Graph, wrapper: ProcessorWrapper | None, persistent: bool) -> Topology:
     """Returns the topology, which later calls of the builder do not change.
 
-    A `wrapper` wraps each processor, including the engine's. Wrappers see records, so nothing is processed as columns then.
+    `wrapper` wraps each processor, including the engine's. Wrappers see records, so nothing is then processed as columns.
     `persistent`: whether stores without a setting of their own are on disk instead of in memory.
     """
     nodes, tables = _keeping_null_keys(graph), dict(graph.global_tables)
@@ -327,7 +327,7 @@ def finalize(graph: Graph, wrapper: ProcessorWrapper | None, persistent: bool) -
 
 
 def _keeping_null_keys(graph: Graph) -> dict[str, Node]:
-    """All nodes, with the repartitions marked that have a join of records without keys below, however far (as in Kafka Streams)."""
+    """All nodes. A repartition is marked if some join below it, however far, takes records without a key (as in Kafka Streams)."""
     nodes = dict(graph.nodes)
     above: set[str | InternalTopic] = set()  # the nodes and repartition topics that lead to such a join
     for node in reversed(graph.nodes.values()):

@@ -1,7 +1,7 @@
 """Infers the type that a user's function returns, without calling the function.
 
-The type is that of the function's annotation; without one, as for a lambda, it is what the bytecode makes (`bytecode_types`): the
-types of the fields that are read of a typed value, the classes that are called, and tuples and lists of them.
+The type is the one in the function's annotation. Without an annotation, as for a lambda, the bytecode shows it (`bytecode_types`):
+the types of the fields that are read from a typed value, the classes that are called, and tuples and lists of them.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ _CASTS: dict[str, Type] = {"to_int": int, "to_float": float, "to_text": str, "to
 
 
 def result_type(fn: Callable[..., Any], *serdes: Serde[Any] | None) -> Type:
-    """The type that a function returns; None: unknown, and parts of it may be `Unknown`.
+    """The type that a function returns; None: unknown. Parts of it may be `Unknown`.
 
-    `serdes` are those of the key and of each value that `fn` may take.
+    `serdes` are the serdes of the key and of each value that `fn` may take.
     """
     if isinstance(fn, Expression):
         if isinstance(fn, OfRecord):
@@ -84,7 +84,7 @@ def result_type(fn: Callable[..., Any], *serdes: Serde[Any] | None) -> Type:
 def aggregate_type(initializer: Callable[..., Any], *aggregators: Callable[..., Any]) -> Type:
     """The type of an aggregate: the return type of the first function for which it is known, the initializer last.
 
-    `KeyedDict`, if it is unknown, or no more than `dict`, and a function makes the keys of a dict.
+    It is `KeyedDict` if the type is unknown or just `dict`, and a function computes keys of a dict.
     """
     kinds = [kind for fn in (*aggregators, initializer) if (kind := result_type(fn)) is not None]
     kind = next((kind for kind in kinds if whole(kind) is not None), kinds[0] if kinds else None)
@@ -92,11 +92,11 @@ def aggregate_type(initializer: Callable[..., Any], *aggregators: Callable[..., 
 
 
 class KeyedDict(dict[Any, Any]):
-    """The type of aggregates that may be dicts with other keys than texts."""
+    """The type of an aggregate that may be a dict whose keys are not texts."""
 
 
 def forwarded_types(supplier: Callable[[], Any]) -> tuple[Type, Type]:
-    """The types of keys and values that processors forward, from their class: `Processor[str, Order, int, Spend]`."""
+    """The types of the keys and values that a processor forwards, from its class: `Processor[str, Order, int, Spend]`."""
     for base in getattr(supplier, "__orig_bases__", ()):
         arguments = typing.get_args(base)
         if typing.get_origin(base) is Processor and len(arguments) == 4:
@@ -111,7 +111,7 @@ def element_type(kind: Type) -> Type:
 
 
 def list_of(kind: Type) -> Type:
-    """The type of lists of a type's values."""
+    """The type of a list of `kind`."""
     lists = typing.cast("Any", list)
     return None if kind is None else lists[kind]
 
@@ -129,7 +129,7 @@ def _known(kind: Type) -> Type:
 
 
 def serde_type(serde: Serde[Any] | None) -> Type:
-    """The type of what a serde reads; None: unknown."""
+    """The type of the values that a serde reads; None: unknown."""
     if isinstance(serde, DerivedSerde):
         serde = serde.inner
     if isinstance(serde, JsonWithKeys):
@@ -140,7 +140,7 @@ def serde_type(serde: Serde[Any] | None) -> Type:
 def check_fields(reader: object, node: str, *serdes: Serde[Any] | None) -> None:
     """Raises `TopologyError` if an expression or `fields(...)` reads a field that the values of `node` are known not to have.
 
-    `serdes` ends with that of the values, or for a joiner with those of both sides; None: unknown.
+    `serdes` ends with the serde of the values, or for a joiner with the serdes of both sides; None: unknown.
     """
     if isinstance(reader, ValueFields) and len(serdes) > 1:
         reader = JoinedFields.of(reader)
@@ -162,7 +162,7 @@ def check_fields(reader: object, node: str, *serdes: Serde[Any] | None) -> None:
 
 
 def check_path(reader: str, path: str, node: str, serde: Serde[Any] | None) -> None:
-    """`check_fields` for one path; `reader` is what reads it, for the message."""
+    """Raises `TopologyError` if the values of `node` are known not to have the field at `path`. The message names `reader`."""
     if path in OF_RECORD:
         return
     kind = serde_type(serde)
@@ -182,7 +182,7 @@ def check_path(reader: str, path: str, node: str, serde: Serde[Any] | None) -> N
 def check_aggregate(aggregate: Aggregate, node: str, serde: Serde[Any] | None) -> None:
     """Raises `TopologyError` if an aggregate reads a field that the values of `node` do not have, or that it cannot aggregate.
 
-    `serde` is that of the values; None: unknown.
+    `serde` is the serde of the values; None: unknown.
     """
     for path in aggregate.paths:
         check_path(aggregate.text, path, node, serde)
@@ -204,7 +204,7 @@ def check_aggregate(aggregate: Aggregate, node: str, serde: Serde[Any] | None) -
 
 
 def _is_none_of(kind: Type, classes: tuple[type, ...]) -> bool:
-    """Whether no value of a type is one of these classes; `bool` is not a number."""
+    """Whether a value of this type is never an object of these classes; `bool` does not count as a number."""
     kind = plain_type(kind)
     origin: Type = typing.get_origin(kind)
     if origin in UNIONS:
@@ -219,7 +219,7 @@ def _is_none_of(kind: Type, classes: tuple[type, ...]) -> bool:
 
 
 def _field_names(kind: Type) -> set[str] | None:
-    """All names by which fields of a type may be read; None: others may exist, too."""
+    """All names by which fields of a type may be read; None: there may be others."""
     kind = plain_type(kind) if kind is not None else None
     if typing_extensions.is_typeddict(kind):
         return set(typing.get_type_hints(kind))
@@ -239,7 +239,7 @@ def _field_names(kind: Type) -> set[str] | None:
 
 
 def _expression_type(expression: Expression, value: Serde[Any] | None) -> Type:
-    """The type of a field of a typed value, or of a cast."""
+    """The type of an expression that is a field of a typed value, a cast, or a `when` of these; None: unknown."""
     if isinstance(expression, Col):
         kind = serde_type(value)
         for name in names_of(expression.path):
@@ -259,24 +259,24 @@ def _field_type(kind: Type, name: str) -> Type:
 
 
 def _hints(kind: Type) -> dict[str, Type]:
-    """The types of a class's fields; none if they cannot be evaluated."""
+    """The types of a class's fields; empty if they cannot be evaluated."""
     try:
         return typing.get_type_hints(kind)
     except Exception:
         return {}
 
 
-# --- Derives serdes for keys and values that are made by a function, if the program names none.
+# --- Derives serdes for keys and values that a function makes, if the program names none.
 #
-# The defaults stay: keys are text, values are JSON, so whatever the defaults can write has the same bytes with and without an
-# annotation. A type only matters for what the defaults cannot write or read back: a number as key, a dataclass as value.
+# The defaults stay: keys are text, values are JSON. So everything that the defaults can write has the same bytes with and without
+# an annotation. A type only matters for values that the defaults cannot write or read back: a number as key, a dataclass as value.
 
 _NOT_READ_BACK = (Enum, date, time, timedelta, Decimal, UUID, tuple, set, frozenset, bytes)
-"""Types that JSON has no form for, or reads back as text; besides classes with fields."""
+"""Types that JSON cannot represent or reads back as text, besides classes with fields."""
 
 
 def taken(candidates: tuple[Serde[Any] | None, ...], default: Serde[Any]) -> Serde[Any]:
-    """The first named serde, else the first one derived from a type (`TopologyError` if it has none), else the default."""
+    """The first named serde; else the first one derived from a type (`TopologyError` if that type has none); else the default."""
     known = [serde for serde in candidates if serde is not None]
     named = next((serde for serde in known if not isinstance(serde, DerivedSerde)), None)
     if named is not None:
@@ -285,14 +285,14 @@ def taken(candidates: tuple[Serde[Any] | None, ...], default: Serde[Any]) -> Ser
 
 
 def without_mark(serde: Serde[Any] | None) -> Serde[Any] | None:
-    """The serde itself, without its `DerivedSerde` wrapper; None if it is the default."""
+    """The serde inside a `DerivedSerde`, or the serde itself; None if it is the default."""
     if not isinstance(serde, DerivedSerde):
         return serde
     return None if isinstance(serde.inner, DefaultKeySerde) else serde.inner
 
 
 def derived_key(kind: Type, default: Serde[Any], made_by: str) -> Serde[Any] | None:
-    """The serde to use for keys of a type that the operator `made_by` makes, if none is named; None: the program's own default."""
+    """The serde for keys of a type that the operator `made_by` makes, if none is named; None: the program's own default."""
     if default != StringSerde():
         return None
     kind = dict if kind is KeyedDict else whole(kind)
@@ -311,7 +311,7 @@ def derived_key(kind: Type, default: Serde[Any], made_by: str) -> Serde[Any] | N
 
 
 def derived_value(kind: Type, default: Serde[Any]) -> Serde[Any] | None:
-    """The serde to use for values of a type if none is named; None: the builder's default."""
+    """The serde for values of a type if none is named; None: the builder's default."""
     if kind is KeyedDict and is_plain_json(default):
         return DerivedSerde(JsonWithKeys())
     if kind is None or not is_plain_json(default) or not _lost_in_json(kind := with_any(kind)):
@@ -323,7 +323,7 @@ def derived_value(kind: Type, default: Serde[Any]) -> Serde[Any] | None:
 
 
 def _may_be_text(kind: Type) -> bool:
-    """Whether values of a type may be, or are always, a `str`; true if nothing is known."""
+    """Whether a value of this type can be a `str`; true if the type is unknown."""
     kind = plain_type(kind) if kind is not None else Any
     if kind in (Any, type(None)) or isinstance(kind, typing.TypeVar | str):
         return True
@@ -341,7 +341,7 @@ def _may_be_text(kind: Type) -> bool:
 
 
 def _lost_in_json(kind: Type) -> bool:
-    """Whether plain JSON cannot write values of a type, or reads them back as another type."""
+    """Whether JSON cannot write values of a type, or reads them back as another type."""
     kind = plain_type(kind)
     origin: Type = typing.get_origin(kind)
     arguments = typing.get_args(kind)
@@ -355,6 +355,6 @@ def _lost_in_json(kind: Type) -> bool:
     if not isinstance(kind, type):
         return False
     has_fields = dataclasses.is_dataclass(kind) or hasattr(kind, "__struct_fields__")
-    # A class can only be a model where pydantic has been loaded, which need not happen here.
+    # A class can only be a pydantic model if pydantic has been imported. It is not imported just for this check.
     models = sys.modules.get("pydantic")
     return has_fields or issubclass(kind, _NOT_READ_BACK) or (models is not None and issubclass(kind, models.BaseModel))

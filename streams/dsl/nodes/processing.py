@@ -31,7 +31,7 @@ from streams.topology.specs.base import OperatorSpec, Parameters
 from streams.topology.specs.streams import DeduplicateSpec, EnrichSpec, RetryingProcessorSpec, UserProcessorSpec
 
 OnError: TypeAlias = Literal["fail"] | Retry
-"""What becomes of a record that a processor fails on; `fail`: the processing policy decides."""
+"""What happens to a record for which a processor fails; `fail`: the processing policy decides."""
 
 
 def add_process(
@@ -89,7 +89,7 @@ def _add(
 def _add_retrying(
     graph: GraphBuilder, port: Port, spec: UserProcessorSpec, stores: Sequence[str], name: str | None, retry: Retry
 ) -> Port:
-    """Adds a processor between its retry topics: their records come back to it, in the task of their key."""
+    """Adds a processor and its retry topics. Retried records come back to the processor, in the task of their key."""
     key_serde, value_serde = graph.key_serde(port.key_serde), graph.value_serde(port.value_serde)
     placed = graph.colocated(port, name, key_serde, value_serde)
     retries = Retries.begin(graph, placed, name, retry, "process")
@@ -109,7 +109,7 @@ def _add_retrying(
 
 
 def split_stores(graph: GraphBuilder, stores: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Divides the names of stores into those of the task's own stores and those of global stores."""
+    """Divides names of stores into the names of the task's stores and the names of global stores."""
     names, known = tuple(dict.fromkeys(stores)), graph.topology.global_tables
     return tuple(name for name in names if name not in known), tuple(name for name in names if name in known)
 
@@ -117,7 +117,7 @@ def split_stores(graph: GraphBuilder, stores: Sequence[str]) -> tuple[tuple[str,
 def checked_supplier(
     supplier: Callable[[], Processor], run: Callable[[Callable[[], Processor]], UserProcessor] = UserProcessor
 ) -> Callable[[], UserProcessor]:
-    """The supplier of a node that runs a user's processors; raises `TopologyError` if `supplier` returns something else."""
+    """The supplier of a node that runs a user's processors. Raises `TopologyError` if `supplier` does not return processors."""
     check_supplier(supplier)
     return partial(run, supplier)
 
@@ -136,7 +136,7 @@ def checked_supplier(
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """The retries of one operator, while its nodes are added; `port` has the records that come back."""
+    """The retries of one operator, while its nodes are added. `port` is the source of the retried records."""
 
     name: str
     retry: Retry
@@ -147,7 +147,7 @@ class Retries:
     def begin(cls, graph: GraphBuilder, port: Port, name: str | None, retry: Retry, method: str) -> Retries:
         """Adds the source of the retry topics. `port` is the operator's other input.
 
-        The operator needs a name, and keys without windows, since records of windowed keys would come back to another task.
+        The operator needs a name, and keys without windows, because retried records of windowed keys would go to another task.
         """
         if name is None:
             raise TopologyError(
@@ -170,15 +170,15 @@ class Retries:
 
     @property
     def attempts(self) -> Attempts:
-        """The topics, for the operator."""
+        """The retry topics, as the operator needs them."""
         return Attempts(tuple(map(str, self.topics)))
 
     def add_store(self, graph: GraphBuilder, key_serde: Serde) -> str:
-        """Adds the store with the lines of waiting records, and returns its name."""
+        """Adds the store of the records that wait behind a failed record of their key, and returns its name."""
         return graph.store(StoreSpec(f"{self.name}-waiting", StoreKind.KEY_VALUE), key_serde, JsonSerde())
 
     def end(self, graph: GraphBuilder) -> None:
-        """Adds what takes the records that the operator fails on."""
+        """Adds the nodes that write failed records to the retry topics and to the dead letters."""
         route, dead = f"{self.name}-retry", f"{self.name}-dead-letters-sink"
         key_serde, value_serde = self.port.key_serde, self.port.value_serde
         assert key_serde is not None, "see begin"
@@ -207,12 +207,12 @@ EnrichOnError: TypeAlias = "Literal['fail', 'drop'] | Retry | functions.Function
 
 CONCURRENCY = 16
 TIMEOUT_MS = 30_000
-"""The defaults of async functions."""
+"""The default timeout of async functions."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The form of a user's function: whether it is a class, or a partial of one, whose object is called; what is called."""
+    """The form of a user's function: whether it is a class (or a partial of one) whose objects are called, and what is called."""
 
     is_factory: bool
     called: functions.Function
@@ -227,7 +227,7 @@ class _Shape:
                     f"enrich({made.__name__}): objects of this class cannot be called; give it a __call__."
                 )
             call: Any = made.__call__
-            # Without `self`, since an object of the class is called.
+            # An object of the class is called, which needs no argument for `self`.
             return cls(True, partial(call, None), inspect.iscoroutinefunction(call))
         if not callable(function):
             raise TopologyError(f"enrich takes a function, or a class whose objects are called, not {function!r}.")
@@ -247,7 +247,7 @@ class EnrichOptions:
     on_error: EnrichOnError
 
     def rules(self, shape: _Shape, stop: bool) -> CallRules:
-        """The checked settings, with defaults; `stop`: a failed record ends the calls."""
+        """Checks the settings and fills in defaults; `stop`: the first failed record ends the calls."""
         batch_size, is_async = self.batch_size, shape.is_async
         timeout = None if self.timeout is None else to_ms(self.timeout, "enrich(timeout=...)")
         return CallRules(
@@ -262,7 +262,7 @@ class EnrichOptions:
         )
 
     def check_sort(self, function: functions.Function, shape: _Shape) -> None:
-        """Rejects settings for concurrency of a plain function, which runs in the reader's thread and cannot be stopped."""
+        """Refuses settings for concurrency with a plain function, which runs in the reader's thread and cannot be stopped."""
         if shape.is_async:
             return
         name = getattr(function, "__name__", type(function).__name__)
@@ -352,14 +352,14 @@ def add_deduplicate(
     return graph.stateful(spec, placed, node, stores=(store,), key_serde=key_serde, value_serde=port.value_serde)
 
 
-# --- `dropped()`: the side stream of the records that an operator dropped.
+# --- `dropped()`: the stream of the records that an operator dropped.
 
 
 def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
     """Adds a node that receives the records dropped by the operator behind `port`."""
     nodes = _dropping(graph, port)
     for node in nodes:
-        # An operator on columns has no records to forward.
+        # An operator on columns has no records to forward, so it becomes one on records.
         graph.change_spec(node.name, node.spec.by_record())
     spec = OperatorSpec(NodeKind.KSTREAM_DROPPED, PassThrough)
     name = name or stateless_name(spec.kind, port.lineage, graph.topology.nodes)
@@ -373,16 +373,16 @@ def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
             takes_dropped=True,
         )
     )
-    # A stateless operator drops records in the reader, and may drop other records in another attempt.
+    # A stateless operator drops records in the reader, and may drop others in another attempt.
     in_head = port.in_head and all(node.stateless for node in nodes)
     repeatable = all(node.spec.repeatable for node in nodes)
-    # The dropped record is in the task of the operator's input, whatever new keys the operator makes.
+    # A dropped record is in the task of the operator's input, even if the operator makes new keys.
     needs_repartition = any(node.name in graph.inputs_to_repartition for node in nodes)
     return Port(name, key_serde, value_serde, port.lineage, in_head, needs_repartition, repeatable)
 
 
 def _dropping(graph: GraphBuilder, port: Port) -> list[ProcessorNode]:
-    """The operator that made the port; for a join or cogroup, the operators of all sides."""
+    """The operator that the port belongs to; for a join or cogroup, the operators of all sides."""
     made = graph.topology.nodes[port.node]
     names = made.spec.dropped_by(made.name, made.parents) if isinstance(made, ProcessorNode) else ()
     found = [graph.topology.nodes[name] for name in names]
@@ -409,7 +409,7 @@ def _value_serde(graph: GraphBuilder, nodes: list[ProcessorNode]) -> Serde | Non
     """The serde of the operators' input values; None if it is unknown or differs between them."""
     above = [graph.topology.nodes[parent] for node in nodes for parent in node.parents]
     serdes = [node.value_serde if isinstance(node, ProcessorNode | SourceNode) else None for node in above]
-    # A row that a grouped table drops is passed on with its new value.
+    # When a grouped table drops a row, its new value is forwarded.
     serdes = [serde.inner if isinstance(serde, ChangeSerde) else serde for serde in serdes]
     return serdes[0] if all(serde == serdes[0] for serde in serdes) else None
 

@@ -20,7 +20,7 @@ from streams.topology.specs.base import Parameters
 def table_names(
     kind: NodeKind, lineage: Lineage, named: str | None, how: Materialized, parameters: Parameters
 ) -> tuple[str, str]:
-    """The names of a table's node and store: each as given, else derived from the other, else generated."""
+    """The names of a table's node and store. A name that is not given is derived from the other one, or generated."""
     store = how.name
     if store is None:
         store = f"{named}-store" if named else stateful_name(f"{kind}-STATE-STORE", lineage, parameters)
@@ -38,7 +38,7 @@ def store_spec(
     retain_duplicates: bool = False,
     rows: RowFormat | None = None,
 ) -> StoreSpec:
-    """A store with the user's settings of where it is and of its changelog."""
+    """A store with the user's settings for its place and its changelog."""
     return StoreSpec(
         name,
         kind,
@@ -71,7 +71,7 @@ def key_value_store(name: str, how: Materialized) -> StoreSpec:
 
 
 def history_ms(how: Materialized) -> int | None:
-    """How far back a versioned table can look, ms; None: not versioned."""
+    """How far back a versioned table can be read, ms; None: not versioned."""
     if how.history_retention is None:
         return None
     history = to_ms(how.history_retention, "history_retention")
@@ -81,7 +81,7 @@ def history_ms(how: Materialized) -> int | None:
 
 
 def is_materialized(how: Materialized) -> bool:
-    """Whether a table that needs no store was explicitly materialised."""
+    """Whether the program asks for the store of a table that needs none."""
     asked = (how.name, how.history_retention, how.retention, how.ttl)
     return any(one is not None for one in asked)
 
@@ -97,32 +97,32 @@ def table_store(name: str, how: Materialized) -> StoreSpec:
 def lazy_store(
     graph: GraphBuilder, node: str, store: str, how: Materialized, key_serde: Serde, value_serde: Serde
 ) -> tuple[str | None, Callable[[], str]]:
-    """The optional store of a table: its name if it exists from the start, and a function that adds it on demand."""
+    """The optional store of a table: its name if it exists from the start, and a function that adds it later."""
     make = partial(graph.materialize, node, table_store(store, how), key_serde, value_serde)
     return (make() if is_materialized(how) else None), make
 
 
 def join_store(name: str, how: StreamJoined, windows: JoinWindows) -> StoreSpec:
-    """The store of one side of a stream-stream join, which stores every record, including duplicates."""
+    """The store of one side of a stream-stream join. It stores every record, including duplicates."""
     return store_spec(name, StoreKind.WINDOW, how, windows.keep_ms, retain_duplicates=True)
 
 
 def waiting_store(name: str, how: StreamJoined) -> StoreSpec:
-    """The store of deadlines in the order of time."""
+    """A store of deadlines, ordered by time."""
     return store_spec(name, StoreKind.KEY_VALUE, how, rows=RowFormat.WAITING)
 
 
 def buffer_store(name: str, how: StreamJoined) -> StoreSpec:
-    """The store of records that a join of a stream with a table holds back, in the order of time."""
+    """The store of records that a join of a stream with a table holds back, ordered by time."""
     return store_spec(name, StoreKind.KEY_VALUE, how, rows=RowFormat.BUFFERED)
 
 
 def unmatched_store(
     graph: GraphBuilder, name: str, how: StreamJoined, right: Serde, left: Serde, by_field: bool = False
 ) -> str:
-    """Adds the store of a stream join's records that have no partner yet, with the serdes of their values.
+    """Adds the store of a stream join's records that have no match yet, with the serdes of their values.
 
-    `by_field`: whether a field says until when a record may meet one, so that the time in the key is not the record's own.
+    `by_field`: whether a field limits the time in which a record may find a match. The key then has that time, not the record's.
     """
     spec = store_spec(name, StoreKind.KEY_VALUE, how, rows=RowFormat.UNMATCHED)
     keys = WaitingKeySerde() if by_field else UnmatchedKeySerde()

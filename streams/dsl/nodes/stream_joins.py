@@ -40,7 +40,7 @@ _SIDES: Mapping[JoinKind, tuple[str, str]] = {
     "left": ("this", "outer-other"),
     "outer": ("outer-this", "outer-other"),
 }
-"""What the names of the stores have of this and the other stream, as in Kafka Streams' `KStreamImplJoin`."""
+"""The parts of the stores' names for this and the other stream, as in Kafka Streams' `KStreamImplJoin`."""
 
 
 def join_streams(
@@ -74,7 +74,7 @@ def join_streams(
 
 
 class ColocatedSides(NamedTuple):
-    """Both sides of a join of streams, with the records of a key in one task; `value_serdes` are left and right."""
+    """Both sides of a join of streams, with the records of a key in one task. `value_serdes` are left and right."""
 
     left: Port
     right: Port
@@ -83,7 +83,7 @@ class ColocatedSides(NamedTuple):
 
 
 def colocated_sides(graph: GraphBuilder, left: Port, right: Port, how: StreamJoined) -> ColocatedSides:
-    """Brings the records of equal keys together, through repartition topics where a stream needs one."""
+    """Brings records with equal keys into one task, through a repartition topic for each stream that needs one."""
     key_serde = graph.key_serde(how.key_serde, left.key_serde, right.key_serde)
     value_serde = graph.value_serde(how.value_serde, left.value_serde)
     other_value_serde = graph.value_serde(how.other_value_serde, right.value_serde)
@@ -100,7 +100,7 @@ def merged_sides(
     stores: tuple[str, ...],
     joined: Sequence[tuple[str, Port, NodeSpec]],
 ) -> Port:
-    """Adds a node (name, input, operator) for each side of a join, all over the same stores, and behind them a merge."""
+    """Adds a node (name, input, operator) for each side of a join, all over the same stores, and merges their results."""
     first, *others = [
         graph.stateful(spec, port, name, stores=stores, key_serde=key_serde) for name, port, spec in joined
     ]
@@ -125,7 +125,7 @@ def _join_itself(
 def _outer_join_buffer(
     graph: GraphBuilder, join: StreamJoin, values: tuple[Serde, Serde], how: StreamJoined, base: str
 ) -> list[str]:
-    """The store of records without a match so far; none for an inner join."""
+    """Adds the store of records without a match so far; an inner join has none."""
     if join.join_kind == "inner":
         return []
     left, right = values
@@ -134,7 +134,7 @@ def _outer_join_buffer(
 
 
 def common_key_serde(graph: GraphBuilder, left: Port, right: Port, asked: Serde) -> Serde:
-    """The key serde of both sides. Raises `TopologyError` if they differ, because equal keys would be in different tasks."""
+    """The key serde of both sides. Raises `TopologyError` if they differ, because equal keys would then be in different tasks."""
     ours, theirs = graph.keyed_as(left, asked), graph.keyed_as(right, asked)
     if ours != theirs:
         raise TopologyError(
@@ -146,7 +146,7 @@ def common_key_serde(graph: GraphBuilder, left: Port, right: Port, asked: Serde)
 
 
 def sides(left: Port, right: Port) -> Parameters:
-    """The two sides, in order, for names: `a.join(b)` and `b.join(a)` are different joins."""
+    """The origins of both sides in order, for names: `a.join(b)` and `b.join(a)` are different joins."""
     return tuple(
         (side, "|".join((*port.lineage.topics, *port.lineage.through))) for side, port in (("l", left), ("r", right))
     )
@@ -164,7 +164,7 @@ def join_table(
     joiner: functions.Function,
     how: Joined,
 ) -> Port:
-    """Adds a join in which each record of the stream looks up its key; updates of the table have no results."""
+    """Adds a join in which each record of the stream looks up its key; updates of the table alone have no results."""
     if isinstance(table_port.key_serde, TimeWindowedSerde | SessionWindowedSerde):
         raise TopologyError(
             f"'{stream.node}' cannot look up the windowed table '{table_port.node}', whose rows belong to windows: "
@@ -199,7 +199,7 @@ def join_global(
     key_selector: functions.Function,
     how: Joined,
 ) -> Port:
-    """Adds a join in which each record looks up a selected key; every task has the whole table, so no record moves."""
+    """Adds a join in which each record looks up a selected key. Every task has the whole table, so no record moves."""
     selector = functions.key_value(key_selector, "key selector")
     spec = GlobalTableJoinSpec(StoreValueGetter(store), functions.global_joiner(joiner), kind == "left", selector)
     key_serde = graph.key_serde(how.key_serde, stream.key_serde)
@@ -217,10 +217,10 @@ def _look_up(
     stores: tuple[str, ...] = (),
     global_stores: tuple[str, ...] = (),
 ) -> Port:
-    """Adds a join without state of its own.
+    """Adds a join that has no state of its own.
 
-    So equal ones are numbered, like stateless nodes. Nodes below have the name without the number in their lineage, so that the
-    order of two equal joins decides no name of a store.
+    Joins with equal names are therefore numbered, like stateless nodes. The lineage of nodes below has the name without the number,
+    so that the order of two equal joins does not affect the names of stores.
     """
     base = name or stateful_name(spec.kind, stream.lineage, parameters)
     node = name or numbered(base, graph.topology.nodes)
@@ -229,7 +229,7 @@ def _look_up(
 
 
 def _grace(table: TableNode, port: Port, how: Joined) -> int | None:
-    """How long records wait, ms; None: not at all. Raises `TopologyError` if the table is not versioned that far back."""
+    """How long records wait, ms; None: they do not wait. Raises `TopologyError` if the table is not versioned that far back."""
     if how.grace is None:
         return None
     grace_ms = to_ms(how.grace, "Joined(grace=...)")
@@ -242,10 +242,11 @@ def _grace(table: TableNode, port: Port, how: Joined) -> int | None:
     return grace_ms
 
 
-# --- `join_all`: several streams within one window, a node and a store for each, named after the user's names of the streams.
+# --- `join_all`: several streams within one window. There is a node and a store for each, named after the user's names for the
+# streams.
 
 FEWEST, MOST = 2, 8
-"""How many other streams there may be; what more of them would make is rarely meant (see `KStream.join_all`)."""
+"""The allowed numbers of other streams. With more streams, the number of results is rarely intended (`KStream.join_all`)."""
 
 
 def join_all_streams(
@@ -256,7 +257,7 @@ def join_all_streams(
     how: StreamJoined,
     value_serdes: Mapping[str, Serde],
 ) -> Port:
-    """Adds a processor and a store for each stream, then a merge; `ports` are in the order of the results, this stream first."""
+    """Adds a processor and a store for each stream, then a merge. Results are ordered by `ports`, which begin with this stream."""
     _check_options(windows, how, ports, value_serdes)
     asked = graph.key_serde(how.key_serde, *(port.key_serde for port in ports.values()))
     serdes = {name: graph.value_serde(value_serdes.get(name), port.value_serde) for name, port in ports.items()}
@@ -282,7 +283,7 @@ def join_all_streams(
 
 
 def check_names(this: str, others: Any) -> None:
-    """Raises `TopologyError` unless the number of other streams is allowed, and each has a valid name of its own."""
+    """Raises `TopologyError` unless the number of other streams is allowed, and each stream has a valid name that no other has."""
     if not isinstance(others, Mapping) or not FEWEST <= len(others) <= MOST:
         found = f"{len(others)} of them" if isinstance(others, Mapping) else repr(others)
         raise TopologyError(
@@ -332,12 +333,12 @@ def _check_options(
 
 def _generated_name(ports: Mapping[str, Port], join: JoinAll) -> str:
     lineage = lineage_of(*ports.values())
-    # Streams' names distinguish joins of the same topics; their order only affects the order of results.
+    # The names of the streams distinguish joins of the same topics. Their order only affects the order of results.
     streams = {name: "|".join((*port.lineage.topics, *port.lineage.through)) for name, port in ports.items()}
     return stateful_name(NodeKind.KSTREAM_JOINALL, lineage, (*join.parameters, *sorted(streams.items())))
 
 
-# --- `as_of_join`: each record with the newest one of another stream.
+# --- `as_of_join`: joins each record with the newest one of another stream.
 
 
 def join_as_of(
@@ -368,9 +369,9 @@ def join_as_of(
 def _as_of_stores(
     graph: GraphBuilder, join: AsOf, how: StreamJoined, base: str, values: tuple[Serde, Serde]
 ) -> tuple[str, str]:
-    """The store of right records, and the store of waiting left records."""
+    """Adds the store of right records, and the store of waiting left records; returns their names."""
     value_serde, other_value_serde = values
-    # Even the latest allowed left record must find right records `within` before it.
+    # Even the latest left record that is accepted must find right records `within` before it.
     retention_ms = join.within_ms + join.grace_ms + 1
     right = store_spec(f"{base}-right-store", StoreKind.TIMESTAMPED_WINDOW, how, retention_ms)
     store = graph.store(right, join.key_serde, other_value_serde)

@@ -67,11 +67,11 @@ def join_tables(
     def computed() -> ValueGetter:
         return JoinValueGetter(left_node.view(), right_node.view(), joiner, kind)
 
-    # Without a store, or with one that exists only for old values, every update is forwarded at once.
+    # Without a store, or with one that only exists for old values, every update is forwarded at once.
     merged = graph.stateless(TableJoinMergeSpec(caching=False), this, base, others=(that,))
     serdes = how.key_serde or key_serde, graph.value_serde(how.value_serde)
     if related and kind == "inner":
-        # Both sides may lose their rows with one update, and then neither tells of it.
+        # One update may delete the rows of both sides. Neither side then forwards a deletion of the joined row.
         passed_on = remember_passed_on(graph, merged.node, how, serdes[0])
         graph.change_spec(merged.node, TableJoinMergeSpec(passed_on=passed_on, caching=False))
     make_store = partial(_remember_rows, graph, merged.node, table_store(f"{base}-store", how), *serdes)
@@ -81,7 +81,7 @@ def join_tables(
 
 
 def _views(left: TableNode, right: TableNode, kind: JoinKind) -> tuple[ValueGetter, ValueGetter]:
-    """How each side is looked up. A table whose rows may be without a match sends its old values, as in Kafka Streams."""
+    """The views for look-ups in both sides. A side whose rows may have no match sends old values, as in Kafka Streams."""
     if kind != "inner":
         left.send_old_values(True)
     if kind == "outer":
@@ -92,7 +92,7 @@ def _views(left: TableNode, right: TableNode, kind: JoinKind) -> tuple[ValueGett
 def _stored(
     graph: GraphBuilder, joined: tuple[Port, Port], parents: tuple[TableNode, ...], base: str, how: Materialized
 ) -> Table:
-    """The joined table, with a store."""
+    """Adds the merge of a joined table that has a store."""
     this, that = joined
     spec = TableJoinMergeSpec(caching=how.caching)
     name, store = table_names(spec.kind, this.lineage | that.lineage, base, how, ())
@@ -102,7 +102,7 @@ def _stored(
 
 
 def _remember_rows(graph: GraphBuilder, node: str, store: StoreSpec, key_serde: Serde, value_serde: Serde) -> str:
-    """Gives a joined table a store of the rows that it has passed on, which are its old values in strict mode."""
+    """Adds a store of the rows that a joined table has forwarded, which are its old values in strict mode."""
     spec = graph.operator(node).spec
     assert isinstance(spec, TableJoinMergeSpec), "joins end in one"
     if spec.passed_on is not None:
@@ -118,7 +118,7 @@ def _are_related(topology: Graph, nodes: tuple[str, str], views: tuple[ValueGett
 
 
 def _made_of(topology: Graph, node: str, table: ValueGetter) -> bool:
-    """Whether a node's table derives from another within the same task, so that one update changes both before the join."""
+    """Whether the table at `node` derives from another one in the same task, so that one update changes both before the join."""
     filled_by = {next(name for name, one in topology.nodes.items() if store in one.stores) for store in table.stores}
     above, waiting = set[str](), [node]
     while waiting:
@@ -133,7 +133,7 @@ def _made_of(topology: Graph, node: str, table: ValueGetter) -> bool:
 # left table  ──subscribe──▶ <name>-subscription-repartition ──▶ subscriptions ─┐
 #                                                                right table ──update──┴▶ <name>-response-repartition ──▶ result
 # ```
-# The right part runs in the right table's sub-topology, the result in the left table's, so each can read its table's stores.
+# The right part runs in the right table's sub-topology, and the result in the left table's, so each can read its table's stores.
 
 
 def join_foreign_key(
@@ -182,7 +182,7 @@ def _right_part(
     left_key: Any,
     how: Materialized,
 ) -> Port:
-    """Adds the part next to the right table: the store of subscriptions, and the nodes that answer them."""
+    """Adds the part next to the right table: the store of subscriptions, and the nodes that respond to them."""
     right_key = graph.key_serde(right_port.key_serde)
     keys, other = CombinedKeySerde(right_key, left_key), right_node.view()
     spec = StoreSpec(

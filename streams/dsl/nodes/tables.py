@@ -1,12 +1,15 @@
 """A table under construction: its store, the tables it derives from, and whether its updates have old values.
 
-Rules (Kafka Streams: `KTableImpl.enableSendingOldValues`, `valueGetterSupplier`): a table has a store only if it has a name, is
-looked up, or its old values are needed. A filtered or mapped table without a name never has one, but is computed from the tables
-above at each look-up. So is a joined table. If both sides of it derive from one table and its old values are needed, it has a
-store all the same, but for these only, and in strict mode only: the computed old value would never have been sent (the other side
-has changed with the same update), which compat mode accepts. Where neither is needed, but a deletion must not be forwarded without
-a row, the node remembers the keys of the rows that it has passed on, also in strict mode only.
-Such needs become known late, when an operator below is added, so the node is then replaced in place.
+A table has a store only if it has a name, is looked up, or its old values are needed (Kafka Streams:
+`KTableImpl.enableSendingOldValues`, `valueGetterSupplier`). A filtered, mapped or joined table without a name has none: each
+look-up computes it from the tables above. There are two exceptions, both in strict mode only:
+
+* If both sides of a joined table derive from one table and its old values are needed, it has a store for these alone. A computed
+  old value would never have been sent, because the same update has changed the other side. Compat mode accepts that.
+* If old values are not needed, but a deletion must not be forwarded for a row that was never forwarded, the node remembers the keys
+  of the rows that it has forwarded.
+
+Such needs only become known when an operator below is added, so the node is then replaced in place.
 """
 
 from __future__ import annotations
@@ -61,13 +64,13 @@ class TableNode:
     Attributes:
         nodes: The names of the operators that can fill `Change.old`.
         store: The table's store; None if there is none so far.
-        materialize: Adds a store, for a computed table one of the values that it has forwarded; None if that is not possible later.
+        materialize: Adds a store (for a computed table, of the values it has forwarded); None if no store can be added later.
         parents: The tables that this one derives from.
-        computed: How to look rows up without a store.
-        from_stored: Converts stored values to the table's values; None: they are the same.
+        computed: Makes the view for look-ups without a store; None: look-ups need the store.
+        from_stored: Converts stored values to the table's values; None: they are equal.
         history_ms: How far back the table's own versioned store can look; None: not versioned.
-        joined: Whether this is a join of two tables, which need stores for old values to be known.
-        related: Whether this is a join whose sides derive from one table, or one from the other.
+        joined: Whether this is a join of two tables, whose old values are only known if the parents have stores.
+        related: Whether this is a join whose sides derive from one table, or one side from the other.
         forwards_all: Whether every update of the table above is forwarded, whatever its value.
     """
 
@@ -87,7 +90,7 @@ class TableNode:
 
     @property
     def versioned(self) -> bool:
-        """Whether updates are those of a versioned table, and so may be out of order (KIP-914)."""
+        """Whether updates come from a versioned table, and so may be out of order (KIP-914)."""
         if self.store is not None:
             return self.history_ms is not None
         return any(parent.versioned for parent in self.parents)
@@ -100,7 +103,7 @@ class TableNode:
         return self.parents[0].history if len(self.parents) == 1 and self.computed is not None else None
 
     def send_old_values(self, force: bool) -> bool:
-        """Adds the old value to the table's updates, with `force` also if a table above needs a store; returns whether it did."""
+        """Adds old values to updates, with `force` even if that adds a store to a table above. Returns whether it did."""
         if not self._sends_old and self._can_send_old(force):
             for name in self.nodes:
                 self.graph.change_spec(name, self._spec(name).with_old_values())
@@ -121,7 +124,7 @@ class TableNode:
 
     @property
     def old_values_are_exact(self) -> bool:
-        """Whether old values, if sent, are exactly the ones that were forwarded before."""
+        """Whether old values, if sent, are exactly the values that were forwarded before."""
         if self.store is not None or self._remembers:
             return True
         return not self.related and all(parent.old_values_are_exact for parent in self.parents)
@@ -142,14 +145,14 @@ class TableNode:
         return force
 
     def require_store(self) -> str:
-        """The table's store, which is added if there was none."""
+        """Returns the name of the table's store, which is added if there is none."""
         if self.store is None:
             assert self.materialize is not None, "a table without a store knows how to make one"
             self.store = self.materialize()
         return self.store
 
     def view(self) -> ValueGetter:
-        """How operators look rows up."""
+        """Returns the view in which operators look rows up."""
         if self.store is None and self.computed is not None:
             return self.computed()
         return StoreValueGetter(self.require_store(), self.from_stored, self.history_ms is not None)
@@ -182,7 +185,7 @@ def add_table(
 ) -> tuple[Port, TableNode]:
     """Adds the table's operator behind a port whose records are in the tasks of their keys.
 
-    Rows that expire are in a store from the start, and their deadlines in another.
+    Rows that expire are in a store from the start, and their deadlines in a second store.
     """
     add = partial(graph.stateful, port=port, name=name, key_serde=key_serde, value_serde=value_serde)
     history, stored_key_serde = history_ms(how), how.key_serde or key_serde
@@ -214,7 +217,7 @@ def add_filter(
     name: str | None,
     how: Materialized,
 ) -> tuple[Port, TableNode]:
-    """Adds a filtered table. Needless deletions are left out if the table above has old values at no cost."""
+    """Adds a filtered table. Unnecessary deletions are left out if the table above has old values without further stores."""
     knows_old = above.send_old_values(False)
     spec = TableFilterSpec(predicate, negate, knows_old, above.versioned, caching=how.caching)
 
@@ -231,7 +234,7 @@ def add_filter(
 
 
 def remember_passed_on(graph: GraphBuilder, node: str, how: Materialized, key_serde: Serde) -> str:
-    """Gives a table without a store one of the keys whose rows it has passed on, and returns the store's name."""
+    """Adds a store of the keys whose rows a table has forwarded, for a table without a store; returns the store's name."""
     spec = store_spec(f"{node}-passed-on", StoreKind.KEY_VALUE, how)
     return graph.materialize(node, spec, key_serde, BytesSerde())
 
@@ -269,7 +272,7 @@ def add_transform_values(
     name: str | None,
     how: Materialized,
 ) -> tuple[Port, TableNode]:
-    """Adds a table whose values a transformer computes; it has a store if it has a name, is looked up, or must send old values."""
+    """Adds a table whose values a transformer computes. It has a store if it has a name, is looked up, or must send old values."""
     if isinstance(supplier, ValueTransformer) or not callable(supplier):
         raise TopologyError(
             f"transform_values takes something that makes value transformers, such as the class or a lambda, not "
@@ -329,7 +332,7 @@ def add_stored(
 
 
 class TopAggregator:
-    """Puts a value into the ordered list of the best n; among equal scores the earlier one stays ahead."""
+    """Inserts a value into the ordered list of the best n; among equal scores, the earlier value stays ahead."""
 
     def __init__(self, n: int, by: Callable[[Any], Any], largest: bool, ties: bool) -> None:
         self.n = n
@@ -338,7 +341,7 @@ class TopAggregator:
         self.ties = ties
 
     def __call__(self, key: Any, value: Any, best: list[Any]) -> list[Any]:
-        """The best rows with this one among them. Raises `RecordError` for a score that has no rank among the others."""
+        """Returns the list of the best values with this one inserted. Raises `RecordError` for a score that cannot be compared."""
         score = None if value is None else self.by(value)
         if score is None:
             return best
@@ -350,7 +353,7 @@ class TopAggregator:
         return self._first(best)
 
     def merge(self, key: Any, earlier: list[Any], later: list[Any]) -> list[Any]:
-        """The best n of two lists, for sessions that are merged. Raises `RecordError` if their scores are of two kinds."""
+        """Returns the best n of two merged sessions' lists. Raises `RecordError` if their scores cannot be compared."""
         if earlier and later:
             check_alike(self._score(later[0]), self._score(earlier[0]))
         return self._first(sorted((*earlier, *later), key=self._rank))
@@ -378,18 +381,18 @@ class TopAggregator:
 
 @dataclass(frozen=True)
 class WithRanks:
-    """Adds its rank to each value of a list that `top` has made.
+    """Adds a rank to each value of a list that `top` has made.
 
     Attributes:
-        field: The field of the rank.
-        by: The score; None: every value has a rank of its own.
+        field: The name of the field that gets the rank.
+        by: Computes the score, so that equal scores share a rank; None: every value has its own rank.
     """
 
     field: str
     by: Callable[[Any], Any] | None
 
     def __call__(self, best: list[Any]) -> list[Any]:
-        """New values. Raises `RecordError` for values that are not JSON objects."""
+        """Returns new values with ranks. Raises `RecordError` for values that are not JSON objects."""
         ranks, by = list(range(1, len(best) + 1)), self.by
         if by is not None:
             scores = [score_of(by(value)) for value in best]
@@ -408,13 +411,13 @@ class WithRanks:
 
 
 def _are_numbers(one: Any, other: Any) -> bool:
-    """Whether two scores, as almost all are, are plain numbers."""
+    """Whether two scores are plain numbers, as almost all scores are."""
     plain = (int, float)
     return type(one) in plain and type(other) in plain and one == one  # noqa: PLR0124 - NaN is not
 
 
 def checked_top(n: int, by: functions.Function, rank: str | None) -> Callable[[Any], Any]:
-    """The score function; all arguments are checked. Raises `TopologyError`."""
+    """Checks all arguments and returns the score function. Raises `TopologyError`."""
     if rank is not None and (not isinstance(rank, str) or not rank):
         raise TopologyError(f"top(rank=...) takes the name of the field that gets the rank, not {rank!r}.")
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:

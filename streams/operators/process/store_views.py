@@ -1,4 +1,4 @@
-"""The users' view of each kind of store that an operator has."""
+"""Makes the users' view of each kind of store that an operator has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streams.operators.stores.window import TypedSessionStore, TypedTimestampedW
 
 
 def user_store(name: str, store: Any, in_process: InProcess) -> Any:
-    """The user's view of an operator's store; a global store already is one."""
+    """The users' view of an operator's store; a global store already is one, and is returned unchanged."""
     made: Any = store
     match store:
         case TypedTimestampedKeyValueStore():

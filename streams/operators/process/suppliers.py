@@ -1,4 +1,4 @@
-"""What users supply to `process` and its like: checks that it makes processors, and that the engine can call their methods."""
+"""Checks that a user's supplier makes processors or transformers, and that the engine can call their methods."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _METHODS = {
     "flush": (),
     "close": (),
 }
-"""The methods of a `Processor` or a `ValueTransformer` that the engine calls, and their arguments."""
+"""Name of a method that the engine calls on a `Processor` or a `ValueTransformer` -> its arguments."""
 
 
 _CHECKED: WeakSet[type[Any]] = WeakSet()
 
 
 def check_supplier(supplier: Callable[[], Any]) -> None:
-    """Refuses a supplier that cannot make processors.
+    """Raises an error if a supplier cannot make processors.
 
     Raises:
         TopologyError: It is a processor itself, is not callable, needs arguments, or its class has other methods.
@@ -65,10 +65,10 @@ def check_processor(made: object) -> Processor:
 
 
 def check_methods(kind: type[Any]) -> None:
-    """Refuses a class whose methods cannot be called as the engine calls them.
+    """Raises an error if the methods of a class cannot be called as the engine calls them.
 
     Raises:
-        TopologyError: One of them takes other arguments.
+        TopologyError: A method takes other arguments.
     """
     if kind in _CHECKED:
         return
@@ -88,7 +88,7 @@ def check_methods(kind: type[Any]) -> None:
 
 
 def _missing_arguments(supplier: Callable[..., Any]) -> list[str]:
-    """Names of the arguments without a default."""
+    """The names of the arguments that have no default."""
     try:
         parameters = inspect.signature(supplier).parameters.values()
     except (TypeError, ValueError):

@@ -42,7 +42,7 @@ class UserProcessor(BaseProcessor[Any, Any, OperatorContext]):
         """Pass the processor its context."""
         super().init(ctx)
         context = self._context = self.context(ctx, self._in_process)
-        # Set here too, for a processor whose `init` does not call the overridden one.
+        # Also set here, for a processor whose `init` does not call the overridden one.
         self.processor.ctx = context
         self.processor.init(context)
         context._check_state()
@@ -97,7 +97,7 @@ def _shown(given: object) -> str:
 
 # --- `UserContext`: the context of a user's processor, in front of the engine's wider one.
 #
-# Users see only the public methods, and mistakes are reported where they are made, in the user's terms.
+# Users see only the public methods. Mistakes are reported where they are made, in the user's terms.
 
 
 class UserContext(KafkaNames):
@@ -113,7 +113,7 @@ class UserContext(KafkaNames):
         self._in_process = in_process
         self._stores: dict[str, Any] = {}
         self._kept_state: bytes | None = None
-        """The state as it was checked last; None: nobody has asked for it."""
+        """The bytes of the state at the last check; None: the user has not requested the state."""
 
     @property
     def node(self) -> str:
@@ -156,10 +156,10 @@ class UserContext(KafkaNames):
         return self._ctx.state
 
     def _check_state(self) -> None:
-        """Called after each call of the user's code.
+        """Checks the state after each call of the user's code.
 
         Raises:
-            SerdeError: The state would not come back as it is; it is again as it was before the call.
+            SerdeError: The state would not be read back unchanged; it is restored to its value before the call.
         """
         if self._kept_state is None:
             return
@@ -201,7 +201,7 @@ class UserContext(KafkaNames):
         return self._ctx.schedule(interval, kind, self._in_process.at_time(self._checked(callback)))
 
     def _checked(self, callback: Any) -> Callable[[int], object]:
-        """The callback of a punctuation, after which the state is checked."""
+        """The callback of a punctuation, wrapped so that the state is checked afterwards."""
         if not callable(callback):
             return cast("Callable[[int], object]", callback)  # refused when it is scheduled
 
@@ -214,7 +214,7 @@ class UserContext(KafkaNames):
 
 
 def expire_stores(context: UserContext) -> None:
-    """Expires windows and sessions that exceed their stores' retention, relative to the newest one written."""
+    """Deletes windows and sessions older than their store's retention, measured from the newest one written."""
     for name, store in context._stores.items():
         if isinstance(store, WindowStore | SessionStore) and store._newest >= 0:
             context._ctx.expire(name, store._newest)
@@ -224,7 +224,7 @@ def checked_record(node: str, record: Record, child: object, headers: Headers) -
     """The record to forward, with its timestamp in ms and its headers as pairs.
 
     Raises:
-        TopologyError: The argument is not a record, but perhaps a key and a value.
+        TopologyError: The argument is not a record, but for example a key and a value.
     """
     if not isinstance(record, Record):
         given = repr(record) if child is None else f"{record!r}, {child!r}"
@@ -237,15 +237,15 @@ def checked_record(node: str, record: Record, child: object, headers: Headers) -
     return Record(record.key, record.value, to_timestamp_ms(record.timestamp), to_headers(record.headers))
 
 
-# --- Checks that users' processors and transformers can be called as the engine will call them, before any record is processed.
+# --- Checks, before any record is processed, that the engine can call users' processors and transformers.
 
 # A processor is created for each micro-batch; its class is checked once.
 
 
 # --- Detects attributes of a user's object that would be lost after the step, before results depend on the batches.
 #
-# A new processor is created for every step. One that counts in `self.n` works in a test with one micro-batch and is wrong in
-# production, where micro-batches are cut differently each time.
+# A new processor is created for every step. A processor that counts in `self.n` works in a test with one micro-batch, and is wrong
+# in production, where micro-batches are cut differently each time.
 
 _PLAIN = (int, float, str, bytes, bool, tuple, frozenset, type(None))
 _CONTAINERS = (list, dict, set, deque, bytearray)
@@ -254,7 +254,7 @@ _CONTAINERS = (list, dict, set, deque, bytearray)
 class Attributes:
     """The attributes of an object as they were after `init`.
 
-    An attribute has changed if it is new, has another value, or is a container of another length; a change inside an object is not
+    An attribute has changed if it is new, has another value, or is a container of another length. Changes inside an object are not
     detected. A value equal to the earlier one, such as a buffer that is empty again, is not a change.
 
     Args:
@@ -302,10 +302,10 @@ class Attributes:
 
 
 class FixedKeyProcessor(UserProcessor):
-    """Runs a processor and fails if it forwards a record under another key than that of the current record.
+    """Runs a processor, and fails if it forwards a record under another key than the current record's.
 
-    Results therefore stay in the right partition, and no repartition is needed after the processor. During a punctuation there is
-    no current record, and the processor chooses the keys: it should forward only keys that it has seen.
+    So results stay in the right partition, and the processor needs no repartition behind it. During a punctuation there is no
+    current record, and the processor chooses the keys: it should only forward keys that it has seen.
     """
 
     def context(self, ctx: OperatorContext, in_process: InProcess) -> UserContext:
@@ -314,10 +314,10 @@ class FixedKeyProcessor(UserProcessor):
 
 
 class _FixedKeyContext(UserContext):
-    """A context that compares keys."""
+    """A context in which `forward` compares keys."""
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        """Forward, if the key is unchanged."""
+        """Forward a record whose key is unchanged. Raises an error for another key."""
         now = self._in_process.record
         record = checked_record(self.node, record, child, self._in_process.headers)
         if now is not None and record.key != now.key:

@@ -1,4 +1,4 @@
-"""The stores that processors get: the rows of the typed stores, with the public methods only."""
+"""The stores that processors get: the rows of the typed stores, with only the public methods."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class InProcess:
     Attributes:
         record: The record; None outside of `process`.
         time: The time of the punctuation, ms; None outside of a punctuation.
-        changed_for: The last record for which the processor has changed state, or has forwarded. What happens for each record sets
-            it without a call of `changes`, which would take longer than the rest.
+        changed_for: The last record for which the processor has changed state, or has forwarded. Frequent operations set it
+            directly, because a call of `changes` would take longer than the rest.
     """
 
     __slots__ = ("changed_for", "record", "time")
@@ -39,12 +39,12 @@ class InProcess:
         self.changed_for: Record | None = None
 
     def changes(self) -> None:
-        """Notes that the processor changes state, or forwards, for the current record."""
+        """Notes that the processor changes state, or forwards a record, for the current record."""
         self.changed_for = self.record
 
     @property
     def has_changed(self) -> bool:
-        """Whether it has done so for this record."""
+        """Whether the processor has changed state, or forwarded a record, for the current record."""
         return self.record is not None and self.changed_for is self.record
 
     @property
@@ -69,11 +69,11 @@ class InProcess:
         return self.time
 
     def time_of_write(self, timestamp: TimestampLike | None) -> int:
-        """The given time in ms, or that of the current record."""
+        """The given time in ms; by default, the time of the current record or punctuation."""
         return self.timestamp if timestamp is None else to_timestamp_ms(timestamp)
 
     def at_time(self, callback: Callable[[int], object]) -> Callable[[int], None]:
-        """The callback of a punctuation, wrapped so that its time is the current one meanwhile."""
+        """Wraps the callback of a punctuation so that the punctuation's time is the current one during the call."""
         if not callable(callback):
             return callback  # refused when it is scheduled
 
@@ -103,14 +103,14 @@ class _Rows(Protocol):
 
 
 class _UsersStore(Generic[K, V]):
-    """The common base of stores of all kinds; `in_process` is None where nothing can be written."""
+    """The base of all stores of users. `in_process` is None if nothing can be written."""
 
     def __init__(self, name: str, store: Any, in_process: Any = None) -> None:
         self.name = name
         self._store = store
         self._in_process: InProcess = in_process
         self._newest = -1
-        """The newest time written, where rows expire."""
+        """The newest time written, in stores whose rows expire."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -119,9 +119,9 @@ class _UsersStore(Generic[K, V]):
 class ReadOnlyKeyValueStore(_UsersStore[K, V]):
     """A read-only store from key to value (Kafka Streams: `ReadOnlyKeyValueStore`).
 
-    A range is in the order of the keys, which for text is that of its code points; `all` and `prefix` are in the order of the keys'
-    bytes, in which negative numbers stand behind the others. A scan reads the store as of its beginning, so rows may be written and
-    deleted meanwhile.
+    A range is in the order of the keys; texts are ordered by code points. `all` and `prefix_scan` are in the order of the keys'
+    bytes, in which negative numbers follow the others. A scan reads the store as of its beginning, so rows may be written and
+    deleted during the scan.
 
     Attributes:
         name: The store's name.
@@ -151,21 +151,21 @@ class ReadOnlyKeyValueStore(_UsersStore[K, V]):
         return self._store.all(reverse=True)
 
     def prefix_scan(self, prefix: Any, serde: Serde[Any] | None = None) -> Iterator[tuple[K, V]]:
-        """Rows whose keys' bytes start with those of the prefix."""
+        """Rows whose key's bytes begin with the bytes of the prefix."""
         return self._store.prefix(_prefix_bytes(self.name, prefix, serde))
 
     def prefix(self, prefix: bytes) -> Iterator[tuple[K, V]]:
         return self._store.prefix(prefix)
 
     def approximate_num_entries(self) -> int:
-        """The number of rows; exact here, at the cost of a scan of the store."""
+        """The number of rows. It is exact here, but takes a scan of the store."""
         return self._store.count()
 
 
 class GlobalKeyValueStore(ReadOnlyKeyValueStore[K, V]):
-    """A global store as seen by tasks: read-only, because a write would change only the copy of the task's process.
+    """A global store as tasks see it. It is read-only, because a write would only change the copy of the task's process.
 
-    The values of a timestamped one are `ValueAndTimestamp`.
+    The values of a timestamped store are `ValueAndTimestamp`.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -175,15 +175,15 @@ class GlobalKeyValueStore(ReadOnlyKeyValueStore[K, V]):
 
 
 def typed_store_of(store: Any) -> Any:
-    """The store behind a global one, for operators that look up the keys of many records at once; others are given back."""
+    """The store behind a global one, for operators that look up many keys at once; returns other stores unchanged."""
     return store._store if isinstance(store, GlobalKeyValueStore) else store
 
 
 class KeyValueStore(ReadOnlyKeyValueStore[K, V]):
     """A store from key to value (Kafka Streams: `KeyValueStore`).
 
-    A write without a timestamp gets that of the current record, or the time of the punctuation. The timestamp becomes that of
-    the changelog record; timestamps are milliseconds, a `datetime`, or a `timedelta` since the epoch.
+    A write without a timestamp has the timestamp of the current record, or the time of the punctuation, and so has the changelog
+    record. Timestamps are milliseconds, a `datetime`, or a `timedelta` since the epoch.
 
     Example:
         >>> seen: KeyValueStore[str, int] = self.ctx.store("seen")
@@ -196,7 +196,7 @@ class KeyValueStore(ReadOnlyKeyValueStore[K, V]):
         in_process.changed_for = in_process.record
 
     def put_if_absent(self, key: K, value: V | None, timestamp: TimestampLike | None = None) -> V | None:
-        """Write unless the key has a value; returns the value that the key had, None if there was none."""
+        """Write unless the key has a value. Returns the value that the key had, or None."""
         old = self.get(key)
         if old is None:
             self.put(key, value, timestamp)
@@ -210,7 +210,7 @@ class KeyValueStore(ReadOnlyKeyValueStore[K, V]):
             self.put(key, value, timestamp)
 
     def delete(self, key: K, timestamp: TimestampLike | None = None) -> V | None:
-        """Delete a row; returns the value that it had, None if there was none."""
+        """Delete a row. Returns the value that it had, or None."""
         old = self.get(key)
         if old is not None:
             self.put(key, None, timestamp)
@@ -220,8 +220,7 @@ class KeyValueStore(ReadOnlyKeyValueStore[K, V]):
 class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]], Generic[K, V]):
     """A store from key to value and timestamp (Kafka Streams: `TimestampedKeyValueStore`): the store of a table.
 
-    Reads return a `ValueAndTimestamp`. Writes take one too, or a value, with its timestamp as an argument or by default that of the
-    current record.
+    Reads return a `ValueAndTimestamp`. Writes also accept one, or a value with a separate timestamp; default: the current record's.
     """
 
     def put(self, key: K, value: ValueAndTimestamp[V] | V | None, timestamp: TimestampLike | None = None) -> None:
@@ -233,7 +232,7 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]], Generic[K
     def put_if_absent(
         self, key: K, value: ValueAndTimestamp[V] | V | None, timestamp: TimestampLike | None = None
     ) -> ValueAndTimestamp[V] | None:
-        """Write unless the key has a value; returns the value and timestamp that the key had, None if there was none."""
+        """Write unless the key has a value. Returns the value and timestamp that the key had, or None."""
         old = self.get(key)
         if old is None:
             self.put(key, value, timestamp)
@@ -266,9 +265,9 @@ def _prefix_bytes(name: str, prefix: Any, serde: Serde[Any] | None) -> bytes:
 class WindowStore(_UsersStore[K, V]):
     """A store from key and window start to value (Kafka Streams: `WindowStore`).
 
-    With `retain_duplicates` each `put` adds a row, and a key and start may have several. A row has the start of its window, not the
-    end, because the store does not know the length of windows. Times are milliseconds, a `datetime`, or a `timedelta` since
-    the epoch.
+    With `retain_duplicates` each `put` adds a row, and a key and start may have several rows. A row has the start of its window,
+    but not the end, because the store does not know the length of windows. Times are milliseconds, a `datetime`, or a `timedelta`
+    since the epoch.
 
     Rows stay for the store's retention: windows that start before the largest start written minus the retention are deleted, a
     segment at a time.
@@ -278,7 +277,7 @@ class WindowStore(_UsersStore[K, V]):
     """
 
     def put(self, key: K, value: V | None, window_start: TimestampLike | None = None) -> None:
-        """Write; None deletes (but has no effect with `retain_duplicates`)."""
+        """Write a value; None deletes (but has no effect with `retain_duplicates`)."""
         self._store.put(key, self._start(window_start), value)
         self._in_process.changes()
 
@@ -291,7 +290,7 @@ class WindowStore(_UsersStore[K, V]):
     def fetch(
         self, key: K, time: TimestampLike, time_to: TimestampLike | None = None
     ) -> V | Iterator[tuple[int, V]] | None:
-        """With one time, the value of the window that starts then; with two, the windows that start in between."""
+        """With one time, the value of the window that starts then. With two, the windows that start between them."""
         if time_to is not None:
             return self.fetch_range(key, time, time_to)
         found: V | None = self._store.fetch(key, to_timestamp_ms(time))
@@ -341,8 +340,7 @@ class WindowStore(_UsersStore[K, V]):
 class TimestampedWindowStore(WindowStore[K, ValueAndTimestamp[V]], Generic[K, V]):
     """A store from key and window start to value and timestamp (Kafka Streams: `TimestampedWindowStore`), for a windowed table.
 
-    Reads return a `ValueAndTimestamp`. Writes take one too, or a value, with its timestamp as an argument or by default that of the
-    current record.
+    Reads return a `ValueAndTimestamp`. Writes also accept one, or a value with a separate timestamp; default: the current record's.
     """
 
     def put(
@@ -389,7 +387,7 @@ class SessionStore(_UsersStore[K, V]):
     def put(self, key: K, start: TimestampLike, end: TimestampLike, value: V | None, /) -> None: ...
 
     def put(self, session: Any, *arguments: Any) -> None:
-        """Write a session's value; None deletes it. The session is a `Windowed` key, or key, start and end."""
+        """Write a session's value; None deletes it. The session is a `Windowed` key, or a key, a start and an end."""
         if len(arguments) == 1:
             key, start, end = self._session(session)
             value = arguments[0]
@@ -474,7 +472,7 @@ class SessionStore(_UsersStore[K, V]):
 
 
 class VersionedKeyValueStore(_UsersStore[K, V]):
-    """A store from key and time to the value valid then (Kafka Streams: `VersionedKeyValueStore`), within the history's length.
+    """A store from key and time to the value valid at that time (Kafka Streams: `VersionedKeyValueStore`), within its history.
 
     Times are milliseconds, a `datetime`, or a `timedelta` since the epoch.
 
@@ -485,13 +483,13 @@ class VersionedKeyValueStore(_UsersStore[K, V]):
     _store: TypedVersionedStore
 
     def put(self, key: K, value: V | None, timestamp: TimestampLike | None = None) -> int:
-        """Write a version; None = deleted from the timestamp on, which defaults to that of the current record."""
+        """Write a version that is valid from the timestamp on, by default the current record's; None deletes from then on."""
         valid_to = self._store.put(key, value, self._in_process.time_of_write(timestamp))
         self._in_process.changes()
         return valid_to
 
     def delete(self, key: K, timestamp: TimestampLike | None = None) -> ValueAndTimestamp[V] | None:
-        """Delete a key from a time on; returns the value valid at that time, and its timestamp."""
+        """Delete a key from a time on. Returns the value valid at that time, and its timestamp."""
         time = self._in_process.time_of_write(timestamp)
         old = self.get(key, time)
         self._store.put(key, None, time)
@@ -499,5 +497,5 @@ class VersionedKeyValueStore(_UsersStore[K, V]):
         return old
 
     def get(self, key: K, as_of: TimestampLike | None = None) -> ValueAndTimestamp[V] | None:
-        """The newest value and its time, or those valid at `as_of`. None if there was none, or a deletion."""
+        """The newest value and its time, or those valid at `as_of`; None if there was no value, or it was deleted."""
         return self._store.get(key, None if as_of is None else to_timestamp_ms(as_of))

@@ -1,4 +1,4 @@
-"""Wrapping the operator of a node in the user's wrapper."""
+"""Wraps the operator of a node in the user's wrapper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams.operators.wrapped import ProcessorWrapper
 
 
 def wrapped(wrapper: ProcessorWrapper, node: str, supplier: Callable[[], AnyProcessor]) -> AnyProcessor:
-    """A new processor of the supplier, wrapped; a user's processor is wrapped inside the one that runs it.
+    """Makes a new processor and wraps it. A user's processor is wrapped inside the operator that runs it.
 
     Raises:
         TypeError: The wrapper returns something else.

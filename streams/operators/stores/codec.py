@@ -1,4 +1,4 @@
-"""Keys and values of typed stores as bytes."""
+"""Converts keys and values of typed stores to bytes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from streams.serdes.json import is_plain_json
 from streams.serdes.json_text import all_kept
 from streams.serdes.order import KeyOrder, KeySpan, check_bound, key_order
 
-# --- The conversion of a store's keys and values to bytes by its serdes, with a check that a row fits the changelog.
+# --- Converts a store's keys and values to bytes by its serdes, and checks that a row fits the changelog.
 
 _TIMESTAMP = 8
-"""Bytes of the timestamp at the beginning of a local value of a timestamped store."""
+"""The size in bytes of the timestamp at the beginning of a local value of a timestamped store."""
 
 
 def _stamped(value: bytes | None, timestamp: int) -> bytes | None:
@@ -34,7 +34,7 @@ def _stamped(value: bytes | None, timestamp: int) -> bytes | None:
 
 
 class _KeptSerdes(NamedTuple):
-    """What the serdes of a store become. A task makes its stores' codecs again for each step, and the serdes stay the same."""
+    """Serdes derived from those of a store. They are cached, because a task makes the codecs of its stores again for each step."""
 
     keys: Serde
     values: Serde
@@ -57,7 +57,7 @@ class Codec:
     Args:
         topic: The topic passed to serdes: the changelog.
         value_serde: Serde of the values.
-        room: Bytes of key and value that fit the changelog.
+        room: The largest size of key and value together that fits the changelog, bytes.
     """
 
     def __init__(self, topic: str, key_serde: Serde, value_serde: Serde, room: int = NO_LIMIT) -> None:
@@ -69,11 +69,12 @@ class Codec:
         self._shares = serdes.shares
         self._check = serdes.check
         self.order = serdes.order
-        # Most records of a step repeat a few text keys. Only text: 1, 1.0 and True are equal but different keys.
+        # Most records of a step repeat a few text keys. Only texts are cached, because 1, 1.0 and True are equal but different
+        # keys.
         self._text_keys: dict[str, bytes] = {}
 
     def key(self, key: Any) -> bytes:
-        """Key bytes. Raises ValueError for a null key, which no store accepts."""
+        """The key's bytes. Raises ValueError for a null key, which no store accepts."""
         if type(key) is str and key in self._text_keys:
             return self._text_keys[key]
         data = self._key_serde.serialize(self.topic, key)
@@ -84,12 +85,12 @@ class Codec:
         return data
 
     def base_key(self, key: Any, data: bytes | None) -> bytes | None:
-        """The bytes of a windowed key without its window; `data`, all of its bytes, where the serde does not tell them apart."""
+        """The bytes of a windowed key without its window; `data`, all bytes of the key, if the serde does not separate them."""
         base = getattr(self._key_serde, "serialize_base_key", None)
         return data if base is None else cast("bytes", base(self.topic, key))
 
     def spans(self, lower: Any, upper: Any, reverse: bool) -> list[KeySpan]:
-        """Where the rows with lower <= key <= upper lie, in the order of the keys; None: no bound.
+        """The spans of bytes that contain the rows with lower <= key <= upper, in the order of the keys; None: no bound.
 
         Raises:
             KeyOrderError: The bytes of such keys do not sort as the keys do.
@@ -100,11 +101,11 @@ class Codec:
         if key is None:
             return None
         check_bound(self._key_serde, key, f"The store with the changelog '{self.topic}'")
-        # A bound is not kept: 2 is one for keys that are floats.
+        # A bound need not be a valid key: 2 is a bound for keys that are floats. So it is written by the store's own serde.
         return self._bound_serde.serialize(self.topic, key)
 
     def keys(self, keys: KeyColumn) -> list[bytes]:
-        """The bytes of a column's distinct keys, as from `key`; empty for None, which no row has as its key."""
+        """The bytes of a column's distinct keys, as `key` returns them; empty for None, which is never the key of a row."""
         data = keys.encoded(self._key_serde, self.topic)
         if None in data:
             if any(one is None and key is not None for key, one in zip(keys.objects, data, strict=True)):
@@ -113,24 +114,24 @@ class Codec:
         return cast("list[bytes]", data)
 
     def key_cells(self, keys: KeyColumn) -> BinaryColumn:
-        """The bytes of each row's key, as from `key`."""
+        """The bytes of each row's key, as `key` returns them."""
         cells = keys.column(self._key_serde, self.topic)
         if cells.null_count:
             raise _null_key(self.topic)
         return cells
 
     def key_column(self, objects: list[Any], data: list[bytes]) -> KeyColumn:
-        """The column of keys whose bytes are known."""
+        """A column of keys whose bytes are known."""
         return KeyColumn(np.arange(len(objects), dtype=np.int32), objects, data, self._key_serde)
 
     def value(self, value: Any) -> bytes | None:
         return self._value_serde.serialize(self.topic, value)
 
     def seen(self, value: Any) -> Any:
-        """A value that is kept, as functions see it from now on: as its bytes give it, in this step as in later ones.
+        """A stored value as functions see it from now on, in this step as in later ones: the value that its bytes give.
 
         Raises:
-            SerdeError: It would come back as something else.
+            SerdeError: The value would be read back as something else.
         """
         if self._check is not None:
             try:
@@ -142,11 +143,11 @@ class Codec:
         return value if self._shares else self.read_value(data)
 
     def all_seen(self, values: Sequence[Any]) -> bool:
-        """Whether `seen` would refuse none of many values, where the store `holds_json`."""
+        """Whether `seen` accepts all of many values, where the store `holds_json`."""
         return all_kept(values)
 
     def seen_column(self, values: Sequence[Any]) -> Sequence[Any]:
-        """`seen` for many values. A value that is bytes, and that nobody has got, is what its bytes give."""
+        """`seen` for many values. A value that is still bytes, and whose object was not handed out, is accepted unread."""
         if isinstance(values, EncodedValues):
             if self._shares and values.serde == self._value_serde:
                 values.each_handed_out(self.seen)
@@ -157,7 +158,7 @@ class Codec:
         return [None if value is None else seen(value) for value in values]
 
     def fitting(self, key: bytes, value: bytes | None) -> bytes | None:
-        """The local value, if the row fits the changelog."""
+        """Returns a local value. Raises `OversizedRowError` if the row does not fit the changelog."""
         if value is not None and len(key) + len(value) > self._room:
             raise OversizedRowError(
                 f"the row of key {key[:64]!r} for the changelog {self.topic!r} has {len(key) + len(value)} bytes, {self._room} "
@@ -170,7 +171,7 @@ class Codec:
         self._check_sizes(keys, values, b"")
 
     def _check_sizes(self, keys: BinaryColumn, values: BinaryColumn, before: bytes) -> None:
-        """`fitting` for rows whose values begin with `before`."""
+        """Checks, as `fitting` does, rows whose values begin with `before`."""
         sizes = cell_sizes(keys) + cell_sizes(values)
         if values.null_count:
             sizes[values.is_null().to_numpy(zero_copy_only=False)] = 0
@@ -180,7 +181,7 @@ class Codec:
 
     @property
     def reader(self) -> Callable[[Any], Any]:
-        """`read_value` as a function, the fastest there is."""
+        """Returns `read_value` as a function, in its fastest form."""
         return read_json if is_plain_json(self._value_serde) else self.read_value
 
     def read_key(self, data: bytes) -> Any:
@@ -190,11 +191,11 @@ class Codec:
         return self._value_serde.deserialize(self.topic, data)
 
     def timestamped(self, value: Any, timestamp: int) -> bytes | None:
-        """The local value: `timestamp(8) ∥ value`, or None."""
+        """The local value `timestamp(8) ∥ value`; None for None."""
         return _stamped(self.value(value), timestamp)
 
     def old_value(self, stored: bytes | None) -> Any:
-        """The value in a local value, without its timestamp; None for none."""
+        """The value in a local value, without its timestamp; None for None."""
         return None if stored is None else self.read_value(stored[8:])
 
     @property
@@ -203,11 +204,11 @@ class Codec:
         return is_plain_json(self._value_serde)
 
     def writes_as(self, other: Codec) -> bool:
-        """Whether both write equal values as equal bytes. The name of the store may be in the bytes of some serdes."""
+        """Whether both write equal values as equal bytes. Some serdes write the store's name into the bytes."""
         return is_plain_json(self._value_serde) and is_plain_json(other._value_serde)
 
     def cells(self, values: Sequence[Any]) -> list[bytes | None]:
-        """The bytes of many values, None for None."""
+        """The bytes of many values; None for None."""
         return write_all(self._value_serde, self.topic, values)
 
     def values(self, values: Sequence[Any]) -> BinaryColumn:
@@ -216,7 +217,7 @@ class Codec:
     def timestamped_column(
         self, keys: BinaryColumn, values: BinaryColumn, timestamps: npt.NDArray[np.int64]
     ) -> BinaryColumn:
-        """The local values of many rows, null for null.
+        """The local values of many rows; null for null.
 
         Raises:
             OversizedRowError: A row does not fit the changelog.
@@ -244,20 +245,20 @@ class Codec:
         return EncodedValues(cells, self._value_serde, self.topic, {}) if self.holds_json else None
 
     def encoded_old(self, stored: BinaryColumn) -> EncodedValues | None:
-        """`old_values` without reading them, if they are stored as plain JSON."""
+        """The result of `old_values`, not yet decoded, if the values are stored as plain JSON; otherwise None."""
         if not self.holds_json or pa.types.is_large_binary(stored.type):
             return None
         return self.encoded(sliced(stored, _TIMESTAMP))
 
     def read_timestamped(self, data: bytes | None) -> ValueAndTimestamp | None:
-        """Value and timestamp in a local value."""
+        """Reads value and timestamp from a local value."""
         if data is None:
             return None
         return ValueAndTimestamp(self.read_value(data[_TIMESTAMP:]), timestamp_of(data))
 
 
 def value_of(stored: bytes | None) -> bytes | None:
-    """The value's bytes in a local value; None for none."""
+    """The value's bytes in a local value; None for None."""
     return None if stored is None else stored[_TIMESTAMP:]
 
 

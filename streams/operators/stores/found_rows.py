@@ -14,20 +14,17 @@ from streams.operators.columnar import EncodedValues, Int64s, KeyColumn
 
 
 class FoundRows:
-    """What a table has for n keys.
+    """The rows of a table for n keys.
 
     Args:
         there: bool[n], whether there is a row.
         timestamps: int64[n], ms; `NO_TIME` where there is no row.
-        read: Gives the values; None where there is no row.
-        encoded: Gives the same as bytes that nobody has read, if they are known.
-        shared: Whether others have these very objects: the table, or another look-up.
+        read: Returns the values; None where there is no row.
+        encoded: Returns the values as bytes that no code has decoded; None if they are not known.
+        shared: Whether other code has the same objects: the table, or another look-up.
 
     Attributes:
-        there: See above.
-        timestamps: See above.
-        encoded: See above.
-        shared: See above.
+        there, timestamps, encoded, shared: The arguments of these names.
     """
 
     __slots__ = ("_read", "_values", "encoded", "shared", "there", "timestamps")
@@ -46,7 +43,7 @@ class FoundRows:
 
     @classmethod
     def of(cls, values: list[Any], timestamps: Int64s, shared: bool = False) -> FoundRows:
-        """Rows that are there where the value is not None."""
+        """Makes rows from values; where a value is None, there is no row."""
         there = np.fromiter((value is not None for value in values), np.bool_, len(values))
         return cls(there, np.where(there, timestamps, NO_TIME), lambda: values, shared=shared)
 
@@ -57,11 +54,11 @@ class FoundRows:
         return self._values
 
     def values_for(self, function: Callable[..., Any], results_change: bool = False) -> list[Any]:
-        """The values for calls of a function, which may change them.
+        """The values for calls of a function, copied if they are shared and could be changed.
 
         Args:
-            function: What is called.
-            results_change: Whether others may change its results, which may hold the values.
+            function: The function to call.
+            results_change: Whether other code may change the function's results, which may contain the values.
         """
         may_change = self.shared and (results_change or not only_reads(function))
         return list(map(snapshot, self.values)) if may_change else self.values
@@ -70,7 +67,7 @@ class FoundRows:
         return FoundRows(self.there, self.timestamps, lambda: values, shared=self.shared)
 
     def mapped(self, values: list[Any], shared: bool) -> FoundRows:
-        """The rows with the results of a function, None for no row; `shared`: the function may give one object for several."""
+        """Rows with the results of a function; None: no row. `shared`: whether several results may be the same object."""
         return FoundRows.of(values, self.timestamps, self.shared or shared)
 
     def joins(self, right: FoundRows, needs_left: bool, needs_right: bool) -> npt.NDArray[np.bool_]:
@@ -80,11 +77,11 @@ class FoundRows:
         return found
 
     def joined(self, right: FoundRows, values: list[Any], shared: bool) -> FoundRows:
-        """The rows of a join with another table, from the results of its joiner; `shared` as in `mapped`."""
+        """The rows of a join with another table, from the results of its joiner; `shared` is that of `mapped`."""
         return FoundRows.of(
             values, np.maximum(self.timestamps, right.timestamps), self.shared or right.shared or shared
         )
 
 
 TableLookup = Callable[[KeyColumn, Int64s], FoundRows]
-"""`(keys, order)` -> the rows of a table for many keys (none null), each just before a position of the step."""
+"""`lookup(keys, order)` returns the rows of a table for many keys (none null), each as of a position in the step."""

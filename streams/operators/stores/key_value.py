@@ -1,11 +1,10 @@
 """The typed key-value stores of operators: plain, timestamped with a step cache, and versioned.
 
-Rows of a timestamped store under modification: the step cache, and its pending updates.
-
-Timestamped stores can have a step cache: decoded values shared by several records of a step, serialised once at the
-end (Kafka Streams' record cache, bounded here by the step). Reads always see the cache; a scan writes it through first.
-Invariant: without the cache every read decodes again, so a value modified in place by user code is never shared. A step in which
-a function has failed runs again with private rows, which keep that invariant with a cache, too (`StepContext.private_rows`).
+Timestamped stores can have a step cache: decoded values that several records of a step share, and that are serialised once at the
+end (Kafka Streams' record cache, bounded here by the step). Reads always see the cache; a scan first writes it to the store.
+Invariant: without the cache every read decodes again, so a value that user code modifies in place is never shared. A step in
+which a function has failed runs again with private rows, which keep that invariant even with a cache
+(`StepContext.private_rows`).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from streams.serdes.order import KeySpan
 
 
 class CachedRow:
-    """One row of a timestamped store under modification: its value, and what was stored before.
+    """A row of a timestamped store that is being modified: its new value, and the stored one.
 
     Attributes:
         key: Key bytes.
@@ -38,7 +37,7 @@ class CachedRow:
         value: The value; None = no row.
         timestamp: Milliseconds; -1 = no row.
         stored: The local value that was forwarded last: before this step, or (without a cache) before this update.
-        dirty: Set, and not forwarded since.
+        dirty: Whether the value was set and has not been forwarded since.
     """
 
     __slots__ = ("dirty", "key", "start", "stored", "timestamp", "value")
@@ -57,21 +56,21 @@ class CachedRow:
 
     @property
     def cell(self) -> bytes | None:
-        """The bytes of the value; None where they are not known, because it was set since."""
+        """The bytes of the value; None if they are not known, because the value was set."""
         return None if self.dirty else value_of(self.stored)
 
     def sent(self, written: bytes | None) -> None:
-        """Record that the row was forwarded with this local value."""
+        """Notes that the row was forwarded with this local value."""
         self.stored, self.dirty = written, False
 
     @property
     def is_no_op(self) -> bool:
-        """Whether the row did not exist before this step and does not exist now, so that nothing need be forwarded."""
+        """Whether the row neither existed before this step nor exists now, so that nothing has to be forwarded."""
         return self.stored is None and self.value is None
 
 
 class PrivateRow(CachedRow):
-    """A row whose value is kept as bytes: each reader gets an object of its own, so only `set` can change the row."""
+    """A row whose value is held as bytes. Each reader gets a new object, so only `set` can change the row."""
 
     __slots__ = ("_cell", "_codec")
 
@@ -95,7 +94,7 @@ class PrivateRow(CachedRow):
 def drain_pending(
     store: CachedRows, held: dict[Any, tuple[Any, Headers, CachedRow]]
 ) -> Iterator[tuple[Any, Headers, CachedRow]]:
-    """Removes and returns the pending updates (key, headers, row) that must be forwarded, the oldest first, then by arrival."""
+    """Removes the pending updates and returns the ones to forward (key, headers, row), ordered by timestamp, then by arrival."""
     updates = sorted(held.values(), key=lambda one: one[2].timestamp)
     held.clear()
     for key, headers, entry in updates:
@@ -106,12 +105,12 @@ def drain_pending(
 
 
 def result_of(entry: CachedRow, headers: Headers, window: Window | None = None) -> HeldRecord:
-    """What errors name for a result that no single record caused: its key, and its window if it has one."""
+    """The record that errors name for a result that no single record caused: its key, and its window if it has one."""
     return HeldRecord(entry.key, None, entry.timestamp, headers, window)
 
 
 def row_as_result(codec: Codec, key: Any, data: bytes | None, timestamp: int, headers: Headers) -> HeldRecord:
-    """The same for a table's row, given by its key and the key's bytes, which contain the window of a windowed key."""
+    """The record that errors name for a table's row, from its key and the key's bytes, which include a windowed key's window."""
     if isinstance(key, Windowed):
         return HeldRecord(codec.base_key(key, data), None, timestamp, headers, key.window)
     return HeldRecord(data, None, timestamp, headers)
@@ -121,14 +120,14 @@ def row_as_result(codec: Codec, key: Any, data: bytes | None, timestamp: int, he
 
 
 class CachedRows(ABC):
-    """A store of values with timestamps, with a step cache. The place of a row is its key's bytes and its window's start, or -1."""
+    """A store of values with timestamps, with a step cache. A row is located by its key's bytes and its window's start, or -1."""
 
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
         self._cache: dict[tuple[bytes, int], CachedRow] | None = None
         self._row: type[CachedRow] = CachedRow
         self.pending: dict[Any, tuple[Any, Headers, CachedRow]] = {}
-        """Key, headers and row of the pending updates of an aggregation, shared by all streams of a cogroup."""
+        """The key, headers and row of each pending update of an aggregation; all streams of a cogroup share them."""
 
     @abstractmethod
     def _fetch(self, key: bytes, start: int) -> bytes | None:
@@ -141,12 +140,12 @@ class CachedRows(ABC):
     def _put(self, key: bytes, start: int, cell: bytes | None, timestamp: int) -> None: ...
 
     def use_cache(self, private: bool) -> None:
-        """Share rows within the step from now on, and also their decoded values unless rows are private."""
+        """From now on, rows are shared within the step, and so are their decoded values unless rows are private."""
         self._cache = {} if self._cache is None else self._cache
         self._row = PrivateRow if private else CachedRow
 
     def forget_cache(self) -> None:
-        """Read rows from the store again, because all updates are written."""
+        """From now on, rows are read from the store again, because all updates are written."""
         self._cache = None if self._cache is None else {}
 
     def entry_at(self, key: bytes, start: int) -> CachedRow:
@@ -159,7 +158,7 @@ class CachedRows(ABC):
         return entry
 
     def entries(self, places: Sequence[tuple[bytes, int]]) -> list[CachedRow]:
-        """`entry_at` for many places, with one read of the store."""
+        """Returns `entry_at` for many places, with one read of the store."""
         cache = {} if self._cache is None else self._cache
         new = [place for place in places if place not in cache]
         found = dict(zip(new, self._fetch_each(new), strict=True)) if new else {}
@@ -168,13 +167,13 @@ class CachedRows(ABC):
         return [cache[place] for place in places]
 
     def write(self, entry: CachedRow) -> bytes | None:
-        """Write an entry's value and timestamp, None deletes; returns the local value."""
+        """Write an entry's value and timestamp (None deletes), and return the local value."""
         data = self.codec.timestamped(entry.value, entry.timestamp)
         self._put(entry.key, entry.start, self.codec.fitting(entry.key, data), entry.timestamp)
         return data
 
     def _get(self, key: bytes, start: int) -> ValueAndTimestamp | None:
-        """Value and timestamp of a row."""
+        """Value and timestamp of a row; a value from the cache is copied."""
         entry = self._cache.get((key, start)) if self._cache else None
         if entry is not None:
             return None if entry.value is None else ValueAndTimestamp(snapshot(entry.value), entry.timestamp)
@@ -200,7 +199,7 @@ class TypedKeyValueStore:
         return self.codec.read_value(self.rows.get(self.codec.key(key)))
 
     def put(self, key: Any, value: Any, timestamp: int) -> None:
-        """Write; None deletes. `timestamp` is the changelog record's, milliseconds."""
+        """Write a value; None deletes. `timestamp` is that of the changelog record, ms."""
         data = self.codec.key(key)
         self.rows.put(data, self.codec.fitting(data, self.codec.value(value)), timestamp)
 
@@ -213,7 +212,7 @@ class TypedKeyValueStore:
         return self._spans(self.codec.spans(lower, upper, reverse))
 
     def prefix(self, prefix: bytes) -> Iterator[tuple[Any, Any]]:
-        """Rows whose key's bytes start with these, in order of the keys' bytes."""
+        """Rows whose key's bytes begin with `prefix`, in order of the keys' bytes."""
         return self._decoded(self.rows.prefix(prefix))
 
     def all(self, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
@@ -221,12 +220,12 @@ class TypedKeyValueStore:
         return self._spans([KeySpan(None, None, reverse)])
 
     def count(self) -> int:
-        """The number of rows, which are read but not decoded."""
+        """The number of rows, which are counted without decoding them."""
         self._write_through()
         return sum(1 for _ in self.rows.range(None, None))
 
     def _write_through(self) -> None:
-        """Called before a scan."""
+        """Called before a scan, to write cached rows."""
 
     def _spans(self, spans: list[KeySpan]) -> Iterator[tuple[Any, Any]]:
         self._write_through()
@@ -246,13 +245,13 @@ class TypedTimestampedKeyValueStore(CachedRows, TypedKeyValueStore):
         TypedKeyValueStore.__init__(self, rows, codec)
         self._read = codec.read_timestamped
         self.watched = False
-        """Whether other operators of the unit look rows up as of each record."""
+        """Whether other operators of the unit look up rows as of each record."""
         self.as_of: TableLookup | None = None
-        """The look-up at positions within the step while the unit processes records, once the table has got all of them."""
+        """The look-up as of positions in the step, once the table has all updates and while the unit still runs."""
         self.forwarded_as_of: TableLookup | None = None
-        """The same as last forwarded, for a table without a cache."""
+        """The look-up of rows as they were forwarded last, for a table without a cache."""
         self.unsettled: Callable[[], None] | None = None
-        """Puts updates that a table has got together into the cache, for those who read single rows."""
+        """Puts updates that the table has processed together into the cache, for code that reads single rows."""
 
     def _fetch(self, key: bytes, start: int) -> bytes | None:
         return self.rows.get(key)
@@ -264,7 +263,7 @@ class TypedTimestampedKeyValueStore(CachedRows, TypedKeyValueStore):
         self.rows.put(key, cell, timestamp)
 
     def settle(self) -> None:
-        """Shows all updates to those who read single rows."""
+        """Makes all updates visible to code that reads single rows."""
         if self.unsettled is not None:
             settle, self.unsettled = self.unsettled, None
             settle()
@@ -283,7 +282,7 @@ class TypedTimestampedKeyValueStore(CachedRows, TypedKeyValueStore):
         return super().entries(places)
 
     def stored_column(self, keys: Sequence[bytes]) -> BinaryColumn:
-        """The local values of many keys, null where there is none; updates in the step cache are not seen."""
+        """The local values of many keys; null where there is no row. Updates in the step cache are not included."""
         column = binary_column(keys)
         order = pc.sort_indices(column)
         found = self.rows.get_columns(column.take(order))
@@ -329,14 +328,14 @@ class TypedVersionedStore:
         self._rows = rows
         self.codec = codec
         self.forgets = False
-        """Whether deletions are forgotten where Kafka Streams forgets them: in compat mode."""
+        """Whether deletions are forgotten as in Kafka Streams: in compat mode."""
 
     def put(self, key: object, value: object, timestamp: int) -> int:
-        """Write a version; None = deleted from `timestamp` (ms) on."""
+        """Write a version that is valid from `timestamp` (ms) on; None deletes from then on."""
         data = self.codec.key(key)
         return self._rows.put(data, self.codec.fitting(data, self.codec.value(value)), timestamp, self.forgets)
 
     def get(self, key: object, as_of: int | None = None) -> ValueAndTimestamp | None:
-        """The newest value and its time, or those valid at `as_of` (ms). None if there was none, or a deletion."""
+        """The newest value and its time, or those valid at `as_of` (ms); None if there was no value, or it was deleted."""
         found = self._rows.get(self.codec.key(key), as_of)
         return None if found is None else ValueAndTimestamp(self.codec.read_value(found.value), found.timestamp)

@@ -1,11 +1,9 @@
 """Rows in order of time: the index of rows that are due first, and the buffer of records that wait.
 
-Rows of a key-value store in key order, taken from the front: the rows that are due first.
-
-A scan merges the step's writes with the committed rows, which costs as much as there are writes in its range. An operator that
-checks for due rows after each record cannot afford that. Here the committed rows are read on from where the last check ended,
-and the rows of this step are in a heap. Invariant: every existing row is ahead of the reader or in the heap, so none is
-missed; removed rows are skipped.
+The rows of a key-value store are taken from its front, in key order. A scan would merge the step's writes with the committed rows,
+which costs as much as there are writes in its range. An operator that checks for due rows after each record cannot afford that.
+Here, reading continues in the committed rows where the last check ended, and the rows of this step are in a heap. Invariant: every
+existing row is ahead of the reader or in the heap, so none is missed; removed rows are skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from streams.serdes.base import Serde
 
 
 class ExpiryIndex:
-    """A store of bytes, read from its front, within one step. The store must not have been written to in this step.
+    """A store of bytes that is read from its front, within one step. It must not have been written to in this step before.
 
     Args:
         store: A store whose keys begin with the sort order.
@@ -43,13 +41,13 @@ class ExpiryIndex:
         self._store.put(row, None, timestamp)
 
     def put_columns(self, rows: BinaryColumn, values: BinaryColumn, timestamps: Int64s) -> None:
-        """Write a column of rows, each of which is new or is removed: null removes."""
+        """Write a column of rows. Each is new, or is removed by a null value."""
         self._store.rows.put_columns(rows, values, timestamps)
         for row in rows.filter(values.is_valid()).to_pylist():
             self.add(row)
 
     def up_to(self, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Existing rows < end, in order; each must be removed before the next is requested."""
+        """Existing rows < end, in order. Each must be removed before the next one is requested."""
         while (row := self.first) is not None and row < end:
             self.pop()
             value = self._store.get(row)
@@ -64,11 +62,11 @@ class ExpiryIndex:
         return self._next
 
     def add(self, row: bytes) -> None:
-        """Takes up a row that is new in the store, or will be."""
+        """Adds a row that is new in the store, or will be written to it."""
         heappush(self._added, row)
 
     def pop(self) -> None:
-        """Moves on behind the first row."""
+        """Moves past the first row."""
         row = self.first
         if self._added and row == self._added[0]:
             heappop(self._added)
@@ -76,12 +74,12 @@ class ExpiryIndex:
             self._next = self._read_on()
 
     def undo(self, added: Collection[bytes], passed: Collection[bytes]) -> None:
-        """Leaves out rows that were added after all, and has others again that were passed."""
+        """Takes back the rows `added`, and returns to the rows `passed`."""
         self._added = [*(row for row in self._added if row not in added), *passed]
         heapify(self._added)
 
     def close(self) -> None:
-        """Release the store, which cannot be closed under a reader."""
+        """Release the store's iterator; the store cannot be closed while it is open."""
         self._committed = iter(())
 
     def _read_on(self) -> bytes | None:
@@ -92,7 +90,7 @@ class ExpiryIndex:
 # --- Records that wait until they are due, in a store ordered by that time.
 #
 # Invariant: a check for due rows costs nothing while none is due, because the operator's state has a lower bound of the rows'
-# times. The bound may be too early (rows are removed), never too late.
+# times. The bound may be too early, if rows were removed, but never too late.
 
 NEVER = MAX_TIME
 _FARTHEST_MS = 1024
@@ -118,8 +116,8 @@ class TimeOrderedBuffer:
 
     Args:
         store: Key-value store with `WaitingKeySerde` and `WaitingSerde`, or `BufferedKeySerde` and `BufferedSerde`.
-        key_serde: Of the records' keys.
-        name: Passed to the serde as the topic.
+        key_serde: The serde of the records' keys.
+        name: The topic that is passed to the serde.
         state: A dict that survives restarts, shared by all users of the store.
     """
 
@@ -132,13 +130,13 @@ class TimeOrderedBuffer:
 
     @property
     def earliest(self) -> int:
-        """A lower bound of the rows' times; `NEVER` if there are none."""
+        """A lower bound of the rows' times; `NEVER` if there are no rows."""
         found: int = self._state.get(EARLIEST, NEVER)
         return found
 
     @property
     def first_time(self) -> int:
-        """The time of the first row, read from the store; `NEVER` if there are none."""
+        """The time of the first row, read from the store; `NEVER` if there are no rows."""
         first = next(self.store.all(), None)
         return NEVER if first is None else int(first[0].time)
 
@@ -166,7 +164,7 @@ class TimeOrderedBuffer:
         if before <= first:
             return []
         due: list[DueRecord] = []
-        # Looking slightly further shows when the next check is worthwhile; looking far ahead would cost more than it saves.
+        # A short look ahead shows when the next check is worthwhile. A long one would cost more than it saves.
         until = min(before + self._ahead, NEVER)
         following, self._ahead = until, min(2 * self._ahead, _FARTHEST_MS)
         for place, waiting in self.store.range(WaitingKey(first, 0, b"", 0), WaitingKey(until, 0, b"", 0)):

@@ -1,4 +1,4 @@
-"""The records of a join of streams that have no partner yet, in a store ordered by their times, for one step."""
+"""The records of a join of streams that have no match yet, in a store ordered by their times, for one step."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ EARLIEST_SOONER: Final = "earliest_sooner"
 
 
 class UnmatchedBuffer:
-    """The records without a partner. A row has all records of a time, side and key (`state.stores.unmatched_lists`).
+    """The records without a match. A row has all records of a time, side and key (`state.stores.unmatched_lists`).
 
-    The operator's state has a lower bound of the rows' times (`EARLIEST`), and where the records of one side wait less than those
-    of the other, one for that side's (`EARLIEST_SOONER`): so no step reads the rows again that earlier ones have seen waiting.
-    Bounds may be too early, never too late.
+    The operator's state has a lower bound of the rows' times (`EARLIEST`). If the records of one side wait for a shorter time, it
+    also has a lower bound for that side (`EARLIEST_SOONER`). So a step does not read again the rows that earlier steps have found
+    waiting. Bounds may be too early, but never too late.
 
     Args:
         store: Key-value store with `UnmatchedKeySerde` and `UnmatchedSerde`.
-        key_serde: Of the records' keys.
-        name: Passed to the serde as the topic.
+        key_serde: The serde of the records' keys.
+        name: The topic that is passed to the serde.
         state: A dict that survives restarts, shared by all users of the store.
-        ends: Whether keys are those of `WaitingKeySerde`: the time is the one until which a record may meet a partner, and its own
-            timestamp is the number behind its key, so that records which leave apart are in rows of their own.
+        ends: Whether keys are those of `WaitingKeySerde`. The time in a key is then the one until which a record may find a match,
+            and the record's timestamp follows the key, so that records with different timestamps are in separate rows.
     """
 
     def __init__(
@@ -48,40 +48,40 @@ class UnmatchedBuffer:
         self._state = state
 
     def keys_of(self, ends: Int64s, sides: Int64s, keys: pa.BinaryArray, timestamps: Int64s) -> pa.BinaryArray:
-        """The rows' keys of records with these timestamps, which may meet a partner until `ends`."""
+        """The row keys of records with these timestamps, which may find a match until `ends`."""
         if self._ends:
             return unmatched_keys(ends, sides, joined(keys, packed(timestamps)))
         return unmatched_keys(timestamps, sides, keys)
 
     def record_keys(self, keys: pa.BinaryArray) -> pa.BinaryArray:
-        """The records' keys in those of rows."""
+        """The record keys in row keys."""
         return sliced(keys_in(keys), 0, NUMBER_BYTES) if self._ends else keys_in(keys)
 
     def timestamps(self, keys: pa.BinaryArray) -> Int64s:
-        """The records' timestamps in the keys of rows, ms."""
+        """The record timestamps in row keys, ms."""
         return numbers_at(keys, -NUMBER_BYTES if self._ends else 0)
 
     @property
     def earliest(self) -> int:
-        """A lower bound of the rows' times; `NEVER` if there are none."""
+        """A lower bound of the rows' times; `NEVER` if there are no rows."""
         found: int = self._state.get(EARLIEST, NEVER)
         return found
 
     @property
     def first_time(self) -> int:
-        """The time of the first row, read from the store; `NEVER` if there are none."""
+        """The time of the first row, read from the store; `NEVER` if there are no rows."""
         return self._time_of(next(self.store.rows.range(None, None), None), NEVER)
 
     @property
     def last_time(self) -> int:
-        """The time of the last row, read from the store; `NO_TIME` if there are none."""
+        """The time of the last row, read from the store; `NO_TIME` if there are no rows."""
         return self._time_of(next(self.store.rows.range(None, None, True), None), NO_TIME)
 
     def _time_of(self, row: tuple[bytes, bytes] | None, none: int) -> int:
         return none if row is None else int(TIME_SIDE.unpack_from(row[0])[0])
 
     def before(self, ends: tuple[int, int]) -> tuple[pa.BinaryArray, pa.BinaryArray]:
-        """Keys and values of the rows with a time below that of their side, `RIGHT` first, as bytes, in order."""
+        """Keys and values, as bytes and in order, of the rows with a time below their side's in `ends` (`RIGHT` first)."""
         low, high = sorted(ends)
         keys, values = self._between(NO_TIME, low)
         if low == high:
@@ -97,12 +97,12 @@ class UnmatchedBuffer:
         first = max(first, self.earliest, 0)
         if before <= first:
             return pa.array([], pa.binary()), pa.array([], pa.binary())
-        # Nothing lies between a key of a time alone and the rows of that time.
+        # A key that is only a time comes directly before the rows of that time.
         found = self.store.rows.range_columns(_begin(first), _begin(before))
         return found.keys, found.values
 
     def keys_from(self, first: int, reverse: bool) -> Iterator[bytes]:
-        """Keys of the rows with a time of at least `first`, as bytes, in order."""
+        """The keys of the rows with a time of at least `first`, as bytes, in order."""
         return (key for key, _ in self.store.rows.range(_begin(max(first, 0)), None, reverse))
 
     def write(
@@ -111,12 +111,12 @@ class UnmatchedBuffer:
         added: Int64s,
         ends: tuple[int, int] = (NO_TIME, NO_TIME),
     ) -> None:
-        """Writes what a step changes.
+        """Writes the changes of a step.
 
         Args:
             rows: Keys, values (null: no row), and times, ms.
             added: Times of the added records.
-            ends: By side, a time below which no row is left; `NO_TIME`: not known.
+            ends: By side, a time below which no row is left; `NO_TIME`: unknown.
         """
         if len(rows[2]):
             self.store.rows.put_columns(*rows)

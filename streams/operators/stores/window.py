@@ -16,7 +16,7 @@ from streams.operators.stores.key_value import CachedRows
 
 
 class TypedWindowStore:
-    """Key and time -> values; join stores hold every value of a key and time, in order of arrival."""
+    """Key and time -> values. The stores of joins hold every value of a key and time, in order of arrival."""
 
     def __init__(self, rows: WindowBytesStore, codec: Codec) -> None:
         self._rows = rows
@@ -28,7 +28,7 @@ class TypedWindowStore:
         self._rows.put(data, start, self.codec.fitting(data, self.codec.value(value)), start)
 
     def fetch(self, key: Any, start: int) -> Any:
-        """The value of one window, or None; the first if there are several."""
+        """The value of one window, the first if there are several; None if there is none."""
         return self.codec.read_value(self._rows.fetch(self.codec.key(key), start))
 
     def fetch_range(self, key: Any, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[int, Any]]:
@@ -38,15 +38,15 @@ class TypedWindowStore:
 
     @property
     def oldest_ms(self) -> int:
-        """Rows with earlier times are neither stored nor found."""
+        """The earliest time, ms: rows with earlier times are neither stored nor found."""
         return self._rows.oldest_ms
 
     def fetch_ranges(self, keys: pa.BinaryArray, from_ms: Int64s, to_ms: Int64s) -> WindowRows:
-        """`fetch_range` for a column of keys' bytes; values are bytes, too."""
+        """`fetch_range` for a column of keys, as bytes; values are bytes, too."""
         return self._rows.fetch_ranges(keys, from_ms, to_ms)
 
     def put_columns(self, keys: pa.BinaryArray, starts: Int64s, values: pa.BinaryArray) -> None:
-        """`put` for columns of rows, whose sizes are checked already (`Codec.check_all`)."""
+        """`put` for columns of rows whose sizes have been checked (`Codec.check_all`)."""
         self._rows.put_columns(keys, starts, values, starts)
 
     def fetch_all(self, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[Any, int, Any]]:
@@ -59,11 +59,11 @@ class HeldUpdate(NamedTuple):
     """An update of a window that waits for the end of the step.
 
     Attributes:
-        key: The key of its last record.
+        key: The key of the last record of the window.
         window: The window.
-        old: The local value before the step, None for none.
+        old: The local value before the step; None if there was none.
         new: The aggregate; None: the window is deleted.
-        time: Of the result, ms.
+        time: The timestamp of the result, ms.
         headers: The encoded headers of the result.
     """
 
@@ -76,7 +76,7 @@ class HeldUpdate(NamedTuple):
 
 
 HeldUpdates: TypeAlias = dict[tuple[bytes, Window], HeldUpdate]
-"""By the key's bytes and the window. They are held by the store, because the streams of a cogroup share it."""
+"""Key's bytes and window -> update. The store holds them, because the streams of a cogroup share it."""
 
 
 class TypedTimestampedWindowStore(CachedRows):
@@ -99,15 +99,15 @@ class TypedTimestampedWindowStore(CachedRows):
 
     @property
     def earliest_start(self) -> int:
-        """The smallest start of a window that the store still takes, ms."""
+        """The smallest start of a window that the store still accepts, ms."""
         return self._rows.earliest_start
 
     def fetch_columns(self, keys: pa.BinaryArray, starts: Int64s) -> pa.BinaryArray:
-        """The local values of a column of windows, null where there is none; updates in the step cache are not seen."""
+        """The local values of a column of windows; null where there is none. Updates in the step cache are not included."""
         return self._rows.fetch_columns(keys, starts)
 
     def fetch_ranges(self, keys: pa.BinaryArray, from_ms: Int64s, to_ms: Int64s) -> WindowRows:
-        """`fetch_range` for the bytes of a column of keys; values are local values."""
+        """`fetch_range` for a column of keys, as bytes; values are local values."""
         return self._rows.fetch_ranges(keys, from_ms, to_ms)
 
     def put_columns(self, keys: pa.BinaryArray, starts: Int64s, values: pa.BinaryArray, timestamps: Int64s) -> None:
@@ -150,9 +150,9 @@ class TypedTimestampedWindowStore(CachedRows):
             yield start, found
 
     def newest_cells(self, keys: pa.BinaryArray, from_ms: Int64s, to_ms: Int64s) -> list[bytes | None]:
-        """For the bytes of each key, the local value of its newest window with from_ms <= start <= to_ms; None for none."""
+        """For each key, as bytes, the local value of its newest window with from_ms <= start <= to_ms; None if there is none."""
         ranges = zip(keys.to_pylist(), from_ms.tolist(), to_ms.tolist(), strict=True)
-        # One scan for each, which ends at the first row: how many rows a range has is not known.
+        # One scan per key, which ends at the first row, because the number of rows in a range is not known.
         found = (next(self._rows.fetch_range(key, start, end, reverse=True), None) for key, start, end in ranges)
         return [None if row is None else row[1] for row in found]
 
@@ -179,7 +179,7 @@ class TypedSessionStore:
         self._rows = rows
         self.codec = codec
         self.updates: HeldUpdates = {}
-        """The pending updates."""
+        """The pending updates of sessions."""
 
     def put(self, key: Any, start: int, end: int, value: Any) -> None:
         """Write a session's value; None deletes it."""
@@ -188,11 +188,11 @@ class TypedSessionStore:
 
     @property
     def earliest_end(self) -> int:
-        """The smallest end of a session that the store still takes, ms."""
+        """The smallest end of a session that the store still accepts, ms."""
         return self._rows.earliest_end
 
     def find_columns(self, keys: pa.BinaryArray, earliest_ends: Int64s, latest_starts: Int64s) -> SessionRows:
-        """`find_sessions` for the bytes of a column of keys; values are bytes, too."""
+        """`find_sessions` for a column of keys, as bytes; values are bytes, too."""
         return self._rows.find_columns(keys, earliest_ends, latest_starts)
 
     def put_columns(self, keys: pa.BinaryArray, starts: Int64s, ends: Int64s, values: pa.BinaryArray) -> None:
@@ -204,7 +204,7 @@ class TypedSessionStore:
         return self.codec.read_value(self._rows.fetch_session(self.codec.key(key), start, end))
 
     def get(self, key: Windowed) -> ValueAndTimestamp | None:
-        """The value by windowed key, as in table look-ups; the timestamp is the session's end."""
+        """The value of a windowed key, for table look-ups; its timestamp is the session's end."""
         value = self.fetch(key.key, key.window.start, key.window.end)
         return None if value is None else ValueAndTimestamp(value, key.window.end)
 
