@@ -33,6 +33,7 @@ from streams import (
     Suppressed,
     TimeWindows,
     Topology,
+    UnlimitedWindows,
     UuidSerde,
     WrappedProcessor,
     agg,
@@ -291,6 +292,10 @@ def both_ways_to_one_topic(table: KTable) -> None:
             lambda s: (
                 s.group_by_key().windowed_by(CalendarWindows.of("day", "UTC")).emit_strategy(CLOSE).mean("a", "m")
             ),
+            None,
+        ),
+        (
+            lambda s: s.group_by_key().windowed_by(UnlimitedWindows()).mean("a", "m"),
             "has windows of a class that computes their bounds for one record at a time",
         ),
         (

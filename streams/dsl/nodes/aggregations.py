@@ -21,6 +21,7 @@ from streams.errors import TopologyError
 from streams.model.agg import BUILT_IN, agg
 from streams.model.aggregates import Aggregate
 from streams.model.windows import (
+    CalendarWindows,
     EmitStrategy,
     GroupingWindows,
     SessionWindows,
@@ -315,6 +316,17 @@ class StartKeyedWindows(WindowKind[WithStarts]):
         operator = WindowAggregate if open_store is None else WindowAggregateOnClose
         return partial(operator, store, self.windows, functions, open_store, caching=how.caching)
 
+    def by_record(self, fields: FieldAggregates) -> str | None:
+        known = type(self.windows) in (TimeWindows, CalendarWindows)
+        return None if known else "has windows of a class that computes their bounds for one record at a time"
+
+    def column_operator(
+        self, fields: FieldAggregates, store: str, open_store: str | None, how: Materialized
+    ) -> Supplier:
+        if open_store is not None:
+            return partial(WindowColumnAggregateOnClose, store, self.windows, fields, open_store)
+        return partial(WindowColumnAggregate, store, self.windows, fields, caching=how.caching)
+
     def seen_store(self, name: str, how: Materialized) -> StoreSpec:
         """A window store that forgets a window when that of the results does."""
         retention_ms = self.store(name, how).retention_ms
@@ -341,13 +353,6 @@ class TumblingOrHopping(StartKeyedWindows[TimeWindows]):
 
     def key_serde(self, inner: Serde) -> Serde:
         return TimeWindowedSerde(inner, self.windows.size_ms)
-
-    def column_operator(
-        self, fields: FieldAggregates, store: str, open_store: str | None, how: Materialized
-    ) -> Supplier:
-        if open_store is not None:
-            return partial(WindowColumnAggregateOnClose, store, self.windows, fields, open_store)
-        return partial(WindowColumnAggregate, store, self.windows, fields, caching=how.caching)
 
 
 @kind_of.register(Windows)
@@ -376,9 +381,6 @@ class Custom(StartKeyedWindows[Windows]):
 
     def key_serde(self, inner: Serde) -> Serde:
         return CustomWindowedSerde(inner, self.windows)
-
-    def by_record(self, fields: FieldAggregates) -> str | None:
-        return "has windows of a class that computes their bounds for one record at a time"
 
 
 # --- Sliding windows (KIP-450).
