@@ -296,10 +296,11 @@ class _OfExactNumbers(OfNumbers):
 
     def checked(self, value: Any) -> Any:
         """The same, or a `Decimal` as accumulators have it. Raises `RecordError` for any other value."""
-        return _in_accumulator(value) if _is_decimal(value) else super().checked(value)
+        return _in_accumulator(value) if is_decimal(value) else super().checked(value)
 
 
-def _is_decimal(value: Any) -> bool:
+def is_decimal(value: Any) -> bool:
+    """Whether a value is a finite `Decimal`."""
     return isinstance(value, Decimal) and value.is_finite()
 
 
@@ -384,7 +385,7 @@ class _Ordering(_Optional):
             return value
         if isinstance(value, str):
             return str.__str__(value)
-        if isinstance(value, date | time) or _is_decimal(value):
+        if isinstance(value, date | time) or is_decimal(value):
             return _in_accumulator(value)
         number = number_in(value)
         if number is None:
@@ -674,7 +675,7 @@ class Collect(BuiltIn):
 class CountDistinct(BuiltIn):
     """Number of distinct values that are not null; each is a row of its own in a store (`CountsDistinct`).
 
-    Equal numbers are one value, also an integer and a float; otherwise values are equal if their JSON is.
+    Equal numbers are one value, also an integer, a float and a Decimal; otherwise values are equal if their JSON is.
     """
 
     @property
@@ -683,8 +684,8 @@ class CountDistinct(BuiltIn):
         return "count_distinct"
 
     def checked(self, value: Any) -> Any:
-        """The value. Raises `RecordError` for NaN and infinity."""
-        return finite(self, value)
+        """The value, of a Decimal as `countable` gives it. Raises `RecordError` for NaN and infinity."""
+        return countable(self, value)
 
     def initial(self) -> int:
         """None so far."""
@@ -697,6 +698,26 @@ class CountDistinct(BuiltIn):
     def merge(self, earlier: int, later: int) -> int:
         """Never called: counts do not say which values they have in common, so sessions are refused."""
         raise NotImplementedError(self.text)
+
+
+def countable(aggregate: Aggregate, value: Any) -> Any:
+    """The value; of a Decimal the integer or the float that equals it, and without one its digits, as accumulators have them.
+
+    Raises:
+        RecordError: It is NaN or infinity.
+    """
+    if not is_decimal(value):
+        return finite(aggregate, value)
+    digits = f"{value:f}"
+    digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
+    if "." not in digits and len(digits) <= _MOST_DIGITS:
+        return int(digits)
+    number = float(value)
+    return number if Decimal(number) == value else {"Decimal": digits}
+
+
+_MOST_DIGITS: Final = 1_000
+"""Of integers that become texts again; Python refuses 4,300."""
 
 
 def distinct_text(value: Any) -> bytes:
