@@ -275,7 +275,9 @@ def test_explain_says_where_decimals_are_not_on_columns() -> None:
     price = col("price").cast(Decimal)
     texts = builder.stream("in").filter(price > 1).map_values(fields(price=(price * 2).cast(str)))
     texts.group_by_key().sum(price, materialized=Materialized("sums"), named="sums")
+    texts.group_by_key().sum((price * 100).cast(int), materialized=Materialized("cents"), named="cents")
     builder.stream("other").map_values(fields(price=price), named="made").to("out")
     explained = builder.build().explain()
-    assert "aggregates Decimals, which columns do not hold" in explained
+    assert "aggregates Decimals, which columns do not hold: whole numbers, such as (price * 100).cast(int)" in explained
+    assert next(line.split() for line in explained.splitlines() if "cents" in line) == ["cents", "columns"]
     assert "makes Decimals, which JSON has no form for: end with .cast(str)" in explained

@@ -91,6 +91,7 @@ class Aggregation:
         value_serde: The serde of the result, if it does not depend on the user; None: that of `Materialized`.
         value_type: The type of the result, according to the user's functions; None: unknown.
         keeps_type: Whether the result has the stream's type (reductions).
+        whole: Why it takes whole records, if it has no fields.
     """
 
     kind: NodeKind
@@ -99,6 +100,7 @@ class Aggregation:
     value_serde: Serde | None = None
     value_type: Type = None
     keeps_type: bool = False
+    whole: str = FUNCTIONS
 
     @property
     def parameters(self) -> Parameters:
@@ -258,7 +260,13 @@ def segmented_store(name: str, kind: StoreKind, how: Materialized, needed_ms: in
 def own_class(fields: FieldAggregates) -> str | None:
     """Why aggregates that are not all built in take whole records where accumulators are merged or copied; None if all are."""
     own = (one for one in fields.aggregates.values() if type(one) not in BUILT_IN)
-    return next((f"has an aggregate of your own, {type(one).__name__}" for one in own), None)
+    return next(
+        (
+            f"has an aggregate of your own, {type(one).__name__}: in sessions and sliding windows, built-in ones take columns"
+            for one in own
+        ),
+        None,
+    )
 
 
 # --- No windows: one aggregate for each key, over all time.
@@ -298,6 +306,11 @@ class Unwindowed(WindowKind[None]):
 
 # --- Windows that are identified by their start: tumbling, hopping, calendar, unlimited and user-defined.
 
+_OWN_WINDOWS: Final = (
+    "has windows of a class that computes their bounds for one record at a time: with TimeWindows and CalendarWindows it "
+    "takes columns"
+)
+
 WithStarts = TypeVar("WithStarts", bound=Windows)
 
 
@@ -318,7 +331,7 @@ class StartKeyedWindows(WindowKind[WithStarts]):
 
     def by_record(self, fields: FieldAggregates) -> str | None:
         known = type(self.windows) in (TimeWindows, CalendarWindows)
-        return None if known else "has windows of a class that computes their bounds for one record at a time"
+        return None if known else _OWN_WINDOWS
 
     def column_operator(
         self, fields: FieldAggregates, store: str, open_store: str | None, how: Materialized
@@ -497,11 +510,11 @@ class Windowing:
     def columns(self, what: Aggregation) -> tuple[str, ...] | str:
         """The fields that the aggregation reads as columns, or why it takes whole records, one by one."""
         if what.fields is None or what.projection is None:
-            return FUNCTIONS
+            return what.whole
         if what.fields.counts_distinct:
             return DISTINCT
         if any(one.gives_decimals for one in what.fields.aggregates.values()):
-            return "aggregates Decimals, which columns do not hold"
+            return "aggregates Decimals, which columns do not hold: whole numbers, such as (price * 100).cast(int), are exact, too"
         return self.kind.by_record(what.fields) or what.projection
 
     @property
