@@ -56,7 +56,7 @@ from streams.serdes.internal import ChangeSerde
 from streams.serdes.json import JsonSerde, is_plain_json
 from streams.serdes.primitives import BytesSerde, Int64Serde
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.aggregations import RANKS, AggregationSpec
+from streams.topology.specs.aggregations import OF_COGROUP, RANKS, AggregationSpec
 from streams.topology.specs.base import Parameters
 from streams.topology.specs.streams import MergeSpec
 from streams.topology.specs.tables import GroupWindows, TableAggregateSpec, TableTopSpec
@@ -473,7 +473,7 @@ class Cogrouped(Facade, Generic[K, R]):
             supplier = windowing.supplier(by_functions(kind, start, aggregator, merger), stores, how)
             ports.append(
                 graph.stateful(
-                    AggregationSpec(kind, windowing.windows, parameters, supplier, caching=how.caching),
+                    AggregationSpec(kind, windowing.windows, parameters, supplier, OF_COGROUP, caching=how.caching),
                     port,
                     f"{name}-{at}",
                     stores=stores,
