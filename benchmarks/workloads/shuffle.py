@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import struct
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -65,19 +69,16 @@ class Shuffle(Workload):
         events = builder.stream(config.topics["events"], consumed=Consumed(value_serde=BytesSerde()))
         matching = events.filter(lambda key, value: _hash(value) % _RULES < _MATCHING)
         by_consumer = matching.group_by(
-            lambda key, value: _consumer(value, consumers), grouped=Grouped(value_serde=BytesSerde())
+            lambda key, value: _named(_hash(value) // _RULES % consumers), grouped=Grouped(value_serde=BytesSerde())
         )
         by_consumer.count().map_values(lambda count: {"count": count}).to_stream().to(config.topics["out"])
         return builder.build()
 
-    def chosen(self, size: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-        """The hashes of the records that have a consumer, and its number."""
+    def verify(self, size: str, found: Output) -> Verdict:
         hashes = self.hashes(size)
         chosen = hashes[hashes % np.uint64(_RULES) < _MATCHING]
-        return chosen, (chosen // np.uint64(_RULES) % np.uint64(self.consumers[size])).astype(np.int64)
-
-    def verify(self, size: str, found: Output) -> Verdict:
-        keys, counts = np.unique(self.chosen(size)[1], return_counts=True)
+        consumers = (chosen // np.uint64(_RULES) % np.uint64(self.consumers[size])).astype(np.int64)
+        keys, counts = np.unique(consumers, return_counts=True)
         values, records = found.last_values()
         rows = [(number_of(key), value["count"]) for key, value in values.items()]
         return Verdict(compare({"key": keys, "count": counts}, table_of(rows, ["key", "count"]), ["key"]), records)
@@ -87,8 +88,61 @@ def _hash(value: bytes) -> int:
     return int.from_bytes(value[:8], "big")
 
 
-def _consumer(value: bytes, consumers: int) -> str:
-    return f"c-{_hash(value) // _RULES % consumers:07d}"
+def _named(consumer: int) -> str:
+    return f"c-{consumer:07d}"
+
+
+# --- ShuffleBench's matcher: each consumer has a range of hashes, which wrap around at 2^63.
+
+_HASHES = 2**63
+
+
+class Rules(NamedTuple):
+    """The ranges of hashes, in the order of their offsets. A range begins at its offset.
+
+    Attributes:
+        offsets: uint64[C].
+        consumers: int64[C], the number of the consumer of each range.
+        width: How many hashes a range has, so that all together match a fifth of the records in the mean.
+    """
+
+    offsets: array[int]
+    consumers: array[int]
+    width: int
+
+    def matching(self, value: bytes) -> list[int]:
+        """The consumers of a record: none, one or several."""
+        at = _hash(value)
+        found = self._between(at - self.width, at)
+        return found if at >= self.width else found + self._between(at - self.width + _HASHES, _HASHES)
+
+    def _between(self, low: int, high: int) -> list[int]:
+        """The consumers whose ranges begin behind `low`, and not behind `high`."""
+        offsets = self.offsets
+        return self.consumers[bisect_right(offsets, max(low, -1)) : bisect_right(offsets, high)].tolist()
+
+    def pairs(self, hashes: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+        """`matching` for the hashes of records: each hash once for each of its consumers, and these."""
+        offsets, consumers = np.asarray(self.offsets).astype(np.int64), np.asarray(self.consumers)
+        at = hashes.astype(np.int64)
+        wrapped = np.flatnonzero(at < self.width)
+        ends = np.append(np.searchsorted(offsets, at, "right"), np.full(len(wrapped), len(offsets)))
+        starts = np.searchsorted(offsets, np.append(at - self.width, at[wrapped] + (_HASHES - self.width)), "right")
+        counts = ends - starts
+        places = np.repeat(ends - np.cumsum(counts), counts) + np.arange(counts.sum())
+        return np.repeat(np.append(hashes, hashes[wrapped]), counts), consumers[places]
+
+
+@cache
+def rules_of(consumers: int) -> Rules:
+    """Those of so many consumers: offsets are what SplitMix64 (Steele, Lea and Flood 2014) makes of their numbers."""
+    numbers = np.arange(1, consumers + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
+    offsets = (numbers ^ (numbers >> np.uint64(31))) & np.uint64(_HASHES - 1)
+    order = np.argsort(offsets, kind="stable")
+    width = _HASHES * _MATCHING // _RULES // consumers
+    return Rules(array("Q", offsets[order].tobytes()), array("q", order.tobytes()), width)
 
 
 _EVERY = 10
@@ -126,8 +180,10 @@ def _first_state(consumer: str) -> bytes:
 class ShuffleBench(Shuffle):
     """ShuffleBench with its published parameters: records are shuffled whole, a million consumers, an event of ten records.
 
-    Two differences make the output one that can be recomputed: the ranges of consumers do not overlap (upstream, a record may have
-    several, and the mean is the same fifth), and the number of a consumer decides at which count it begins, not its first record.
+    As upstream, each consumer has a range of hashes of its own (`RangeBasedMatchingRule`), so that a record goes to none, one or
+    several, to a fifth of a consumer in the mean. Two differences make the output one that can be recomputed everywhere. A record's
+    hash is its first eight bytes, which are random, without Komihash. And consumers begin at different counts by their numbers, not
+    by the first record that comes (`consumer.init.count.random`).
     """
 
     name = "shufflebench"
@@ -142,14 +198,15 @@ class ShuffleBench(Shuffle):
         builder = StreamsBuilder()
         builder.add_state_store(Stores.key_value_store("consumers", StringSerde(), BytesSerde()))
         events = builder.stream(config.topics["events"], consumed=Consumed(value_serde=BytesSerde()))
-        matching = events.filter(lambda key, value: _hash(value) % _RULES < _MATCHING)
-        by_consumer = matching.select_key(lambda key, value: _consumer(value, consumers))
+        by_consumer = events.flat_map(
+            lambda key, value: [(_named(consumer), value) for consumer in rules_of(consumers).matching(value)]
+        )
         shuffled = by_consumer.repartition(Repartitioned(key_serde=StringSerde(), value_serde=BytesSerde()))
         shuffled.process_values(ShuffleBenchConsumer, stores=["consumers"]).to(config.topics["out"])
         return builder.build()
 
     def verify(self, size: str, found: Output) -> Verdict:
-        hashes, consumers = self.chosen(size)
+        hashes, consumers = rules_of(self.consumers[size]).pairs(self.hashes(size))
         numbers = np.arange(self.consumers[size], dtype=np.int64)
         records = np.bincount(consumers, minlength=len(numbers))
         events, rest = np.divmod(records + np.where(records > 0, numbers % _EVERY, 0), _EVERY)

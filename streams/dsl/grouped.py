@@ -56,7 +56,7 @@ from streams.serdes.internal import ChangeSerde
 from streams.serdes.json import JsonSerde, is_plain_json
 from streams.serdes.primitives import BytesSerde, Int64Serde
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.aggregations import AggregationSpec
+from streams.topology.specs.aggregations import OF_COGROUP, RANKS, AggregationSpec
 from streams.topology.specs.base import Parameters
 from streams.topology.specs.streams import MergeSpec
 from streams.topology.specs.tables import GroupWindows, TableAggregateSpec, TableTopSpec
@@ -203,7 +203,7 @@ class Aggregating(Facade, Generic[K, V, KR]):
         """
         best = TopAggregator(n, checked_top(n, by, rank), largest, ties)
         kind = list_of(serde_type(self._group.grouped.value_serde or self._group._port.value_serde))
-        what = by_functions(NodeKind.KSTREAM_AGGREGATE, list, best, best.merge, kind)
+        what = replace(by_functions(NodeKind.KSTREAM_AGGREGATE, list, best, best.merge, kind), whole=RANKS)
         return with_ranks(self._build("top", what, named, materialized), rank, best.by, ties)
 
     def _build(self, method: str, what: Aggregation, named: object, materialized: object) -> KTable[KR, Any]:
@@ -475,7 +475,7 @@ class Cogrouped(Facade, Generic[K, R]):
             supplier = windowing.supplier(by_functions(kind, start, aggregator, merger), stores, how)
             ports.append(
                 graph.stateful(
-                    AggregationSpec(kind, windowing.windows, parameters, supplier, caching=how.caching),
+                    AggregationSpec(kind, windowing.windows, parameters, supplier, OF_COGROUP, caching=how.caching),
                     port,
                     f"{name}-{at}",
                     stores=stores,

@@ -296,10 +296,11 @@ class _OfExactNumbers(OfNumbers):
 
     def checked(self, value: Any) -> Any:
         """Returns a finite number or None; a Decimal in its accumulator form. Raises `RecordError` for any other value."""
-        return _in_accumulator(value) if _is_decimal(value) else super().checked(value)
+        return _in_accumulator(value) if is_decimal(value) else super().checked(value)
 
 
-def _is_decimal(value: Any) -> bool:
+def is_decimal(value: Any) -> bool:
+    """Whether a value is a finite `Decimal`."""
     return isinstance(value, Decimal) and value.is_finite()
 
 
@@ -385,7 +386,7 @@ class _Ordering(_Optional):
             return value
         if isinstance(value, str):
             return str.__str__(value)
-        if isinstance(value, date | time) or _is_decimal(value):
+        if isinstance(value, date | time) or is_decimal(value):
             return _in_accumulator(value)
         number = number_in(value)
         if number is None:
@@ -675,7 +676,7 @@ class Collect(BuiltIn):
 class CountDistinct(BuiltIn):
     """Counts distinct values that are not null; each of them is a row in a separate store (`CountsDistinct`).
 
-    Equal numbers are one value, even an integer and a float (1 and 1.0). Other values are equal if their JSON is equal.
+    Equal numbers are one value, even an integer, a float and a Decimal. Other values are equal if their JSON is equal.
     """
 
     @property
@@ -684,8 +685,8 @@ class CountDistinct(BuiltIn):
         return "count_distinct"
 
     def checked(self, value: Any) -> Any:
-        """Returns the value. Raises `RecordError` for NaN and infinity."""
-        return finite(self, value)
+        """Returns the value; a Decimal as `countable` gives it. Raises `RecordError` for NaN and infinity."""
+        return countable(self, value)
 
     def initial(self) -> int:
         """Zero."""
@@ -698,6 +699,26 @@ class CountDistinct(BuiltIn):
     def merge(self, earlier: int, later: int) -> int:
         """Never called: two counts do not show which values they have in common, so sessions are refused."""
         raise NotImplementedError(self.text)
+
+
+def countable(aggregate: Aggregate, value: Any) -> Any:
+    """The value; of a Decimal the integer or the float that equals it, and without one its digits, as accumulators have them.
+
+    Raises:
+        RecordError: It is NaN or infinity.
+    """
+    if not is_decimal(value):
+        return finite(aggregate, value)
+    digits = f"{value:f}"
+    digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
+    if "." not in digits and len(digits) <= _MOST_DIGITS:
+        return int(digits)
+    number = float(value)
+    return number if Decimal(number) == value else {"Decimal": digits}
+
+
+_MOST_DIGITS: Final = 1_000
+"""Of integers that become texts again; Python refuses 4,300."""
 
 
 def distinct_text(value: Any) -> bytes:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from numbers import Real
 from typing import Any, Final
 
 from streams.errors import RecordError, TopologyError
-from streams.model.aggregates import BuiltIn, OfNumbers, distinct_text, finite, number_in
+from streams.model.aggregates import BuiltIn, OfNumbers, countable, distinct_text, is_decimal, number_in
 from streams.model.sketch_forms import (
     BucketCounts,
     Buckets,
@@ -72,6 +75,7 @@ class Quantile(OfNumbers, Sketched):
 
     q: float | Iterable[float]
     accuracy: float
+    takes_only = (Real, Decimal), "takes numbers (int, float, Decimal)"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,6 +115,15 @@ class Quantile(OfNumbers, Sketched):
         """The aggregate's name, field, quantiles and accuracy."""
         return f"quantile({self.field}, {self.q}, accuracy={self.accuracy})"
 
+    def checked(self, value: Any) -> Any:
+        """An `int`, a `float`, of a Decimal the nearest one, or None. Raises `RecordError` for any other value."""
+        if not is_decimal(value):
+            return super().checked(value)
+        number = float(value)
+        if math.isinf(number):
+            raise self._beyond(value)
+        return number
+
     def initial(self) -> list[int]:
         """The stored form without numbers."""
         return written_counts({})
@@ -128,9 +141,12 @@ class Quantile(OfNumbers, Sketched):
         try:
             return self.buckets.of(value)
         except OverflowError:
-            raise RecordError(
-                f"{self.text} is given {described(value)}, which is beyond its largest number, {self.buckets.largest:.3g}"
-            ) from None
+            raise self._beyond(value) from None
+
+    def _beyond(self, value: Any) -> RecordError:
+        return RecordError(
+            f"{self.text} is given {described(value)}, which is beyond its largest number, {self.buckets.largest:.3g}"
+        )
 
     def put(self, sketch: BucketCounts, item: int) -> None:
         """Adds one to the count of a bucket."""
@@ -201,8 +217,8 @@ class ApproxCountDistinct(Sketched):
         return f"approx_count_distinct({self.field}, rsd={self.rsd})"
 
     def checked(self, value: Any) -> Any:
-        """Returns the value. Raises `RecordError` for NaN and infinity."""
-        return finite(self, value)
+        """Returns the value; a Decimal as `countable` gives it. Raises `RecordError` for NaN and infinity."""
+        return countable(self, value)
 
     def initial(self) -> None:
         """None: there is no sketch yet."""

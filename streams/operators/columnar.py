@@ -37,7 +37,7 @@ from streams.serdes.base import Serde
 from streams.serdes.columns import read_all, write_all
 from streams.serdes.exactness import is_exact, reads_alone
 from streams.serdes.json import JsonSerde, is_plain_json
-from streams.serdes.wrappers import SessionWindowedSerde, TimeWindowedSerde
+from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
 
 _ENCODED: Any = object()
 _PART = 512
@@ -604,14 +604,16 @@ class WindowedKeys(KeyColumn):
         base = self.base_column(serde, topic)
         if base is None:
             return super().column(serde, topic)
-        bounds = [self._starts] if type(serde) is TimeWindowedSerde else [self._ends, self._starts]
+        bounds = [self._ends, self._starts] if isinstance(serde, SessionWindowedSerde) else [self._starts]
         if len(base) <= FEW_CELLS:
             return binary_column(list(map(add, base.to_pylist(), long_cells(*bounds))))
         return pc.binary_join_element_wise(base, *map(packed, bounds), NOTHING)
 
     def base_column(self, serde: Serde, topic: str) -> pa.BinaryArray | None:
-        """The bytes of the keys without their windows; None unless the serde writes these first, and then the window's bounds."""
-        if not isinstance(serde, TimeWindowedSerde | SessionWindowedSerde) or not reads_alone(serde.inner):
+        """The bytes of the keys without their windows; None unless the serde writes them in front of the windows' bounds."""
+        if not isinstance(serde, TimeWindowedSerde | CustomWindowedSerde | SessionWindowedSerde):
+            return None
+        if not reads_alone(serde.inner):
             return None
         if self._base is None or self._base[:2] != (serde.inner, topic):
             self._base = serde.inner, topic, self._inner.column(serde.inner, topic)

@@ -144,8 +144,7 @@ def _in_tasks(sub: SubTopology, node: Node) -> NodeWay:
     single = why_single(node)
     if unit.groups and single is None:
         return NodeWay(node.name, _TASKS, Way.TOGETHER, _why_only_together(sub, node))
-    why = "" if single is None else _why_no_columns(sub, node)
-    return NodeWay(node.name, _TASKS, Way.ONE_BY_ONE, why or single or unit.reason)
+    return NodeWay(node.name, _TASKS, Way.ONE_BY_ONE, single or unit.reason)
 
 
 def _takes_bytes(sub: SubTopology, sink: SinkNode) -> bool:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
 import pytest
 
 from benchmarks.nexmark.events import batches
@@ -10,6 +16,8 @@ from benchmarks.nexmark.queries import QUERIES
 from benchmarks.nexmark.workloads import NEXMARK, side
 from benchmarks.workloads.base import RunConfig
 from streams import BytesSerde, StreamsBuilder
+from streams.engine.graph.node import NodeContext, NodeRunner
+from streams.engine.task import task_graph
 from streams.testing import TopologyTestDriver
 from streams.topology.plan import build_plan
 from streams.topology.ways import Way, ways
@@ -24,10 +32,52 @@ def input_batches():
     return list(batches(EVENTS, PARTITIONS))
 
 
+@contextmanager
+def ways_taken() -> Iterator[dict[str, set[Way]]]:
+    """Within the context, notes for each node of tasks and readers how it gets records, by its name."""
+    found: dict[str, set[Way]] = defaultdict(set)
+    process_group, receive, attempt_each = task_graph.process_group, NodeRunner.receive, NodeContext.attempt_each
+
+    def of_group(runners: Any, inboxes: Any, *others: Any) -> None:
+        for runner, inbox in zip(runners, inboxes, strict=True):
+            if inbox:
+                found[runner.name].add(Way.COLUMNS if inbox.has_fields else Way.TOGETHER)
+        process_group(runners, inboxes, *others)
+
+    def of_record(runner: NodeRunner, record: Any) -> None:
+        found[runner.name].add(Way.ONE_BY_ONE)
+        receive(runner, record)
+
+    def of_each(context: NodeContext, *arguments: Any) -> None:
+        found[context.node].add(Way.ONE_BY_ONE)
+        attempt_each(context, *arguments)
+
+    with (
+        mock.patch.object(task_graph, "process_group", of_group),
+        mock.patch.object(NodeRunner, "receive", of_record),
+        mock.patch.object(NodeContext, "attempt_each", of_each),
+    ):
+        yield found
+
+
+def check_explained(topology: Any, taken: dict[str, set[Way]], counts: dict[str, int]) -> None:
+    """Requires that each node that got records got them as `explain` says, and none one by one for want of another way."""
+    assert not [name for name in counts if name.startswith("one_by_one:")]
+    said = {one.node: one for sub in build_plan(topology, "a").sub_topologies for one in ways(sub)}
+    for name, found in taken.items():
+        way = Way.ONE_BY_ONE if Way.ONE_BY_ONE in found else Way.COLUMNS if Way.COLUMNS in found else Way.TOGETHER
+        assert said[name].place == "tasks", "the readers work on columns"
+        assert said[name].way is way, name
+
+
 @pytest.mark.parametrize("workload", NEXMARK, ids=list(QUERIES))
 def test_a_query_gives_what_duckdb_recomputes(workload, input_batches):
     config = RunConfig(workload.name, "a", "", TOPICS, PARTITIONS, 2, "exactly-once", "", {})
-    with TopologyTestDriver(workload.topology(config), partitions=dict.fromkeys(TOPICS.values(), PARTITIONS)) as driver:
+    topology = workload.topology(config)
+    with (
+        TopologyTestDriver(topology, partitions=dict.fromkeys(TOPICS.values(), PARTITIONS)) as driver,
+        ways_taken() as taken,
+    ):
         for batch in ([side(PARTITIONS)] if "side" in workload.inputs else []) + input_batches:
             topic = driver.create_input_topic(batch.role, key_serde=BytesSerde(), value_serde=BytesSerde())
             keys = [None] * len(batch) if batch.keys is None else batch.keys.to_pylist()
@@ -40,6 +90,7 @@ def test_a_query_gives_what_duckdb_recomputes(workload, input_batches):
         output = driver.create_output_topic("out", key_serde=BytesSerde(), value_serde=BytesSerde())
         found = [(record.key, record.value) for record in output.read_records_to_list()]
         assert not driver.dropped()
+        check_explained(topology, taken, driver.counts())
     lines, count = differences(workload.query, EVENTS, [found])
     assert not lines
     assert count

@@ -15,6 +15,8 @@ import numpy as np
 import orjson
 import pytest
 from confluent_kafka import Producer
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from rich.console import Console
 
@@ -37,6 +39,7 @@ from benchmarks.reads import reads
 from benchmarks.verify.output import CLOSING, Row
 from benchmarks.workloads.base import PARTITIONS, Output, RunConfig, closing_key, session_key, windowed_key
 from benchmarks.workloads.catalogue import WORKLOADS
+from benchmarks.workloads.shuffle import rules_of
 from state.kafka.admin import KafkaAdmin
 from state.kafka.key_hash import partition_for_key
 from state.kafka.topics import TopicSpec
@@ -341,6 +344,27 @@ def test_values_are_json_objects_and_keys_are_texts(name: str) -> None:
         for row in (0, len(batch) - 1):
             assert isinstance(orjson.loads(batch.values[row].as_py()), dict)
             assert b"-" in batch.keys[row].as_py()
+
+
+@given(st.integers(1, 60), st.lists(st.integers(0, 2**63 - 1), max_size=8))
+def test_a_record_of_shufflebench_goes_to_the_consumers_whose_ranges_have_its_hash(
+    count: int, others: list[int]
+) -> None:
+    rules = rules_of(count)
+    edges = [(offset + more) % 2**63 for offset in rules.offsets for more in (-1, 0, rules.width - 1, rules.width)]
+    hashes = np.array([*edges, *others, 0, 2**63 - 1], np.uint64)
+    ranges = list(zip(rules.offsets, rules.consumers, strict=True))
+    expected = [
+        (at, consumer) for at in hashes.tolist() for offset, consumer in ranges if (at - offset) % 2**63 < rules.width
+    ]
+    found = [(at, one) for at in hashes.tolist() for one in rules.matching(at.to_bytes(8, "big"))]
+    assert sorted(found) == sorted(zip(*map(np.ndarray.tolist, rules.pairs(hashes)), strict=True)) == sorted(expected)
+    assert sorted(rules.consumers) == list(range(count))
+
+
+def test_a_record_of_shufflebench_has_a_fifth_of_a_consumer() -> None:
+    hashes = np.random.default_rng(1).integers(0, 2**63, 100_000, np.uint64)
+    assert len(rules_of(1_000_000).pairs(hashes)[1]) == pytest.approx(20_000, rel=0.03)
 
 
 def test_an_event_has_a_hundred_bytes_and_its_number() -> None:

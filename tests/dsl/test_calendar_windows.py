@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streams import CalendarWindows, EmitStrategy, Materialized, StreamsBuilder, Windows, agg
 from streams.errors import TopologyError
+from streams.operators.aggregate.column_rows import assign_to_calendar
 from streams.testing import TopologyTestDriver
+from tests.budget import up_to
 
 HOUR = 3_600_000
 ODD_ZONES = (
@@ -44,6 +50,7 @@ AROUND_S = (
 )
 
 
+@cache
 def changes(zone: str) -> list[int]:
     """The seconds at which the zone's clocks change, since 1970."""
     rules, found, step = ZoneInfo(zone), [], 5 * 86_400
@@ -59,6 +66,38 @@ def changes(zone: str) -> list[int]:
                 same, other = (middle, other) if offset(middle) == offset(end - step) else (same, middle)
             found.append(other)
     return found
+
+
+UNITS = ("day", "week", "month", "year")
+
+
+@given(st.sampled_from(ODD_ZONES), st.sampled_from(UNITS), st.sampled_from([0, HOUR, 40 * 24 * HOUR]), st.data())
+@up_to(200)
+def test_the_records_of_a_step_find_their_windows_together(zone, unit, grace, data) -> None:
+    """As each would alone, also around changes of clocks; a time that no calendar has is an error of its own."""
+    windows, found = CalendarWindows.of(unit, zone, grace), changes(zone) or [0]
+    around = st.builds(
+        lambda change, apart: max(0, (change + apart) * 1000), st.sampled_from(found), st.sampled_from(AROUND_S)
+    )
+    beyond = st.sampled_from([253_402_300_799_999, 10**15, 2**62])
+    times = data.draw(st.lists(around | st.integers(0, 2**41) | beyond, max_size=12))
+    now = data.draw(st.sampled_from([-1, *times]))
+    pairs, late, failed, last = [], [], {}, now
+    for row, time in enumerate(times):
+        last = max(last, time)
+        try:
+            (start,) = windows.starts(time)
+        except (ValueError, OverflowError) as error:
+            failed[row] = repr(error)
+            continue
+        if windows.end_of(start) > last - grace:
+            pairs.append((row, start))
+        else:
+            late.append(row)
+    assigned = assign_to_calendar(np.array(times, np.int64), windows, now)
+    assert list(zip(assigned.rows.tolist(), assigned.starts.tolist(), strict=True)) == pairs
+    assert (assigned.late.tolist(), assigned.stream_time) == (late, last)
+    assert {row: repr(error) for row, error in assigned.failed.items()} == failed
 
 
 def wrong_around(windows: CalendarWindows, change: int) -> list[tuple[int, int, int]]:
@@ -78,7 +117,7 @@ def wrong_around(windows: CalendarWindows, change: int) -> list[tuple[int, int, 
 
 def check_zone(zone: str) -> None:
     around = changes(zone)
-    for unit in ("day", "week", "month", "year"):
+    for unit in UNITS:
         windows = CalendarWindows.of(unit, zone)
         wrong = {change: rows for change in around if (rows := wrong_around(windows, change))}
         assert not wrong, (unit, zone, wrong)

@@ -33,6 +33,7 @@ from streams import (
     Suppressed,
     TimeWindows,
     Topology,
+    UnlimitedWindows,
     UuidSerde,
     WrappedProcessor,
     agg,
@@ -291,6 +292,10 @@ def both_ways_to_one_topic(table: KTable) -> None:
             lambda s: (
                 s.group_by_key().windowed_by(CalendarWindows.of("day", "UTC")).emit_strategy(CLOSE).mean("a", "m")
             ),
+            None,
+        ),
+        (
+            lambda s: s.group_by_key().windowed_by(UnlimitedWindows()).mean("a", "m"),
             "has windows of a class that computes their bounds for one record at a time",
         ),
         (
@@ -324,6 +329,33 @@ def test_why_an_aggregate_takes_whole_records(define: Callable[[KStream], Any], 
 def check(topology: Topology, reason: str | None) -> None:
     (line,) = (line for line in topology.explain().splitlines() if line.split()[:1] in (["KSTREAM-AGGREGATE-m"], ["m"]))
     assert line.endswith("columns") if reason is None else reason in line
+
+
+@pytest.mark.parametrize(
+    ("slow", "tip", "fast"),
+    [
+        (
+            lambda s: s.group_by_key().aggregate(int, lambda v, n: n + v["n"], Materialized("m")),
+            "agg.sum('n')",
+            lambda s: s.group_by_key().aggregate(sum=agg.sum("n"), materialized=Materialized("m")),
+        ),
+        (
+            lambda s: s.group_by_key().top(1, by=col("n"), materialized=Materialized("m")),
+            "agg.max_by('name', by='n')",
+            lambda s: s.group_by_key().aggregate(best=agg.max_by("name", by="n"), materialized=Materialized("m")),
+        ),
+        (
+            lambda s: s.group_by_key().windowed_by(UnlimitedWindows()).sum("n", "m"),
+            "with TimeWindows and CalendarWindows it takes columns",
+            lambda s: s.group_by_key().windowed_by(CalendarWindows.of("year", "UTC")).sum("n", "m"),
+        ),
+    ],
+)
+def test_what_takes_whole_records_says_what_to_write(slow: Any, tip: str, fast: Any) -> None:
+    for define, reason in ((slow, tip), (fast, None)):
+        builder = StreamsBuilder()
+        define(builder.stream("in", key_serde=StringSerde()))
+        check(builder.build(), reason)
 
 
 def test_values_of_a_type_are_whole_records() -> None:

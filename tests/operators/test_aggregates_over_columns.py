@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import (
+    CalendarWindows,
     EmitStrategy,
     JoinWindows,
     JsonSerde,
@@ -32,7 +33,7 @@ from streams.operators.aggregate.functions import FieldAggregates
 from streams.operators.columnar import OneByOne
 from streams.operators.stores.codec import Codec
 from streams.testing import TopologyTestDriver
-from tests.operators.both_ways import HUGE, KINDS, Step, check, examples, steps
+from tests.operators.both_ways import HUGE, KINDS, Step, check, everything, examples, steps
 
 MANY = 100
 """More rows than there are: all of them are few."""
@@ -47,7 +48,16 @@ WINDOWS = {
         lambda windows: (windows, CLOSE)
     ),
 }
-WINDOWS |= {f"{kind} on close": st.tuples(WINDOWS[kind], st.just(CLOSE)) for kind in ("sessions", "sliding")}
+DAY = 24 * 3_600_000
+WINDOWS["calendar"] = st.builds(
+    CalendarWindows.of,
+    st.sampled_from(["day", "week"]),
+    st.sampled_from(["Europe/Berlin", "America/St_Johns", "Pacific/Apia"]),
+    st.sampled_from([0, DAY // 6, 5 * DAY]),
+)
+WINDOWS |= {
+    f"{kind} on close": st.tuples(WINDOWS[kind], st.just(CLOSE)) for kind in ("sessions", "sliding", "calendar")
+}
 FAR = {
     "sessions": st.builds(
         SessionWindows, st.sampled_from([28_000, 42_000, 56_000]), st.sampled_from([0, 90_000, 500_000])
@@ -55,6 +65,10 @@ FAR = {
     "sliding": st.builds(SlidingWindows, st.integers(1, 80_000), st.sampled_from([0, 90_000, 500_000])),
 }
 """Windows over several segments of the store, and, with records that are near each other, the first windows of all."""
+
+
+def steps_for(kind, apart=1, **how):
+    return steps(apart=DAY // 24 if kind.startswith("calendar") else apart, **how)
 
 
 def grouped(stream, windows):
@@ -108,7 +122,7 @@ def test_built_in_aggregates(kind, few, data):
     windows = data.draw(WINDOWS[kind] | FAR["sliding"] if kind == "sliding" else WINDOWS[kind])
     retention = data.draw(st.sampled_from([None, 10_000])) if kind == "sessions" else None
     with patch.multiple(accumulators, FEW=few, FEW_CELLS=few):
-        check(many(windows, retention), data.draw(steps()), mode=data.draw(modes))
+        check(many(windows, retention), data.draw(steps_for(kind)), mode=data.draw(modes))
 
 
 @pytest.mark.slow
@@ -118,7 +132,7 @@ def test_built_in_aggregates(kind, few, data):
 def test_what_arrays_cannot_add(kind, data):
     """Long integers, and records that fail: sums that overflow, sums of texts, texts among the numbers of a minimum."""
     values = data.draw(st.sampled_from([HUGE, (*HUGE, "text", "a"), (1, 2.5, "text", "a", "")]))
-    check(many(data.draw(WINDOWS[kind])), data.draw(steps(numbers=values)), at_once=False)
+    check(many(data.draw(WINDOWS[kind])), data.draw(steps_for(kind, numbers=values)), at_once=False)
 
 
 @pytest.mark.slow
@@ -128,7 +142,7 @@ def test_what_arrays_cannot_add(kind, data):
 def test_counts_with_old_values_and_several_readers(kind, data):
     far = kind in FAR and data.draw(st.booleans())
     windows = data.draw((FAR if far else WINDOWS)[kind])
-    check(counted(windows), data.draw(steps(apart=7_000 if far else 1)), mode=data.draw(modes))
+    check(counted(windows), data.draw(steps_for(kind, apart=7_000 if far else 1)), mode=data.draw(modes))
 
 
 @pytest.mark.parametrize("mode", ["strict", "compat"])
@@ -136,6 +150,26 @@ def test_windows_of_length_zero(mode):
     """Every record fails in compat mode."""
     found = [Step([("a", {"x": 1}, 3), ("a", {"x": 2}, 3), ("a", {}, 4)], False)]
     check(counted(SlidingWindows(0, 5)), found, at_once=mode == "strict", mode=mode)
+
+
+@pytest.mark.parametrize("kind", ["calendar", "calendar on close"])
+@pytest.mark.parametrize("columns", [True, False])
+def test_a_time_behind_the_calendar_fails_its_record_alone(kind, columns):
+    """It moves stream time, as in Kafka Streams, but closes nothing itself; so does each record in a step of its own."""
+    days = CalendarWindows.of("day", "UTC")
+    build = many((days, CLOSE) if kind.endswith("close") else days)
+    records = [("a", {"x": 1}, 5), ("b", {"x": 2}, 3 * 10**14), ("a", {"x": 3}, 7), ("a", {"x": "text"}, 4 * 10**14)]
+    records += [("b", {"x": 4}, DAY)]
+    together, alone = (
+        everything(build, columns, found, max_future_ms=None)["topics"]
+        for found in ([Step(records, False)], [Step([one], False) for one in records])
+    )
+    assert [json.loads(value)["n"] for _, value, _, _ in together["out"]] == [1]
+    assert [key for key, _, _, _ in together["dead"]] == [b"b", b"a"]
+    for name in ("out", "dead"):
+        assert [row[:3] for row in together[name]] == [row[:3] for row in alone[name]]
+    if columns:
+        check(build, [Step(records, False)], max_future_ms=None)
 
 
 def test_every_update_goes_on_at_its_place_in_the_step():

@@ -148,6 +148,8 @@ AGGREGATES = {
     "min": agg.min("price"),
     "max": agg.max("price"),
     "total": agg.sum(col("price") * col("n"), where=col("price") > Decimal("0.5")),
+    "tails": agg.quantile("price", [0.1, 0.9]),
+    "about": agg.approx_count_distinct("price"),
 }
 
 
@@ -169,16 +171,19 @@ def in_sessions(stream: KStream[Any, Any]) -> None:
 
 def of_tables(stream: KStream[Any, Any]) -> None:
     grouped = stream.to_table(Materialized("t")).group_by(col("team"))
-    grouped.aggregate(sum=agg.sum("price"), mean=agg.mean("price"), materialized=Materialized("s")).to_stream().to(
-        "out"
-    )
+    of_numbers = {"sum": agg.sum("price"), "mean": agg.mean("price"), "median": agg.quantile("price", 0.5)}
+    grouped.aggregate(**of_numbers, materialized=Materialized("s")).to_stream().to("out")
 
 
 def of_texts(stream: KStream[Any, Any]) -> None:
     price = col("price").cast(Decimal)
     grouped = stream.filter(price < 99).map_values(fields("price", double=(price * 2).cast(str))).group_by_key()
     grouped.aggregate(
-        sum=agg.sum(price), most=agg.max_by("double", by=price), materialized=Materialized("s")
+        sum=agg.sum(price),
+        most=agg.max_by("double", by=price),
+        median=agg.quantile(price, 0.5),
+        values=agg.count_distinct(price),
+        materialized=Materialized("s"),
     ).to_stream().to("out")
 
 
@@ -225,6 +230,40 @@ def test_sums_means_and_extremes_are_those_of_fractions(numbers: list[Any]) -> N
     assert abs(Fraction(found["mean"]) - sum(exact) / len(exact)) <= Fraction(1, 10**30)
 
 
+@given(st.lists(st.decimals(-100, 100, places=3) | st.integers(-5, 5), min_size=1, max_size=12))
+@up_to(30)
+def test_quantiles_and_distinct_values_are_those_of_numbers(numbers: list[Any]) -> None:
+    median, number = agg.quantile("p", 0.5), agg.approx_count_distinct("p")
+    sketch, seen = median.initial(), number.initial()
+    for one in numbers:
+        sketch, seen = (
+            aggregate.updated(before, aggregate.checked(one))
+            for aggregate, before in ((median, sketch), (number, seen))
+        )
+    exact = float(sorted(numbers)[(len(numbers) - 1) // 2])
+    assert abs(median.result(sketch) - exact) <= 0.01 * abs(exact) + 1e-300
+    assert number.result(seen) == len(set(numbers))
+    for one in numbers:
+        sketch = median.remove(sketch, median.checked(one))
+    assert sketch == median.initial()
+
+
+def test_a_decimal_is_one_value_with_the_number_that_equals_it() -> None:
+    counted = agg.count_distinct("p")
+    for value, equal in (("1.0", 1), ("-0.0", 0), ("1E+3", 1000), ("0.50", 0.5), ("1E+400", 10**400)):
+        assert repr(counted.checked(Decimal(value))) == repr(equal)
+    for value, digits in (("0.10", "0.1"), ("1E-400", "0." + "0" * 399 + "1"), ("1E+2000", "1" + "0" * 2000)):
+        assert counted.checked(Decimal(value)) == {"Decimal": digits}
+
+
+def test_a_decimal_without_a_bucket_is_the_records_error() -> None:
+    with pytest.raises(RecordError, match="is given a Decimal, which is beyond its largest number"):
+        agg.quantile("p", 0.5).checked(Decimal("1E+400"))
+    for wrong in (Decimal("NaN"), Decimal("Infinity")):
+        with pytest.raises(RecordError, match=r"takes numbers \(int, float, Decimal\)"):
+            agg.quantile("p", 0.5).checked(wrong)
+
+
 def test_a_decimal_and_a_float_have_no_sum() -> None:
     total = agg.sum("p")
     with pytest.raises(RecordError, match="which is not exact"):
@@ -236,7 +275,9 @@ def test_explain_says_where_decimals_are_not_on_columns() -> None:
     price = col("price").cast(Decimal)
     texts = builder.stream("in").filter(price > 1).map_values(fields(price=(price * 2).cast(str)))
     texts.group_by_key().sum(price, materialized=Materialized("sums"), named="sums")
+    texts.group_by_key().sum((price * 100).cast(int), materialized=Materialized("cents"), named="cents")
     builder.stream("other").map_values(fields(price=price), named="made").to("out")
     explained = builder.build().explain()
-    assert "aggregates Decimals, which columns do not hold" in explained
+    assert "aggregates Decimals, which columns do not hold: whole numbers, such as (price * 100).cast(int)" in explained
+    assert next(line.split() for line in explained.splitlines() if "cents" in line) == ["cents", "columns"]
     assert "makes Decimals, which JSON has no form for: end with .cast(str)" in explained

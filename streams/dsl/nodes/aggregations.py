@@ -21,6 +21,7 @@ from streams.errors import TopologyError
 from streams.model.agg import BUILT_IN, agg
 from streams.model.aggregates import Aggregate
 from streams.model.windows import (
+    CalendarWindows,
     EmitStrategy,
     GroupingWindows,
     SessionWindows,
@@ -90,6 +91,7 @@ class Aggregation:
         value_serde: The serde of the result, if it does not depend on the user; None: the serde of `Materialized`.
         value_type: The type of the result, according to the user's functions; None: unknown.
         keeps_type: Whether the result has the stream's type (reductions).
+        whole: Why it takes whole records, if it has no fields.
     """
 
     kind: NodeKind
@@ -98,6 +100,7 @@ class Aggregation:
     value_serde: Serde | None = None
     value_type: Type = None
     keeps_type: bool = False
+    whole: str = FUNCTIONS
 
     @property
     def parameters(self) -> Parameters:
@@ -257,7 +260,13 @@ def segmented_store(name: str, kind: StoreKind, how: Materialized, needed_ms: in
 def own_class(fields: FieldAggregates) -> str | None:
     """Why aggregates process whole records where accumulators are merged or copied: one has a user's own class; None: none has."""
     own = (one for one in fields.aggregates.values() if type(one) not in BUILT_IN)
-    return next((f"has an aggregate of your own, {type(one).__name__}" for one in own), None)
+    return next(
+        (
+            f"has an aggregate of your own, {type(one).__name__}: in sessions and sliding windows, built-in ones take columns"
+            for one in own
+        ),
+        None,
+    )
 
 
 # --- No windows: one aggregate for each key, over all time.
@@ -297,6 +306,11 @@ class Unwindowed(WindowKind[None]):
 
 # --- Windows that are identified by their start: tumbling, hopping, calendar, unlimited and user-defined.
 
+_OWN_WINDOWS: Final = (
+    "has windows of a class that computes their bounds for one record at a time: with TimeWindows and CalendarWindows it "
+    "takes columns"
+)
+
 WithStarts = TypeVar("WithStarts", bound=Windows)
 
 
@@ -314,6 +328,17 @@ class StartKeyedWindows(WindowKind[WithStarts]):
     ) -> Supplier:
         operator = WindowAggregate if open_store is None else WindowAggregateOnClose
         return partial(operator, store, self.windows, functions, open_store, caching=how.caching)
+
+    def by_record(self, fields: FieldAggregates) -> str | None:
+        known = type(self.windows) in (TimeWindows, CalendarWindows)
+        return None if known else _OWN_WINDOWS
+
+    def column_operator(
+        self, fields: FieldAggregates, store: str, open_store: str | None, how: Materialized
+    ) -> Supplier:
+        if open_store is not None:
+            return partial(WindowColumnAggregateOnClose, store, self.windows, fields, open_store)
+        return partial(WindowColumnAggregate, store, self.windows, fields, caching=how.caching)
 
     def seen_store(self, name: str, how: Materialized) -> StoreSpec:
         """A window store that deletes a window when the store of the results does."""
@@ -342,13 +367,6 @@ class TumblingOrHopping(StartKeyedWindows[TimeWindows]):
     def key_serde(self, inner: Serde) -> Serde:
         return TimeWindowedSerde(inner, self.windows.size_ms)
 
-    def column_operator(
-        self, fields: FieldAggregates, store: str, open_store: str | None, how: Materialized
-    ) -> Supplier:
-        if open_store is not None:
-            return partial(WindowColumnAggregateOnClose, store, self.windows, fields, open_store)
-        return partial(WindowColumnAggregate, store, self.windows, fields, caching=how.caching)
-
 
 @kind_of.register(Windows)
 class Custom(StartKeyedWindows[Windows]):
@@ -376,9 +394,6 @@ class Custom(StartKeyedWindows[Windows]):
 
     def key_serde(self, inner: Serde) -> Serde:
         return CustomWindowedSerde(inner, self.windows)
-
-    def by_record(self, fields: FieldAggregates) -> str | None:
-        return "has windows of a class that computes their bounds for one record at a time"
 
 
 # --- Sliding windows (KIP-450).
@@ -491,11 +506,11 @@ class Windowing:
     def columns(self, what: Aggregation) -> tuple[str, ...] | str:
         """The fields that the aggregation reads as columns, or the reason why it processes whole records one by one."""
         if what.fields is None or what.projection is None:
-            return FUNCTIONS
+            return what.whole
         if what.fields.counts_distinct:
             return DISTINCT
         if any(one.gives_decimals for one in what.fields.aggregates.values()):
-            return "aggregates Decimals, which columns do not hold"
+            return "aggregates Decimals, which columns do not hold: whole numbers, such as (price * 100).cast(int), are exact, too"
         return self.kind.by_record(what.fields) or what.projection
 
     @property

@@ -25,8 +25,8 @@ from streams.model.record import (
     Window,
     Windowed,
 )
-from streams.model.windows import GroupingWindows, TimeWindows, Windows
-from streams.operators.aggregate.column_rows import Assigned, Groups, assign, group
+from streams.model.windows import CalendarWindows, GroupingWindows, TimeWindows, Windows
+from streams.operators.aggregate.column_rows import Assigned, Groups, assign, assign_to_calendar, group
 from streams.operators.aggregate.folded_values import EveryUpdate, NewValues, PrivateValues, Update
 from streams.operators.aggregate.functions import AggregationFunctions
 from streams.operators.aggregate.open_windows import ClosedWindow, Closing, OpenWindows
@@ -203,9 +203,8 @@ def window_pairs(batch: ColumnarBatch, windows: Windows, stream_time: int) -> Wi
     """
     has_key = batch.keys.codes != NULL_KEY
     rows = rows_where(has_key)
-    assigned = assign_any(batch.timestamps[rows], windows, stream_time)
-    dropped = {"null_key": rows_where(~has_key), "late": rows[assigned.late]}
-    return WindowPairs(assigned._replace(rows=rows[assigned.rows]), dropped)
+    assigned = assign_any(batch.timestamps[rows], windows, stream_time).within(rows)
+    return WindowPairs(assigned, {"null_key": rows_where(~has_key), "late": assigned.late})
 
 
 def assign_any(timestamps: Int64s, windows: Windows, stream_time: int) -> Assigned:
@@ -216,6 +215,8 @@ def assign_any(timestamps: Int64s, windows: Windows, stream_time: int) -> Assign
     """
     if type(windows) is TimeWindows:
         return assign(timestamps, windows, stream_time)
+    if type(windows) is CalendarWindows:
+        return assign_to_calendar(timestamps, windows, stream_time)
     pairs, late = list[tuple[int, int]](), list[int]()
     for row, timestamp in enumerate(timestamps.tolist()):
         stream_time = max(stream_time, timestamp)
@@ -456,9 +457,11 @@ class WindowAggregate(FoldedAggregate, WindowedAggregation[Windows]):
         return window_pairs(batch, self.windows, self._time.now)
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
-        """Drop late records and those without a key, and move stream time."""
+        """Drop late records and those without a key, refuse those without a window, and move stream time."""
         super().begin(batch, pairs)
         self._time.observe(pairs.assigned.stream_time)
+        for row, error in pairs.assigned.failed.items():
+            self.ctx.refuse(batch, row, error)
 
     def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:
         self.store.pending[(row.key, row.start)] = (key, headers, row)
@@ -469,8 +472,9 @@ class WindowAggregate(FoldedAggregate, WindowedAggregation[Windows]):
     def _keys(self, keys: KeyColumn, starts: Int64s) -> WindowedKeys:
         if type(self.windows) is TimeWindows:
             return WindowedKeys(keys, starts, starts + self.windows.size_ms)
-        ends = np.fromiter(map(self.windows.end_of, starts.tolist()), np.int64, len(starts))
-        return WindowedKeys(keys, starts, ends)
+        distinct, numbers = np.unique(starts, return_inverse=True)
+        ends = np.fromiter(map(self.windows.end_of, distinct.tolist()), np.int64, len(distinct))
+        return WindowedKeys(keys, starts, ends[numbers])
 
     def _key(self, key: Any, row: CachedRow) -> Windowed:
         return Windowed(key, self._window(row))
@@ -525,8 +529,8 @@ class WindowAggregateOnClose(WindowAggregate):
         super()._set(row, value, timestamp, record)
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
-        """Drop late records and those without a key, and move stream time."""
-        self._before = self._time.now
+        """Drop late records and those without a key, refuse those without a window, and move stream time."""
+        self._before, self._refused = self._time.now, pairs.assigned.failed
         super().begin(batch, pairs)
 
     def keep(self, key: Any, headers: Headers, row: CachedRow) -> None:
@@ -538,9 +542,10 @@ class WindowAggregateOnClose(WindowAggregate):
         assert self.open_windows is not None, "results come on close"
         rows = rows_where(batch.keys.codes != NULL_KEY)
         ends = np.maximum.accumulate(np.maximum(batch.timestamps[rows], self._before)) - self._close_delay_ms
-        done = ~np.isin(rows, list(failed))
+        done = ~np.isin(rows, [*failed, *self._refused])
         closing = self.open_windows.due(Closing(rows[done], ends[done]))
-        closed = self.open_windows.close_in_turn(opened, self.windows.end_of, batch, closing)
+        end_of = {start: self.windows.end_of(start) for start in {start for _, _, start in opened}}
+        closed = self.open_windows.close_in_turn(opened, end_of, batch, closing)
         found = zip(closed, self.store.entries([(one.key, one.start) for one in closed]), strict=True)
         results = [(one, row) for one, row in found if row.value is not None]
         if results:

@@ -1,4 +1,4 @@
-"""Aggregates of declared fields over the columns of a step, plain or in tumbling and hopping windows."""
+"""Aggregates of declared fields over the columns of a step, plain or in windows that are identified by their start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streams.model.aggregates import Aggregate, Chosen, Collect, Ranked
 from streams.model.expressions import Expression
 from streams.model.record import HeldRecord, Record
 from streams.model.sketches import ApproxCountDistinct
-from streams.model.windows import TimeWindows
+from streams.model.windows import Windows
 from streams.operators.aggregate.accumulators import FieldAccumulators, accumulators_of
 from streams.operators.aggregate.aggregates import (
     Fold,
@@ -28,6 +28,7 @@ from streams.operators.aggregate.aggregates import (
     WindowAggregate,
     WindowAggregateOnClose,
     WindowPairs,
+    assign_any,
     without_windows,
 )
 from streams.operators.aggregate.column_rows import (
@@ -37,7 +38,6 @@ from streams.operators.aggregate.column_rows import (
     FieldColumn,
     FieldValues,
     RankedColumn,
-    assign,
     cell,
     group,
 )
@@ -259,7 +259,7 @@ def rows_of_fields(
     return rows, keyed & ~dropped
 
 
-# --- Aggregates of declared fields, plain or in tumbling and hopping windows.
+# --- Aggregates of declared fields, plain or in tumbling, hopping and calendar windows.
 #
 # Records are aggregated with functions, as any others (`FoldedAggregate`); those whose fields alone were read, as columns, with one
 # access to the store per group. The store holds the accumulators as a JSON list, in the order of the aggregates; the
@@ -383,7 +383,7 @@ class ColumnAggregate(FoldedAggregate):
             self._add_in_turn(picked, picked.records(at), assigned)
         else:
             self.ctx.drop_many(len(assigned.late), "late")
-            self.begin(batch, WindowPairs(assigned, {}))
+            self.begin(batch, WindowPairs(assigned.within(at), {}))
         for row in sorted(picked.errors):
             self.ctx.refuse(batch, row, picked.errors[row])
 
@@ -466,14 +466,12 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
 
     Args:
         store: Name of a timestamped window store of JSON values.
-        windows: Size, advance and grace.
+        windows: `TimeWindows` or `CalendarWindows`.
         caching: Only an operator with caching gets columns.
     """
 
-    windows: TimeWindows
-
     def __init__(
-        self, store: str, windows: TimeWindows, fields: FieldAggregates, caching: bool = True, send_old: bool = False
+        self, store: str, windows: Windows, fields: FieldAggregates, caching: bool = True, send_old: bool = False
     ) -> None:
         super().__init__(store, windows, fields.functions, None, caching, send_old)
         self.fields = fields
@@ -497,7 +495,7 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
         rows = np.setdiff1d(np.arange(len(batch)), list(self._wrong))
         pairs = super().pairs(batch.take(rows) if self._wrong else batch)
         dropped = {reason: rows[those] for reason, those in pairs.dropped.items()}
-        return WindowPairs(pairs.assigned._replace(rows=rows[pairs.rows]), dropped)
+        return WindowPairs(pairs.assigned.within(rows), dropped)
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
         wrong, self._wrong = self._wrong, {}
@@ -510,7 +508,7 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
         return repeat(self._of_picked), batch.keys.take(pairs.rows), picked
 
     def _assigned(self, timestamps: Int64s) -> Assigned:
-        return assign(timestamps, self.windows, self._time.now)
+        return assign_any(timestamps, self.windows, self._time.now)
 
 
 class WindowColumnAggregateOnClose(WindowAggregateOnClose):
@@ -520,17 +518,15 @@ class WindowColumnAggregateOnClose(WindowAggregateOnClose):
 
     Args:
         store: Name of a timestamped window store of JSON values.
-        windows: Size, advance and grace.
+        windows: `TimeWindows` or `CalendarWindows`.
         fields: The aggregates.
         open_store, caching, send_old: See `WindowAggregateOnClose`.
     """
 
-    windows: TimeWindows
-
     def __init__(
         self,
         store: str,
-        windows: TimeWindows,
+        windows: Windows,
         fields: FieldAggregates,
         open_store: str | None,
         caching: bool = True,
@@ -551,8 +547,8 @@ class WindowColumnAggregateOnClose(WindowAggregateOnClose):
         self._flush_pending()
         self.store.forget_cache()
         batch, at = rows.batch, rows_where(keyed)
-        assigned = assign(batch.timestamps[at], self.windows, self._time.now)
-        pairs, in_time = at[assigned.rows], np.zeros(len(batch), np.bool_)
+        assigned = assign_any(batch.timestamps[at], self.windows, self._time.now).within(at)
+        pairs, in_time = assigned.rows, np.zeros(len(batch), np.bool_)
         in_time[pairs] = True
         picked = PickedFields(self.fields, rows, in_time)
         done = ~picked.failing[pairs]

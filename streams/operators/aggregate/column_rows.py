@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from state.columns import rows_where
 from state.numba_kernels import allocating_kernel, kernel
-from streams.model.windows import TimeWindows
+from streams.model.windows import CalendarWindows, TimeWindows
 from streams.operators.columnar import ValueColumn
 from streams.serdes.json_text import dumps, loads
 
@@ -288,18 +289,26 @@ class Assigned(NamedTuple):
         starts: int64[m], start of its window, ms; ascending within a row; -1 without windows.
         late: The row of each pair whose window is closed.
         stream_time: Largest timestamp so far, ms; `NO_TIME` without windows.
+        failed: Row -> why its time has no window.
     """
 
     rows: Int64s
     starts: Int64s
     late: Int64s
     stream_time: int
+    failed: Mapping[int, Exception] = MappingProxyType({})
 
     def part(self, first: int, end: int) -> Assigned:
         """Those of the rows [first, end), renumbered."""
         mine = (self.rows >= first) & (self.rows < end)
         late = self.late[(self.late >= first) & (self.late < end)]
-        return Assigned(self.rows[mine] - first, self.starts[mine], late - first, self.stream_time)
+        failed = {row - first: error for row, error in self.failed.items() if first <= row < end}
+        return Assigned(self.rows[mine] - first, self.starts[mine], late - first, self.stream_time, failed)
+
+    def within(self, rows: Int64s) -> Assigned:
+        """The same with the numbers that the rows have in a batch, where `rows` are those assigned."""
+        failed = {int(rows[row]): error for row, error in self.failed.items()}
+        return Assigned(rows[self.rows], self.starts, rows[self.late], self.stream_time, failed)
 
 
 def assign(timestamps: Int64s, windows: TimeWindows, stream_time: int) -> Assigned:
@@ -330,3 +339,44 @@ def _assign(
                 late_count += 1
             start += advance
     return count, late_count, stream_time
+
+
+def assign_to_calendar(timestamps: Int64s, windows: CalendarWindows, stream_time: int) -> Assigned:
+    """`assign` for windows of a calendar. A step has few: each is computed once, and rows find theirs by its end.
+
+    A time behind the year 9999, where Python's calendar ends, fails its row.
+    """
+    ends_by_start = _windows_of(timestamps, windows)
+    starts, ends = (np.array(bounds, np.int64) for bounds in (list(ends_by_start), list(ends_by_start.values())))
+    at = np.searchsorted(ends, timestamps, "right")
+    known = at < len(ends)
+    times = np.maximum(np.maximum.accumulate(timestamps), stream_time)
+    is_open = known.copy()
+    is_open[known] = ends[at[known]] > times[known] - windows.grace_ms
+    rows = rows_where(is_open)
+    failed = {row: _error_of(windows, int(timestamps[row])) for row in rows_where(~known).tolist()}
+    last = int(times[-1]) if len(times) else stream_time
+    return Assigned(rows, starts[at[rows]], rows_where(known & ~is_open), last, failed)
+
+
+def _windows_of(timestamps: Int64s, windows: CalendarWindows) -> dict[int, int]:
+    """Start -> end of the windows of some times, rising, without the times from the first one on that has none."""
+    found: dict[int, int] = {}
+    rising, at = np.unique(timestamps), 0
+    while at < len(rising):
+        try:
+            (start,) = windows.starts(int(rising[at]))
+        except (ValueError, OverflowError):
+            break
+        found[start] = windows.end_of(start)
+        at = int(np.searchsorted(rising, found[start]))
+    return found
+
+
+def _error_of(windows: CalendarWindows, timestamp: int) -> Exception:
+    """Why a time has no window."""
+    try:
+        windows.starts(timestamp)
+    except (ValueError, OverflowError) as error:
+        return error
+    raise AssertionError(f"{windows!r} has no window of {timestamp}")

@@ -9,7 +9,7 @@ long as it has not been emitted, also across restarts.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -118,7 +118,7 @@ class OpenWindows:
     def close_in_turn(
         self,
         opened: Iterable[tuple[int, bytes, int]],
-        end_of: Callable[[int], int],
+        end_of: Mapping[int, int],
         batch: ColumnarBatch,
         closing: Closing,
     ) -> list[ClosedWindow]:
@@ -126,7 +126,7 @@ class OpenWindows:
 
         Args:
             opened: See `FoldedAggregate.end`.
-            end_of: The end of a window with some start, ms.
+            end_of: Start -> end of their windows, ms.
             batch: The records.
             closing: The records that may close windows.
         """
@@ -143,7 +143,7 @@ class OpenWindows:
 
         for row, key, start in opened:
             close(int(np.searchsorted(closing.rows, row)))
-            self.add(key, start, end_of(start), int(batch.timestamps[row]))
+            self.add(key, start, end_of[start], int(batch.timestamps[row]))
         close(len(closing.rows))
         return closed
 

@@ -257,7 +257,8 @@ class _Search:
             above = self._nodes[parent]
             why = _unfit_source(above) if isinstance(above, SourceNode) else None
             if why is None and not isinstance(above, SourceNode) and parent not in steps:
-                why = self._reasons.get(parent, Reason(parent, "makes whole records"))
+                made = Reason(parent, "makes whole records")
+                why = self._reasons.get(parent, made) if parent in self._head else made
             if why is not None:
                 self._reasons[node.name] = why
                 return False

@@ -135,7 +135,7 @@ def why_single(node: Node) -> str | None:
     if not isinstance(node, ProcessorNode):
         return None
     if node.wrapper is not None:
-        return f"'{node.name}' is wrapped, and wrappers see single records"
+        return "is wrapped, and wrappers see whole records one by one"
     return node.spec.single or None
 
 

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-FUNCTIONS: Final = "aggregates with functions"
+FUNCTIONS: Final = (
+    "aggregates with functions: built-in aggregates, such as agg.sum('n') or agg.max_by('name', by='n'), take columns"
+)
+OF_COGROUP: Final = "aggregates with functions, one for each stream of the cogroup"
+RANKS: Final = "ranks whole values: for the best one alone, agg.max_by('name', by='n') takes columns"
 DISTINCT: Final = "counts distinct values, each of which it looks up"
 
 

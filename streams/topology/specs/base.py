@@ -215,7 +215,7 @@ class OperatorSpec(NodeSpec):
 
     @property
     def single(self) -> str:
-        return ONE_BY_ONE if self.one_by_one else ""
+        return "forwards each record on its own" if self.one_by_one else ""
 
     @property
     def one_result(self) -> bool:

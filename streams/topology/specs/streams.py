@@ -26,7 +26,7 @@ from streams.operators.late import (
 )
 from streams.operators.processor import AnyProcessor
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.base import ONE_BY_ONE, ColumnFunction, Keeps, Keys, NodeSpec, Parameters, Unwraps
+from streams.topology.specs.base import ColumnFunction, Keeps, Keys, NodeSpec, Parameters, Unwraps
 
 _DECIMALS: Final = (
     "makes Decimals, which JSON has no form for: end with .cast(str), as in (col('a').cast(Decimal) * 2).cast(str)"
@@ -170,7 +170,7 @@ class UserProcessorSpec(NodeSpec):
     kind: NodeKind = field()
     supplier: Callable[[], AnyProcessor]
 
-    single = ONE_BY_ONE
+    single = "calls a processor for each record"
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """Makes the user's processor, which opens the stores itself, by name."""
@@ -218,7 +218,7 @@ class EnrichSpec(NodeSpec):
     rules: CallRules
     on_error: OnError
 
-    single = ONE_BY_ONE
+    single = "asks another system for each record"
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         return Enrich(self.client, self.rules, self.on_error)

@@ -29,7 +29,7 @@ from streams.operators.table.value_getter import Lookup, ValueGetter
 from streams.serdes.base import Serde
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.aggregations import AggregationSpec
-from streams.topology.specs.base import ONE_BY_ONE, CachingTableSpec, NodeSpec, Parameters, TableSpec
+from streams.topology.specs.base import CachingTableSpec, NodeSpec, Parameters, TableSpec
 
 if TYPE_CHECKING:
     from streams.operators.operator import OperatorContext
@@ -91,7 +91,7 @@ class ExpiringTableSpec(CachingTableSpec):
     def parameters(self) -> Parameters:
         return (("ttl_ms", self.ttl_ms),)
 
-    single = ONE_BY_ONE
+    single = "each update sets the deadline of its row"
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         rows, deadlines = stores
@@ -162,7 +162,7 @@ class TransformValuesSpec(CachingTableSpec):
     # The transformer's context has the stream time.
     sees_stream_time = True
 
-    single = ONE_BY_ONE
+    single = "calls a transformer for each update"
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
         """True if the transformer has stores, because it is not known what it writes there."""
@@ -261,7 +261,7 @@ class TableTopSpec(CachingTableSpec):
         more: Parameters = (("ties", True),) if self.ties else ()
         return (("n", self.n), ("largest", self.largest), *more, *(self.groups.parameters if self.groups else ()))
 
-    single = ONE_BY_ONE
+    single = "each update finds its place among the rows of its group"
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         others = (

@@ -1,6 +1,12 @@
 import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.List;
 import java.util.Set;
+import java.util.stream.IntStream;
 import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Produced;
@@ -22,10 +28,9 @@ final class ShuffleBench implements FixedKeyProcessor<String, byte[], byte[]> {
     private KeyValueStore<String, byte[]> states;
 
     static void build(StreamsBuilder builder, Config config) {
-        long consumers = config.number("consumers");
+        Rules rules = new Rules((int) config.number("consumers"));
         builder.stream(config.topic("events"), Consumed.with(Serdes.ByteArray(), Serdes.ByteArray()))
-                .filter((key, bytes) -> Stateless.matches(hash(bytes)))
-                .selectKey((key, bytes) -> Stateless.consumer(hash(bytes), consumers))
+                .flatMap((key, bytes) -> rules.matching(bytes))
                 .repartition(Repartitioned.with(Serdes.String(), Serdes.ByteArray()))
                 .processValues(new Supplier())
                 .to(config.topic("out"), Produced.with(Serdes.String(), Serdes.ByteArray()));
@@ -65,6 +70,54 @@ final class ShuffleBench implements FixedKeyProcessor<String, byte[], byte[]> {
     private static byte[] firstState(String consumer) {
         long count = Long.parseLong(consumer.substring("c-".length())) % EVERY;
         return ByteBuffer.allocate(4 * Long.BYTES).putLong(count).array();
+    }
+
+    /** The ranges of hashes of all consumers, in the order of their offsets; they wrap around at 2^63. */
+    private static final class Rules {
+        private final int[] consumers;
+        private final long[] offsets;
+        private final long width;
+
+        Rules(int count) {
+            consumers = IntStream.range(0, count)
+                    .boxed()
+                    .sorted(Comparator.comparingLong(Rules::offset))
+                    .mapToInt(Integer::intValue)
+                    .toArray();
+            offsets = Arrays.stream(consumers).mapToLong(Rules::offset).toArray();
+            width = Long.divideUnsigned(1L << 63, 5) / count;
+        }
+
+        /** SplitMix64 (Steele, Lea and Flood 2014) of a consumer's number. */
+        private static long offset(int consumer) {
+            long mixed = (consumer + 1) * 0x9E3779B97F4A7C15L;
+            mixed = (mixed ^ (mixed >>> 30)) * 0xBF58476D1CE4E5B9L;
+            mixed = (mixed ^ (mixed >>> 27)) * 0x94D049BB133111EBL;
+            return (mixed ^ (mixed >>> 31)) & Long.MAX_VALUE;
+        }
+
+        /** A record for each consumer whose range has its hash. */
+        List<KeyValue<String, byte[]>> matching(byte[] bytes) {
+            List<KeyValue<String, byte[]>> found = new ArrayList<>(1);
+            long at = hash(bytes);
+            add(bytes, found, after(at - width), after(at));
+            if (at < width) {
+                add(bytes, found, after(at - width + Long.MAX_VALUE + 1), offsets.length);
+            }
+            return found;
+        }
+
+        /** The number of offsets that are not behind a hash. */
+        private int after(long hash) {
+            int at = Arrays.binarySearch(offsets, hash);
+            return at < 0 ? -at - 1 : at + 1;
+        }
+
+        private void add(byte[] bytes, List<KeyValue<String, byte[]>> found, int first, int end) {
+            for (int at = first; at < end; at++) {
+                found.add(KeyValue.pair(Stateless.named(consumers[at]), bytes));
+            }
+        }
     }
 
     private static final class Supplier implements FixedKeyProcessorSupplier<String, byte[], byte[]> {

@@ -24,8 +24,8 @@ final class Stateless {
         long consumers = config.number("consumers");
         builder.stream(config.topic("events"), Consumed.with(Serdes.ByteArray(), Serdes.ByteArray()))
                 .mapValues(bytes -> ByteBuffer.wrap(bytes).getLong())
-                .filter((key, h) -> matches(h))
-                .selectKey((key, h) -> consumer(h, consumers))
+                .filter((key, h) -> Long.remainderUnsigned(h, RULES) < MATCHING)
+                .selectKey((key, h) -> named(Long.remainderUnsigned(Long.divideUnsigned(h, RULES), consumers)))
                 .groupByKey(Grouped.with(Serdes.String(), Serdes.Long()))
                 .count(Materialized.with(Serdes.String(), Serdes.Long()))
                 .toStream()
@@ -33,14 +33,9 @@ final class Stateless {
                 .to(config.topic("out"), Produced.with(Serdes.String(), Json.of(Values.Count.class)));
     }
 
-    /** Whether a record of ShuffleBench has a consumer. */
-    static boolean matches(long h) {
-        return Long.remainderUnsigned(h, RULES) < MATCHING;
-    }
-
     /** {@code c-0000123}; String.format would cost more than the rest of the program. */
-    static String consumer(long h, long consumers) {
-        String digits = Long.toString(Long.remainderUnsigned(Long.divideUnsigned(h, RULES), consumers));
+    static String named(long consumer) {
+        String digits = Long.toString(consumer);
         return "c-" + "0000000".substring(digits.length()) + digits;
     }
 }
