@@ -101,12 +101,12 @@ def copy_bytes(_context: Any, target: Any, source: Any, size: Any) -> Any:
 
 
 PLAIN_BLOCK = 16
-"""How many bytes `plain_bytes` looks at: the width of the vectors that every processor has."""
+"""The number of bytes that `plain_bytes` looks at: the width of the vectors that every processor has."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def plain_bytes(_context: Any, data: Any, at: Any) -> Any:
-    """How many of the `PLAIN_BLOCK` bytes from data[at] on stand before the first quote, backslash or control character.
+    """The number of bytes before the first quote, backslash or control character, in the `PLAIN_BLOCK` bytes from data[at] on.
 
     All of them are compared at once, and all have to be within the array.
     """
