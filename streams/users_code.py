@@ -82,7 +82,7 @@ def line_of(function: object) -> str | None:
 def users_function(function: Any) -> Any:
     """The user's function behind the engine's adapters, or the expression.
 
-    A user's decorator counts as a function of its own, with its effect on the function in it.
+    A function that the user has decorated is returned with its decorator, which is the user's code, too.
     """
     while (inner := getattr(function, "__wrapped__", None)) is not None:
         if not getattr(function, "__globals__", {}).get("__name__", "").startswith("streams."):

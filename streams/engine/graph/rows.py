@@ -90,7 +90,7 @@ def decode(blob: bytes) -> RowBatch:
 class RoutingDigests:
     """Makes one digest for each task.
 
-    Entries are hashed separately: each one's pieces come in order, but entries are interleaved.
+    Each entry has its own hash, because pieces come in order only within an entry.
     """
 
     def __init__(self) -> None:

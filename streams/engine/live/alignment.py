@@ -115,7 +115,7 @@ class Bound:
         return self.slowest_before_ms if self.slowest == (sub, task) else self.before_ms
 
     def said(self) -> Sequence[Any]:
-        """The message in which the driver sends it."""
+        """The bound in the form in which the driver sends it."""
         times = (self.before_ms, self.slowest_before_ms, self.coming_ms)
         return [self.slowest, *(None if time_ms == inf else time_ms for time_ms in times)]
 

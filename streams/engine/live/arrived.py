@@ -1,7 +1,7 @@
 """The records that have arrived for a live task, as rows that the reader's part of its sub-topology has made of them.
 
-Each record has its place in the order. It is read when it arrives, because its event time is known only then, and whether it is
-rejected; a rejected record is gone, and moves nothing. A record that stops the task does so when it is next in the order, so the
+Each record has its place in the order. It is read when it arrives, because only reading shows its event time and whether it is
+rejected. A rejected record is gone, and moves nothing. A record that stops the task does so when it is next in the order, so the
 records in front of it are processed first.
 """
 
