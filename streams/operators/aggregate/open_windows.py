@@ -37,7 +37,7 @@ class Closing(NamedTuple):
 
     Attributes:
         rows: int64[n], their rows, ascending.
-        ends: int64[n], the end of the last windows that each record closes, ms; never descending.
+        ends: int64[n], the largest end of the windows that each record closes, ms; it never decreases.
     """
 
     rows: Int64s
