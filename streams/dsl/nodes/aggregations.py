@@ -91,7 +91,7 @@ class Aggregation:
         value_serde: The serde of the result, if it does not depend on the user; None: the serde of `Materialized`.
         value_type: The type of the result, according to the user's functions; None: unknown.
         keeps_type: Whether the result has the stream's type (reductions).
-        whole: Why it takes whole records, if it has no fields.
+        whole: The reason why the aggregation takes whole records, if `fields` is None.
     """
 
     kind: NodeKind

@@ -257,7 +257,7 @@ def join_all_streams(
     how: StreamJoined,
     value_serdes: Mapping[str, Serde],
 ) -> Port:
-    """Adds a processor and a store for each stream, then a merge. Results are ordered by `ports`, which begin with this stream."""
+    """Adds a processor and a store for each stream, then a merge. `ports`, this stream first, give the order of results."""
     _check_options(windows, how, ports, value_serdes)
     asked = graph.key_serde(how.key_serde, *(port.key_serde for port in ports.values()))
     serdes = {name: graph.value_serde(value_serdes.get(name), port.value_serde) for name, port in ports.items()}

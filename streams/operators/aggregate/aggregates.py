@@ -1,4 +1,4 @@
-"""Aggregations of grouped streams, over all time and in windows: functions, windows of records, results on close."""
+"""Aggregations of grouped streams that call functions, over all time and in windows with a start, and emission on close."""
 
 from __future__ import annotations
 
@@ -58,14 +58,15 @@ W = TypeVar("W", bound=GroupingWindows)
 class WindowedAggregation(Operator, Generic[W]):
     """Base of the aggregations per key and window.
 
-    Stream time is the largest timestamp that reached the operator with a key. The operator's state retains stream time, so that a
+    Stream time is the largest timestamp that reached the operator with a key. It is stored in the operator's state, so that a
     restart does not change which records are late (in Kafka Streams it does).
 
     Args:
         store: Name of the store of the results.
         windows: The windows and their grace.
-        open_store: Name of a key-value store of bytes for the index of open windows: emit on close; None: every update.
-        caching: Emit the last value of a window once, at the end of the step; False: every update.
+        open_store: Name of a key-value store of bytes for the index of open windows, for emission on close; None: every update is
+            emitted.
+        caching: Whether to emit the last value of a window once, at the end of the step; False: every update.
         send_old: Whether children need `Change.old`. On close, a window has a single result without an old value.
     """
 
@@ -112,7 +113,7 @@ class WindowedAggregation(Operator, Generic[W]):
 
     @property
     def expiring(self) -> tuple[str, ...]:
-        """The stores that forget a window after its retention."""
+        """The stores that delete a window after its retention."""
         return (self.store_name,)
 
     def close(self) -> None:
@@ -127,15 +128,15 @@ class WindowedAggregation(Operator, Generic[W]):
 
     @property
     def _close_delay_ms(self) -> int:
-        """How far stream time must be beyond a window's end to close it."""
+        """How far stream time must be past a window's end to close it, ms."""
         return self.windows.wait_ms + (1 if self.windows.inclusive_end else 0)
 
     def _oldest_open(self, open_windows: OpenWindows) -> int:
-        """The least time of any later result, ms."""
+        """The smallest timestamp of any later result, ms."""
         return open_windows.first_start
 
     def _emit_closed(self, timestamp: int, headers: Headers) -> None:
-        """Emit the windows closed by stream time, if results come on close; `headers` are those of the closing record."""
+        """Emit the windows that stream time has closed, for emission on close; `headers` are those of the closing record."""
         for data, window in self.closed(self._time.now, timestamp):
             windowed = Windowed(self.store.codec.read_key(data), window)
             found = self.store.get(windowed)
@@ -147,7 +148,7 @@ class WindowedAggregation(Operator, Generic[W]):
         self.ctx.forward(Record(key, Change(self.functions.viewed(found.value), None), found.timestamp, headers))
 
     def closed(self, stream_time: int, timestamp: int) -> Iterator[tuple[bytes, Window]]:
-        """The keys' bytes and windows that are closed at a stream time, if results come on close; they are no longer open then."""
+        """The keys' bytes and windows that a stream time closes, for emission on close; they are removed from the open windows."""
         if self.open_windows is not None:
             for data, start, end in self.open_windows.close(stream_time - self._close_delay_ms, timestamp):
                 yield data, Window(start, end)
@@ -158,7 +159,7 @@ class WindowedAggregation(Operator, Generic[W]):
         return self._time.now
 
     def observe(self, timestamp: int) -> None:
-        """Move stream time."""
+        """Advance stream time."""
         self._time.observe(timestamp)
 
 
@@ -170,7 +171,7 @@ class WindowPairs(NamedTuple):
 
     Attributes:
         assigned: The pairs of a record and a window.
-        dropped: Reason -> the rows that are dropped, once for each window.
+        dropped: Reason -> the rows that are dropped, a row once for each window.
     """
 
     assigned: Assigned
@@ -183,12 +184,12 @@ class WindowPairs(NamedTuple):
 
 
 def without_windows(rows: Int64s) -> Assigned:
-    """Each of these rows once."""
+    """Each of these rows once, without a window."""
     return Assigned(rows, np.full(len(rows), -1, np.int64), np.empty(0, np.int64), NO_TIME)
 
 
 def pairs_without_windows(batch: ColumnarBatch) -> WindowPairs:
-    """Each record that has a key and a value."""
+    """The records that have a key and a value, without windows; the others are dropped."""
     no_key = batch.keys.codes == NULL_KEY
     no_value = null_values(batch.values) & ~no_key
     dropped = {"null_key": rows_where(no_key), "null_value": rows_where(no_value)}
@@ -196,7 +197,7 @@ def pairs_without_windows(batch: ColumnarBatch) -> WindowPairs:
 
 
 def window_pairs(batch: ColumnarBatch, windows: Windows, stream_time: int) -> WindowPairs:
-    """Each record that has a key, with its windows that are open when the record comes.
+    """Each record that has a key, with its windows that are open when the record arrives.
 
     Raises:
         Exception: A user's class of windows has failed.
@@ -208,7 +209,7 @@ def window_pairs(batch: ColumnarBatch, windows: Windows, stream_time: int) -> Wi
 
 
 def assign_any(timestamps: Int64s, windows: Windows, stream_time: int) -> Assigned:
-    """`assign` for windows of any class.
+    """Assigns timestamps to windows of any class, as `assign` does for columns.
 
     Raises:
         TopologyError: A user's class of windows contradicts itself, so that rows would be lost.
@@ -228,7 +229,7 @@ def assign_any(timestamps: Int64s, windows: Windows, stream_time: int) -> Assign
 
 
 def _open_starts(timestamp: int, windows: Windows, close_time: int) -> tuple[list[int], int]:
-    """The starts of the windows of a time that are still open, and the number of the others.
+    """The starts of the open windows of a timestamp, and the number of its closed windows.
 
     Raises:
         TopologyError: A user's class of windows contradicts itself, so that rows would be lost.
@@ -244,7 +245,7 @@ def _open_starts(timestamp: int, windows: Windows, close_time: int) -> tuple[lis
 
 
 def _contradiction(windows: Windows, start: int, end: int, timestamp: int) -> str:
-    """What is wrong with a window of a user's class."""
+    """Describes the contradiction in a window of a user's class."""
     if start <= timestamp < end:
         return (
             f"{windows!r} has a window from {start} to {end}, which is longer than its size_ms, {windows.size_ms}: its rows would "
@@ -256,7 +257,7 @@ def _contradiction(windows: Windows, start: int, end: int, timestamp: int) -> st
     )
 
 
-# --- What aggregations have in common whose functions are called for the records of a whole batch.
+# --- The common part of aggregations that call their functions for the records of a whole batch.
 
 
 class FoldedAggregate(Operator):
@@ -273,7 +274,7 @@ class FoldedAggregate(Operator):
 
     @property
     def changes_in_place(self) -> bool:
-        """Without a cache every call gets an aggregate of its own."""
+        """Whether functions may change cached aggregates in place. Without a cache, every call gets a separate object."""
         return self.caching
 
     @property
@@ -282,7 +283,7 @@ class FoldedAggregate(Operator):
 
     @property
     def makes_results(self) -> bool:
-        """True: they are read from their bytes, or copied, if functions below may change them."""
+        """True: results are read from their bytes, or copied, if functions below may change them."""
         return True
 
     def init(self, ctx: OperatorContext) -> None:
@@ -303,13 +304,13 @@ class FoldedAggregate(Operator):
         Fold([one.with_calls(mine) for one, mine in zip(self._group, batches, strict=True)]).run()
 
     def with_calls(self, batch: ColumnarBatch) -> RecordsOfOperator:
-        """The records of the operator, with the calls that they make."""
+        """The records of the operator, and the calls that they cause."""
         pairs = self.pairs(batch)
         return RecordsOfOperator(self, batch, pairs, self.calls(batch, pairs))
 
     def process(self, record: Record) -> None:
-        """The same for a single record, which costs a tenth of a batch of one: others that use the store see each update."""
-        # Of a record that fails in one window, no window keeps anything.
+        """Aggregates a single record, at a tenth of the cost of a batch of one. Other users of the store see each update."""
+        # If a record fails in one window, it is not added to any window.
         rows = self.rows(record)
         values: Iterable[Any] = repeat(record.value)
         if len(rows) > 1 and self._parts_values:
@@ -321,11 +322,11 @@ class FoldedAggregate(Operator):
 
     @property
     def _parts_values(self) -> bool:
-        """Whether several windows of a record must not have one object as its value."""
+        """Whether several windows of a record must not share one object as their value."""
         return not self.functions.reads or self.ctx.results_change
 
     def _updated(self, row: CachedRow, value: Any, record: Record) -> tuple[Any, int]:
-        """Value and timestamp of a row after one more record. The timestamp is the largest of the records."""
+        """Value and timestamp of a row after one more record; the timestamp is the largest of the records."""
         functions, before = self.functions, row.value
         original = functions.original() if before is None else None
         aggregate = snapshot(original) if before is None else before
@@ -337,10 +338,10 @@ class FoldedAggregate(Operator):
         return seen, record.timestamp if before is None else max(record.timestamp, row.timestamp)
 
     def read_again(self, cell: bytes | None) -> Any:
-        """An aggregate as it was before the call of a function.
+        """Returns an aggregate as it was before the call of a function.
 
         Args:
-            cell: Its bytes; None: they are not known, unless the step runs with private rows.
+            cell: The aggregate's bytes; None: they are not known, unless the step runs with private rows.
 
         Raises:
             Exception: The step has to run again with private rows.
@@ -351,18 +352,18 @@ class FoldedAggregate(Operator):
 
     @abstractmethod
     def rows(self, record: Record) -> list[CachedRow]:
-        """The rows of the store to which a record is added, in their order; drops it for windows that are closed."""
+        """The rows of the store to which a record is added, in order; drops the record for closed windows."""
 
     @abstractmethod
     def pairs(self, batch: ColumnarBatch) -> WindowPairs:
-        """`rows` for all records of a batch, each with its windows; changes nothing."""
+        """The windows of all records of a batch, as `rows` finds them for one; changes nothing."""
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
-        """Drop the other records."""
+        """Drop the records that are in no pair."""
         drop_each(self.ctx, batch, pairs.dropped)
 
     def calls(self, batch: ColumnarBatch, pairs: WindowPairs) -> tuple[Iterable[Any], ...]:
-        """What each call of a function is made of: functions, key, value."""
+        """The parts of each call of a function: functions, key, value."""
         values: Iterable[Any] = each_value(batch.values, pairs.rows)
         if self._parts_values and (pairs.rows[1:] == pairs.rows[:-1]).any():
             values = map(snapshot, values)
@@ -373,11 +374,11 @@ class FoldedAggregate(Operator):
         """Leave an update pending until the end of the step."""
 
     def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, bytes, int]], failed: Collection[int]) -> None:
-        """Called after all records of a batch are aggregated.
+        """Called after all records of a batch have been aggregated.
 
         Args:
             batch: The records.
-            opened: The row of each record that has begun an aggregate, the bytes of its key and the start of its window.
+            opened: For each record that has begun an aggregate: its row, the bytes of its key, and the start of its window.
             failed: The rows of the records that have failed.
         """
 
@@ -389,7 +390,7 @@ class FoldedAggregate(Operator):
             self._emit(record.key, record.headers, row)
 
     def results(self, batch: ColumnarBatch, rows: Int64s, starts: Int64s, updates: Sequence[Update]) -> ColumnarBatch:
-        """Updates as results of the records in these rows."""
+        """Makes results from updates of the records in these rows."""
         records, codec, viewed = batch.take(rows), self.store.codec, self.functions.viewed_column
         olds = viewed([codec.old_value(one.before) for one in updates]) if self.send_old else None
         return replace(
@@ -400,7 +401,7 @@ class FoldedAggregate(Operator):
         )
 
     def _own(self, stored: Sequence[Any]) -> Sequence[Any]:
-        """The table's values of aggregates that others have, too."""
+        """The table's values of aggregates; copied if they are shared."""
         found = self.functions.viewed_column(stored)
         return list(map(snapshot, found)) if self.ctx.results_change else found
 
@@ -417,14 +418,14 @@ class FoldedAggregate(Operator):
         self.ctx.forward(Record(self._key(key, row), Change(viewed(row.value), viewed(old)), row.timestamp, headers))
 
     def _keys(self, keys: KeyColumn, starts: Int64s) -> KeyColumn:
-        """The keys of results for keys of rows."""
+        """The keys of results, from the keys and window starts of rows."""
         return keys
 
     def _key(self, key: Any, row: CachedRow) -> Any:
         return key
 
     def _result(self, key: Any, headers: Headers, row: CachedRow) -> HeldRecord:
-        """What errors name for the result of a row."""
+        """The record that errors name for the result of a row."""
         return result_of(row, headers)
 
 
@@ -434,7 +435,8 @@ class FoldedAggregate(Operator):
 class WindowAggregate(FoldedAggregate, WindowedAggregation[Windows]):
     """Aggregates per key and window; each update is a result.
 
-    A window accepts a record while the window's end > stream time - grace, decided per window. Null keys are dropped and do not
+    A window accepts a record while the window's end > stream time - grace, decided per window. With windows of 10, a grace of 5 and
+    a stream time of 12, a record at 8 is added to `[0, 10)`; at a stream time of 15, it is late. Null keys are dropped and do not
     advance stream time; null values are aggregated like any value.
 
     Args:
@@ -457,7 +459,7 @@ class WindowAggregate(FoldedAggregate, WindowedAggregation[Windows]):
         return window_pairs(batch, self.windows, self._time.now)
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
-        """Drop late records and those without a key, refuse those without a window, and move stream time."""
+        """Drop late records and records without a key, refuse records without a window, and advance stream time."""
         super().begin(batch, pairs)
         self._time.observe(pairs.assigned.stream_time)
         for row, error in pairs.assigned.failed.items():
@@ -492,7 +494,7 @@ class WindowAggregate(FoldedAggregate, WindowedAggregation[Windows]):
 class WindowAggregateOnClose(WindowAggregate):
     """Aggregates per key and window, and emits a window's result when the window's end + grace <= stream time.
 
-    Records are assigned to windows as in `WindowAggregate`. Results are ordered by window start (end, where lengths differ),
+    Records are assigned to windows as in `WindowAggregate`. Results are ordered by window start (by end, if lengths differ),
     then by the bytes of the key. Each has the largest timestamp of its records and the headers of the record that closed it.
     Kafka Streams loses results when time jumps, because its store expires a window before the window is emitted; here a
     window stays until it was emitted.
@@ -517,7 +519,7 @@ class WindowAggregateOnClose(WindowAggregate):
         self._unwritten: dict[tuple[bytes, int], CachedRow] = {}
 
     def process(self, record: Record) -> None:
-        """Then emits the windows that the record closes."""
+        """Aggregate a record, then emit the windows that it closes."""
         super().process(record)
         if record.key is not None:
             self._emit_closed(record.timestamp, record.headers)
@@ -529,7 +531,7 @@ class WindowAggregateOnClose(WindowAggregate):
         super()._set(row, value, timestamp, record)
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
-        """Drop late records and those without a key, refuse those without a window, and move stream time."""
+        """Drop late records and records without a key, refuse records without a window, and advance stream time."""
         self._before, self._refused = self._time.now, pairs.assigned.failed
         super().begin(batch, pairs)
 
@@ -538,7 +540,7 @@ class WindowAggregateOnClose(WindowAggregate):
         self._unwritten[(row.key, row.start)] = row
 
     def end(self, batch: ColumnarBatch, opened: Sequence[tuple[int, bytes, int]], failed: Collection[int]) -> None:
-        """Emit the windows that the records have closed. A window that is closed gets no more records, so this can be done last."""
+        """Emit the windows that the records have closed. This can be done last, because a closed window gets no more records."""
         assert self.open_windows is not None, "results come on close"
         rows = rows_where(batch.keys.codes != NULL_KEY)
         ends = np.maximum.accumulate(np.maximum(batch.timestamps[rows], self._before)) - self._close_delay_ms
@@ -565,7 +567,7 @@ class WindowAggregateOnClose(WindowAggregate):
             keys=WindowedKeys(inner, starts, ends),
             values=Changes(self._own([row.value for row in rows]), None),
             timestamps=np.array([row.timestamp for row in rows], np.int64),
-            # The record that has moved time is not to blame.
+            # The record that has advanced time is not to blame.
             held=HeldRows(
                 lambda at: result_of(rows[at], causes.headers_of(at), self._window(rows[at])), np.arange(len(rows))
             ),
@@ -619,13 +621,13 @@ class StreamAggregate(FoldedAggregate):
 
 # --- The records of a batch aggregated together, over all time or in windows.
 #
-# A function is called once for each record and window, in the order of the records, as in Kafka Streams. Everything around the
-# calls happens once for a batch: values are read one after the other while the functions run, windows are assigned to whole
-# columns, a store is asked once for all groups, and results are written as columns (`streams.operators.pending`).
+# A function is called once for each record and window, in the order of the records, as in Kafka Streams. Everything else happens
+# once for a batch: values are read one after the other while the functions run, windows are assigned to whole columns, all groups
+# are read from the store together, and results are written as columns (`streams.operators.pending`).
 
 
 _MOST_UNSEEN = 1_000
-"""So many results are checked together at most: they are objects until then."""
+"""The largest number of results that are checked together; until then, they are objects."""
 
 
 class RecordsOfOperator(NamedTuple):
@@ -644,13 +646,13 @@ class Fold:
         parts: The records of each operator. The streams of a cogroup share a store, so their records are aggregated in one order.
 
     Raises:
-        Exception: A key cannot be written, or the store cannot be read; nothing has happened.
+        Exception: A key cannot be written, or the store cannot be read; there has been no effect.
     """
 
     def __init__(self, parts: Sequence[RecordsOfOperator]) -> None:
         self._parts = parts
         self._store = parts[0].operator.store
-        # The records of one operator are in their order.
+        # The records of one operator are already in order.
         self._sequence: Int64s | None = None
         if len(parts) > 1:
             order = np.concatenate([one.batch.order[one.pairs.rows] for one in parts])
@@ -662,7 +664,7 @@ class Fold:
         self._groups, self._entries = self._look_up()
 
     def _in_order(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """A column of each part, as one in the order of the calls."""
+        """Joins the columns of the parts, in the order of the calls."""
         return columns[0] if self._sequence is None else np.concatenate(columns)[self._sequence]
 
     def run(self) -> None:
@@ -671,7 +673,7 @@ class Fold:
             operator.begin(batch, pairs)
         groups = self._groups.of_rows.tolist()
         values = self._values(groups)
-        # With a cache, the results of a group are one.
+        # With a cache, a group has a single result.
         places = range(len(groups)) if isinstance(values, EveryUpdate) else groups
         done, begun = self._call(values, places)
         if isinstance(values, EveryUpdate):
@@ -685,8 +687,8 @@ class Fold:
             operator.end(batch, opened, failed)
 
     def _call(self, values: Any, places: Sequence[int]) -> tuple[npt.NDArray[np.bool_], list[int]]:
-        """Calls the functions. Returns which calls are done, as their records have not failed, and which begin an aggregate."""
-        # An aggregate that is shared by the calls is what its bytes will give; the others are bytes between two calls.
+        """Calls the functions. Returns which calls are done (their records have not failed), and which begin an aggregate."""
+        # An aggregate that calls share must be the value that its bytes give; other aggregates are bytes between two calls.
         seen, unseen = None, None
         if isinstance(values, list) and not all(one.operator.functions.counts for one in self._parts):
             seen, unseen = (None, list[Any]()) if self._may_wait else (self._store.codec.seen, None)
@@ -724,7 +726,7 @@ class Fold:
 
     @property
     def _may_wait(self) -> bool:
-        """Whether results can be checked some calls later: nobody changes them until then, and what is refused repeats the step."""
+        """Whether results can be checked some calls later: no code changes them until then, and a refused one repeats the step."""
         operators = [one.operator for one in self._parts]
         return self._store.codec.holds_json and all(one.changes_in_place and one.functions.reads for one in operators)
 
@@ -732,7 +734,7 @@ class Fold:
         """Checks the results of the calls from `first` on, and forgets them.
 
         Raises:
-            Exception: One of them would come back as something else.
+            Exception: A result would be read back as something else.
         """
         codec = self._store.codec
         if not codec.all_seen(unseen):
@@ -746,10 +748,10 @@ class Fold:
     def _explain_nothing(
         self, at: int, functions: AggregationFunctions, aggregate: Any, original: Any, values: Any
     ) -> None:
-        """Called when an aggregator has returned None, instead of an aggregate of `values`, or of a copy of the original.
+        """Handles an aggregator that has returned None in place of an aggregate of `values`, or of a copy of the original.
 
         Raises:
-            RecordError: It has changed the aggregate.
+            RecordError: The aggregator has changed the aggregate.
         """
         operator, groups = self._parts[0].operator, self._groups.of_rows
         if original is None:
@@ -762,7 +764,7 @@ class Fold:
         functions.explain_nothing(functions.aggregator, aggregate, original, self._store.codec)
 
     def _values(self, groups: Sequence[int]) -> Any:
-        """The aggregate before and after each call, by its number."""
+        """Makes the object that has the aggregate before and after each call, by the call's number."""
         operator, codec = self._parts[0].operator, self._store.codec
         if not operator.caching:
             return EveryUpdate(self._entries, codec, groups, self._timestamps.tolist())
@@ -785,7 +787,7 @@ class Fold:
         return groups, self._store.entries(list(places))
 
     def _calls(self, places: Sequence[int]) -> Iterator[tuple[Any, ...]]:
-        """What each call is made of: functions, key, value, and the place of its aggregate."""
+        """The parts of each call: functions, key, value, and the place of its aggregate."""
         if len(self._parts) == 1:
             return zip(*self._parts[0].calls, places, strict=False)
         calls = [zip(*one.calls, strict=False) for one in self._parts]
@@ -797,7 +799,7 @@ class Fold:
         operator.ctx.refuse(batch, self._rows[at], error)
 
     def _calls_of_record(self, at: int) -> tuple[int, int]:
-        """The first call for the record of a call, and the first one for the next record."""
+        """The first call for the record of a call, and the first call for the next record."""
         first, end, record = at, at + 1, (self._which[at], self._rows[at])
         while first > 0 and (self._which[first - 1], self._rows[first - 1]) == record:
             first -= 1
@@ -806,7 +808,7 @@ class Fold:
         return first, end
 
     def _times(self, done: npt.NDArray[np.bool_], begun: Int64s) -> list[int]:
-        """The timestamp of each group after the calls: the largest one of its records since its aggregate began."""
+        """The timestamp of each group after the calls: the largest timestamp of its records since its aggregate began."""
         groups, begun = self._groups.of_rows, begun[done[begun]]
         times = np.array([one.timestamp for one in self._entries], np.int64)
         since = np.zeros(len(times), np.int64)
@@ -817,7 +819,7 @@ class Fold:
         return found
 
     def _keep_groups(self, done: Int64s, values: Sequence[Any], times: Sequence[int]) -> None:
-        """Keeps the groups of the calls that were made for the end of the step, in the order of their first calls."""
+        """Keeps the groups of the calls that were made, until the end of the step, in the order of their first calls."""
         groups = self._groups.of_rows[done]
         first, last = np.full(len(values), -1), np.full(len(values), -1)
         first[groups[::-1]], last[groups] = done[::-1], done

@@ -1,4 +1,4 @@
-"""`deduplicate`: forwards the first record of its kind and drops repetitions within a time."""
+"""`deduplicate`: forwards the first record of its kind and drops records that repeat it within a time."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from streams.operators.operator import Operator, OperatorContext, drop_rows
 from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import StreamTime
 
-# --- Finds the records of a step that repeat none within a time, for all keys at once.
+# --- Finds the records of a step that do not repeat another one within a time, for all keys at once.
 
 
 def first_of_kind(groups: Int64s, timestamps: Int64s, within_ms: int, known: tuple[Int64s, Int64s]) -> Any:
-    """Which records are the first of their kind: bool[n]."""
+    """Whether each record is the first of its kind: bool[n]."""
     rows, starts = grouped(groups, np.arange(len(groups)), len(known[1]) - 1)
     passed = np.zeros(len(groups), np.bool_)
     _pass_first(rows, starts, timestamps, within_ms, *known, passed)
@@ -55,11 +55,11 @@ class Deduplicate(Operator):
     """Drops a record if a record with the same key (and id) and a time less than `within_ms` away, either way, was forwarded.
 
     The first to arrive is forwarded, even if a later one is older. Stream time is the largest timestamp so far. A record older than
-    stream time - grace is dropped as late, because what it may repeat is no longer known. Null keys are dropped.
+    stream time - grace is dropped as late, because the records that it may repeat are no longer stored. Null keys are dropped.
 
     Args:
-        store: Window store of what was forwarded: keys, or `CombinedKey(key, id)` if there is an id.
-        within_ms: How far apart repetitions may be.
+        store: Window store of the forwarded records: keys, or `CombinedKey(key, id)` if there is an id.
+        within_ms: The time difference from which records are no longer repetitions.
         grace_ms: How late a record may be.
         by: `(key, value) -> id`; None: only the key counts. A record whose id is None is always forwarded.
     """
@@ -79,7 +79,7 @@ class Deduplicate(Operator):
         self._store: TypedWindowStore = ctx.store(self.store_name)
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Forward the records that repeat none, of the store or of those before them."""
+        """Forward the records that do not repeat a stored record, or an earlier one of the batch."""
         times = np.maximum.accumulate(np.maximum(batch.timestamps, self._time.now))
         no_key = batch.keys.codes == NULL_KEY
         late = (batch.timestamps < times - self.grace_ms) & ~no_key
@@ -103,7 +103,7 @@ class Deduplicate(Operator):
         self.ctx.forward_batch(batch if len(forwarded) == len(batch) else batch.take(forwarded))
 
     def _find_passed(self, keys: StoreKeys, timestamps: Int64s) -> npt.NDArray[np.bool_]:
-        """Which records repeat none: of the store, or of those before them."""
+        """Whether each record repeats neither a stored record nor an earlier one of the batch."""
         earliest = np.full(len(keys.cells), MAX_TIME)
         latest = np.full(len(keys.cells), -1)
         np.minimum.at(earliest, keys.codes, np.maximum(timestamps - self.within_ms + 1, 0))
@@ -122,18 +122,18 @@ class Deduplicate(Operator):
         return limit
 
     def flush(self) -> None:
-        """Expire what no record can repeat any more."""
+        """Expire rows that no record can repeat any more."""
         self.ctx.expire(self.store_name, self._time.now)
 
 
 class _Ids(NamedTuple):
-    """What the records of a batch are compared by.
+    """The keys and ids by which the records of a batch are compared.
 
     Attributes:
-        rows: The records that have an id, rising.
-        keys: The key and id of each of them.
+        rows: The records that have an id, ascending.
+        keys: The key and id of each of these records.
         without: The records without an id.
-        failed: Record -> its error, where no id can be found.
+        failed: Record -> the error that computing its id has raised.
     """
 
     rows: Int64s
@@ -143,7 +143,7 @@ class _Ids(NamedTuple):
 
     @classmethod
     def of(cls, batch: ColumnarBatch, rows: Int64s, by: Callable[[Any, Any], Any] | None) -> _Ids:
-        """Those of some records, which have keys."""
+        """Computes the ids of the given records, which have keys."""
         keys = batch.keys.take(rows)
         if by is None:
             return cls(rows, keys, np.empty(0, np.int64), {})

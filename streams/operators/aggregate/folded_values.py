@@ -1,4 +1,4 @@
-"""The aggregates of a group of records between the calls of their functions (`streams.operators.aggregate.aggregates`)."""
+"""The aggregates of a group of records while their functions are called (`streams.operators.aggregate.aggregates`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streams.operators.stores.key_value import CachedRow
 
 
 class NewValues(list[Any]):
-    """The aggregates of a fold whose functions change none in place, so that a record that fails can be undone."""
+    """Aggregates for functions that do not change them in place, so that a record that fails can be undone."""
 
     def __init__(self, values: Iterable[Any]) -> None:
         super().__init__(values)
@@ -30,10 +30,10 @@ class NewValues(list[Any]):
 
 
 class PrivateValues:
-    """The aggregates of a fold as bytes: each call gets an object of its own, and a record that fails can be undone.
+    """Aggregates as bytes: each call gets a new object, and a record that fails can be undone.
 
     Args:
-        codec: That of their store.
+        codec: The codec of their store.
     """
 
     def __init__(self, entries: Sequence[CachedRow], codec: Codec) -> None:
@@ -56,7 +56,7 @@ class PrivateValues:
         self._before[number], self._cells[number] = self._cells[number], cell
 
     def restore(self, numbers: Iterable[int]) -> None:
-        """Takes the last assignment to each of these aggregates back."""
+        """Takes back the last assignment to each of these aggregates."""
         for number in numbers:
             self._cells[number] = self._before[number]
 
@@ -66,8 +66,8 @@ class Update(NamedTuple):
 
     Attributes:
         value: The aggregate after a call; None deletes.
-        before: The local value before it.
-        timestamp: Of the aggregate, ms.
+        before: The local value before the call.
+        timestamp: The timestamp of the aggregate, ms.
     """
 
     value: Any
@@ -76,11 +76,11 @@ class Update(NamedTuple):
 
 
 class EveryUpdate:
-    """The aggregates of a fold without a cache, by call: each call gets an object of its own, and has an update.
+    """Aggregates without a cache, by call: each call gets a new object, and has an update.
 
     Args:
         rows: The row of each group in the store.
-        codec: That of the store.
+        codec: The codec of the store.
         groups: The group of each call.
         timestamps: The time of each call's record, ms.
     """
@@ -91,7 +91,7 @@ class EveryUpdate:
         self._rows, self._codec, self._groups, self._timestamps = rows, codec, groups, timestamps
         self._cells = [row.stored for row in rows]
         self.updates: dict[int, Update] = {}
-        """By call, in their order."""
+        """Call -> its update, in order."""
 
     def cell(self, number: int) -> bytes | None:
         """The bytes of a group's aggregate."""

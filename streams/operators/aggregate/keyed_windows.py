@@ -1,12 +1,12 @@
-"""Aggregations in windows that follow from the records of a key: what sessions and sliding windows have in common.
+"""Aggregations in windows that depend on the records of a key: the common part of sessions and sliding windows.
 
-Which windows there are depends on the times of a key's records, and not on the aggregates. So a kernel decides it first, for all
-records of a batch: it takes them key by key and writes down operations, each of which adds a record to a window, or puts what
-another window holds into it. Then the operations are carried out: those of built-in aggregates on arrays (`FieldAccumulators`),
-those of functions one after the other, in the order of the records (`_Calls`).
+The windows depend only on the times of a key's records, not on the aggregates. So a kernel decides first about all records of a
+batch. It takes them key by key and writes down operations, each of which adds a record to a window, or copies the contents of
+another window into it. Then the operations are carried out: for built-in aggregates on arrays (`FieldAccumulators`), for functions
+one after the other, in the order of the records (`_Calls`).
 
-A window that is closed is not changed any more: a record that is in time may take a closed session in, but that makes another
-window. So where built-in aggregates emit on close, the windows of a batch close after all its records are added.
+A closed window is not changed any more. A record that is in time may merge with a closed session, but that makes another
+window. So if built-in aggregates emit on close, the windows of a batch close after all its records have been added.
 """
 
 from __future__ import annotations
@@ -56,19 +56,21 @@ from streams.operators.stores.window import HeldUpdate
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# --- What the kernels read and write. A window is a number, and so is what it holds; one with other bounds is another window.
+# --- The arrays that kernels read and write. A window is a number, and so are its contents; a window with other bounds is another
+# one.
 
 KEYS, STARTS, ENDS, TIMES, FIRST_UPDATES, LAST_ROWS = range(6)
 """The columns of windows."""
 KEY, AT, ALIVE, COUNT, OPERATIONS, TOUCHED, APART, FAILED, FORGOTTEN = range(9)
-"""What a kernel remembers when the operations do not fit: the key, its row, how many windows the key has so far, and all together,
-how many operations, how many windows the row has touched, whether the key's windows are apart, whether the row cannot be added, and
-whether the store does not take some window."""
+"""The entries of a kernel's state, for when the operations do not fit: the key, its row, the numbers of the key's windows, of all
+windows, of operations and of windows that the row has touched; whether the key's windows are apart, whether the row cannot be
+added, and whether the store refuses some window.
+"""
 GONE: Final = -1
-"""The time of a window that another one has taken in."""
+"""The time of a window that another one has merged into itself."""
 _NEVER: Final = -1
 _PLACE_BITS: Final = 24
-"""Windows that one row may touch: with the number of the row, the order of updates fits 64 bits."""
+"""The bits of the number of windows that one row may touch: with the row's number, the order of updates fits 64 bits."""
 _LEAST_OPERATIONS: Final = 1 << 12
 
 
@@ -78,8 +80,8 @@ class StoredWindows(NamedTuple):
     Attributes:
         starts: int64[S], ms.
         ends: int64[S], ms.
-        times: int64[S], the times of their results, ms.
-        bounds: int64[K + 1]: those of the k-th key are [bounds[k], bounds[k + 1]).
+        times: int64[S], the timestamps of their results, ms.
+        bounds: int64[K + 1]: the windows of the k-th key are [bounds[k], bounds[k + 1]).
         cells: Their local values.
     """
 
@@ -97,7 +99,7 @@ class KeyedRows(NamedTuple):
         order: The order of the rows.
         keys: binary[K], the bytes of the keys that have rows.
         timestamps: int64[n], ms.
-        close_times: int64[n]: a window that ends before is closed when the row comes.
+        close_times: int64[n]: a window that ends before this time is closed when the row arrives.
         failing: bool[n], the rows that cannot be added to a window.
     """
 
@@ -111,19 +113,19 @@ class KeyedRows(NamedTuple):
     def of(
         cls, codes: npt.NDArray[np.int32], data: Sequence[bytes], taken: Bools, timestamps: Int64s, close_times: Int64s
     ) -> KeyedRows:
-        """The rows `taken`, which have keys, for the code of each row's key and the keys' bytes (`coded_keys`)."""
+        """Makes the rows `taken`, which have keys, from the code of each row's key and the bytes of the keys (`coded_keys`)."""
         order = by_key(codes, taken, len(data))
         keys = pa.array([data[code] for code in order.codes.tolist()], pa.binary())
         return cls(order, keys, timestamps, close_times, np.zeros(len(timestamps), np.bool_))
 
     @property
     def span(self) -> tuple[Int64s, Int64s]:
-        """The least and the largest timestamp of each key's rows, ms."""
+        """The smallest and the largest timestamp of each key's rows, ms."""
         times, firsts = self.timestamps[self.order.rows], self.order.bounds[:-1]
         return np.minimum.reduceat(times, firsts), np.maximum.reduceat(times, firsts)
 
     def bounds_of(self, requests: npt.NDArray[np.int32]) -> Int64s:
-        """int64[K + 1], where what was found for each key begins; `requests` are the numbers of the keys, in order."""
+        """int64[K + 1]: the beginning of the results for each key; `requests` are the numbers of the keys, in order."""
         return np.searchsorted(requests, np.arange(len(self.keys) + 1))
 
     def cells_of(self, numbers: Int64s) -> BinaryColumn:
@@ -138,11 +140,11 @@ class PlacedRows(NamedTuple):
         keys: int64[N], the key of each window: its number in `KeyedRows`.
         starts: int64[N], ms.
         ends: int64[N], ms.
-        times: int64[N], the times of their results, ms; `GONE` for a window that another one has taken in.
+        times: int64[N], the timestamps of their results, ms; `GONE` for a window that was merged into another one.
         first_updates: int64[N], the place of each window's first update in the order of all updates; -1: none.
         last_rows: int64[N], the row of its last update.
-        late: int64[n], for how many windows each row is late.
-        are_kept: Whether the store takes all of them.
+        late: int64[n], the number of windows for which each row is late.
+        are_kept: Whether the store accepts all of them.
     """
 
     keys: Int64s
@@ -156,15 +158,16 @@ class PlacedRows(NamedTuple):
 
     @property
     def updated(self) -> Int64s:
-        """The windows that have updates, in the order of the first ones."""
+        """The windows that have updates, in the order of their first updates."""
         at = np.flatnonzero(self.first_updates != _NEVER)
         return at[np.argsort(self.first_updates[at])]
 
 
 Apply: TypeAlias = Callable[[Int64s, Int64s, Int64s], None]
-"""Gets operations, those of each key in the order of its rows: the row of each one, its source and its window. A source is a row,
-or ~w: what window w held before the row comes before what the operation's window holds. A window that is its own source stands for
-an update that changes nothing."""
+"""Carries out operations `(rows, sources, windows)`; a key's operations are in the order of its rows. A source is a row, or ~w for
+the contents of window w before the row, which come before the contents of the operation's window. A window that is its own source
+has an update that changes nothing.
+"""
 
 
 def place(
@@ -175,7 +178,7 @@ def place(
     made_by_row: int,
     apply: Apply,
 ) -> PlacedRows:
-    """Finds the windows of all rows with a kernel, which makes at most so many of one row, and gets these settings."""
+    """Finds the windows of all rows with a kernel, which gets `settings` and makes at most `made_by_row` windows for one row."""
     order, found = keyed.order, len(stored.starts)
     most = found + made_by_row * len(order.rows)
     windows = np.empty((6, most), np.int64)
@@ -199,7 +202,7 @@ def place(
 
 @kernel
 def take_key(bounds: Any, stored_bounds: Any, live: Any, state: Any) -> bool:  # pragma: no cover - compiled
-    """Turns to the next key, unless its rows are being taken; says whether it did. `live[:state[ALIVE]]` are its windows."""
+    """Turns to the next key if the current one has no more rows; returns whether it did. `live[:state[ALIVE]]` are its windows."""
     key = state[KEY]
     if state[AT] > bounds[key]:
         return False
@@ -224,7 +227,7 @@ def first_live_from(times: Any, live: Any, alive: int, least: int) -> int:  # pr
 
 @kernel
 def new_window(start: int, end: int, time: int, windows: Any, state: Any) -> int:  # pragma: no cover - compiled
-    """A window of the key, which holds nothing as yet."""
+    """Adds a window of the key, without contents so far."""
     window: int = state[COUNT]
     windows[KEYS, window], windows[STARTS, window], windows[ENDS, window] = state[KEY], start, end
     windows[TIMES, window] = time
@@ -251,18 +254,18 @@ def touch(window: int, row: int, windows: Any, state: Any) -> None:  # pragma: n
 # --- Functions, called one after the other.
 
 Operation: TypeAlias = tuple[int, int]
-"""Source and window; see `Apply`."""
+"""Source and window, as in `Apply`."""
 
 
 class WindowUpdate(NamedTuple):
-    """What a record does to a window.
+    """The effect of a record on a window.
 
     Attributes:
-        window: Its number.
-        value: Its new aggregate; None: it is deleted.
-        cell: The same as its local value.
+        window: The window's number.
+        value: The window's new aggregate; None: it is deleted.
+        cell: The new local value.
         old: The local value that was forwarded before; None: there was none.
-        time: Of the result, ms.
+        time: The timestamp of the result, ms.
     """
 
     window: int
@@ -277,9 +280,9 @@ class WindowsOfBatch:
 
     Attributes:
         keys: The bytes of each window's key.
-        bounds: Start and end of each one.
-        cells: The local value of each one as of now; None: it is not there.
-        times: The time of the result of each one as of now, ms.
+        bounds: The start and end of each window.
+        cells: The current local value of each window; None: it does not exist.
+        times: The current timestamp of each window's result, ms.
         of_key: The numbers of each key's windows.
     """
 
@@ -304,10 +307,10 @@ class WindowsOfBatch:
 
 
 class _Result(NamedTuple):
-    """An update that is forwarded with the record in a row: key, window, new and old value, and time in ms.
+    """An update that is forwarded with the record of a row: key, window, new and old value, and time in ms.
 
     Attributes:
-        closed: The key's bytes, if the record has closed the window. So it is not to blame for the result.
+        closed: The key's bytes, if the record has closed the window. The record is then not to blame for the result.
     """
 
     row: int
@@ -320,14 +323,14 @@ class _Result(NamedTuple):
 
 
 class _Calls:
-    """The calls of functions for the records of a batch, in their order.
+    """Calls functions for the records of a batch, in their order.
 
-    A record whose function fails belongs to no window, and a function that returns None deletes its window. Then the windows of
-    the next records of the key are found again.
+    A record whose function fails belongs to no window, and a function that returns None deletes its window. In both cases, the
+    windows of the next records of the key are found again.
 
     Args:
-        operators: That of each stream of a cogroup; others have one.
-        functions: The functions of each one.
+        operators: The operators of the streams of a cogroup; a single operator otherwise.
+        functions: The functions of each operator.
         batch: The records.
     """
 
@@ -348,15 +351,15 @@ class _Calls:
         self._key_of = np.zeros(len(batch), np.int64)
         self._key_of[keyed.order.rows] = np.repeat(np.arange(len(keyed.keys)), np.diff(keyed.order.bounds))
         self._found_until = [len(batch)] * len(keyed.keys)
-        """The row from which on the windows of each key's records have to be found again."""
+        """The first row of each key from which its records' windows have to be found again."""
         self._windows = WindowsOfBatch()
         self._operations: list[list[Operation]] = [[] for _ in range(len(batch))]
         self._late: list[int] = [0] * len(batch)
-        """For how many windows each record is late."""
+        """The number of windows for which each record is late."""
         self._updated: dict[int, None] = {}
-        """The windows that have updates, in the order of the first ones."""
+        """The windows that have updates, in the order of their first updates."""
         self._number_of: dict[tuple[bytes, Window], int] = {}
-        """Their numbers, where results come on close."""
+        """The numbers of windows, if results are emitted on close."""
         self._results: list[_Result] = []
         stored = first.stored(keyed)
         keys = keyed.cells_of(np.repeat(np.arange(len(keyed.keys)), np.diff(stored.bounds))).to_pylist()
@@ -364,7 +367,7 @@ class _Calls:
         self._find(keyed, range(len(batch)), stored, list(map(self._windows.add, keys, *columns)))
 
     def run(self) -> None:
-        """Makes the calls, and writes and forwards what comes of them."""
+        """Makes the calls, and writes and forwards their results."""
         batch, rows = self._batch, np.flatnonzero(self._taken)
         nodes, key_of, cells = self._nodes.tolist(), self._key_of.tolist(), self._windows.cells
         records = map(Record, batch.keys.take(rows), each_value(batch.values, rows), batch.timestamps[rows].tolist())
@@ -390,7 +393,7 @@ class _Calls:
         self._finish()
 
     def _find(self, keyed: KeyedRows, rows: Sequence[int], stored: StoredWindows, numbers: list[int]) -> None:
-        """Finds the windows of some records of the batch, whose rows are given, as the numbers of the stored windows are."""
+        """Finds the windows of the given rows; `numbers` are the numbers of the stored windows."""
         found = [np.empty((3, 0), np.int64)]
         placed = self._first.placed(keyed, stored, lambda *columns: found.append(np.array(columns)))
         made = slice(len(numbers), None)
@@ -432,7 +435,7 @@ class _Calls:
     def _keep_updates(
         self, operator: KeyedAggregation[Any], row: int, key: Any, updates: Sequence[WindowUpdate]
     ) -> None:
-        """Takes over what a record does. What is not forwarded at once waits for the window to close, or for the step's end."""
+        """Takes over a record's updates. Those not forwarded at once wait for the window to close, or for the step's end."""
         windows, open_windows = self._windows, operator.open_windows
         for window, value, cell, old, time in updates:
             place = data, bounds = windows.keys[window], windows.bounds[window]
@@ -474,7 +477,7 @@ class _Calls:
                 operator.ctx.refuse(replace(cause, held={0: held}), 0, error)
 
     def _finish(self) -> None:
-        """Drops, writes and forwards what comes of the calls."""
+        """Drops late records, and writes and forwards the results of the calls."""
         batch, windows, numbers = self._batch, self._windows, list(self._updated)
         late = np.repeat(np.arange(len(batch)), self._late)
         drop_of_group(self._operators, batch, {**self._dropped, "late": late})
@@ -491,7 +494,7 @@ class _Calls:
 def _forward(
     operators: Sequence[KeyedAggregation[Any]], batch: ColumnarBatch, nodes: Int64s, results: Sequence[_Result]
 ) -> None:
-    """Forwards results of the records of a batch, each of which has come to one of the operators."""
+    """Forwards results of the records of a batch. Each record belongs to one of the operators."""
     if not results:
         return
     rows, keys, windows, news, olds, times, closed = zip(*results, strict=True)
@@ -518,7 +521,7 @@ def _forward(
 def drop_of_group(
     operators: Sequence[WindowedAggregation[Any]], batch: ColumnarBatch, dropped: Mapping[str, Int64s]
 ) -> None:
-    """Drops records, each by its own operator."""
+    """Drops records, each through its own operator."""
     nodes = np.zeros(len(batch), np.int64) if batch.nodes is None else batch.nodes
     for node, operator in enumerate(operators):
         drop_each(operator.ctx, batch, {reason: rows[nodes[rows] == node] for reason, rows in dropped.items()})
@@ -532,22 +535,22 @@ def windowed_keys(keys: Sequence[Any], windows: Sequence[Window]) -> WindowedKey
 # --- The operators.
 
 _MOST_TOGETHER: Final = 10_000
-"""Records whose functions are called together: a record may touch hundreds of windows."""
+"""The largest number of records whose functions are called together: a record may touch hundreds of windows."""
 _FOUND_AGAIN: Final = 32
-"""Records of a key whose windows are found again."""
+"""The number of a key's records whose windows are found again."""
 
 
 class _Folded(NamedTuple):
-    """What the records of a step do to built-in aggregates.
+    """The result of folding the records of a step into built-in aggregates.
 
     Attributes:
         batch: The records.
         codes: int32[N], the code of each window's key.
         placed: The windows.
         before: The accumulators of the stored windows.
-        accumulators: Those of all windows.
-        keys: The bytes of the keys of the windows that have updates, in the order of these.
-        cells: These windows' local values.
+        accumulators: The accumulators of all windows.
+        keys: The bytes of the keys of the windows that have updates, in the order of the updates.
+        cells: The local values of these windows.
         in_time: bool[n], the records that belong to some window.
     """
 
@@ -562,15 +565,15 @@ class _Folded(NamedTuple):
 
 
 class KeyedAggregation(WindowedAggregation[W]):
-    """Aggregates per key and window, where the windows follow from the times of the key's records.
+    """Aggregates per key and window, where the windows depend on the times of the key's records.
 
     Args:
-        fields: The built-in aggregates that `functions` compute, too; None: the functions are the user's. Only an operator with
-            caching gets columns of fields, and it gets those of a step at once.
+        fields: The built-in aggregates that `functions` also compute; None: the functions are the user's. Only an operator with
+            caching gets columns of fields, for all records of a step at once.
     """
 
     made_by_row: ClassVar[int]
-    """How many windows a record makes at most."""
+    """The largest number of windows that a record makes."""
     takes_null_values: ClassVar[bool]
     keeps_headers: ClassVar[bool]
     """Whether an update has the headers of the record that causes it."""
@@ -599,11 +602,11 @@ class KeyedAggregation(WindowedAggregation[W]):
 
     @abstractmethod
     def stored(self, keyed: KeyedRows) -> StoredWindows:
-        """The stored windows that the rows may touch."""
+        """Reads the stored windows that the rows may touch."""
 
     @abstractmethod
     def placed(self, keyed: KeyedRows, stored: StoredWindows, apply: Apply) -> PlacedRows:
-        """The windows of the rows (`place`)."""
+        """Finds the windows of the rows (`place`)."""
 
     @abstractmethod
     def updates(
@@ -633,22 +636,22 @@ class KeyedAggregation(WindowedAggregation[W]):
 
     @abstractmethod
     def keeps(self, window: Window) -> bool:
-        """Whether the store takes a window."""
+        """Whether the store accepts a window."""
 
     @property
     def looks_from_ms(self) -> int:
-        """The least timestamp of a record that belongs to some window and looks for closed ones, ms. Late records always look."""
+        """The smallest timestamp at which a record in a window checks for closed ones, ms. Late records always check."""
         return 0
 
     def shown(self, updates: Sequence[WindowUpdate]) -> list[tuple[Any, Any]]:
-        """The new and old values of updates that are forwarded at once; none with a cache, or where results come on close."""
+        """The new and old values of updates that are forwarded at once; none with a cache, or if results are emitted on close."""
         if self.caching or self.open_windows is not None:
             return []
         viewed, send_old = self.functions.viewed, self.send_old
         return [(viewed(one.value), viewed(self.read(one.old)) if send_old else None) for one in updates]
 
     def taken(self, batch: ColumnarBatch) -> tuple[Bools, Mapping[str, Int64s]]:
-        """bool[n], the records that may belong to windows; and the others, by the reason for which they are dropped."""
+        """bool[n], the records that may belong to windows; and reason -> the records that are dropped."""
         keyed = batch.keys.codes != NULL_KEY
         dropped = {"null_key": np.flatnonzero(~keyed)}
         if self.takes_null_values:
@@ -657,7 +660,7 @@ class KeyedAggregation(WindowedAggregation[W]):
         return keyed & ~nulls, {**dropped, "null_value": np.flatnonzero(nulls)}
 
     def stream_times(self, batch: ColumnarBatch, taken: Bools) -> Int64s:
-        """int64[n], the stream time of each record's operator at the record, ms."""
+        """int64[n], the stream time of each record's operator when it processes the record, ms."""
         times = np.full(len(batch), NO_TIME, np.int64)
         for node, operator in enumerate(self._group):
             mine = taken if batch.nodes is None else taken & (batch.nodes == node)
@@ -736,10 +739,10 @@ class KeyedAggregation(WindowedAggregation[W]):
         _forward([self], batch, np.zeros(len(batch), np.int64), results)
 
     def _fold(self, rows: FieldRows, keyed: KeyedRows, picked: PickedFields) -> _Folded:
-        """Adds the records of a step to built-in aggregates; changes nothing.
+        """Adds the records of a step to built-in aggregates, without changing any state.
 
         Raises:
-            Exception: Arrays cannot hold what comes of it.
+            Exception: Arrays cannot hold the results.
         """
         assert self.fields is not None, "see above"
         stored, made_by_row = self.stored(keyed), self.made_by_row
@@ -778,7 +781,7 @@ class KeyedAggregation(WindowedAggregation[W]):
             self.ctx.forward_batch(self._results(folded))
 
     def _emit(self, held: Sequence[tuple[bytes, HeldUpdate]]) -> None:
-        """Forwards updates, with the bytes of their keys; one that fails does not affect the others."""
+        """Forwards updates, with the bytes of their keys. An update that fails does not affect the others."""
         try:
             results = self._update_batch(held)
         except Exception:
@@ -828,5 +831,5 @@ class KeyedAggregation(WindowedAggregation[W]):
 
 
 def _named(key: bytes, update: HeldUpdate) -> HeldRecord:
-    """What errors name for an update at the end of a step, which no single record caused."""
+    """The record that errors name for an update at the end of a step, which no single record caused."""
     return HeldRecord(key, None, update.time, tuple(decode_headers(update.headers)), update.window)

@@ -1,9 +1,9 @@
-"""The index of open windows in order of their ends, which emit-on-close reads instead of the windows themselves.
+"""The index of open windows in order of their ends, which emission on close reads in place of the windows themselves.
 
 A window store is ordered by key, so finding closed windows there would mean reading the whole store for each record. This
 index is ordered by end, start and key bytes, the order in which Kafka Streams emits (`RocksDBTimeOrderedWindowStore`). Its
-first end is cached, so that a record that closes nothing costs one comparison. Invariant: a window is in the index exactly as
-long as it has not been emitted, also across restarts.
+first end is cached, so that a record that closes nothing costs one comparison. Invariant: a window is in the index exactly
+until it is emitted, even across restarts.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Closing(NamedTuple):
     """The records of a batch that may close windows.
 
     Attributes:
-        rows: int64[n], their rows, rising.
-        ends: int64[n], the end of the last windows that each one closes, ms; never falling.
+        rows: int64[n], their rows, ascending.
+        ends: int64[n], the largest end of the windows that each record closes, ms; it never decreases.
     """
 
     rows: Int64s
@@ -45,7 +45,7 @@ class Closing(NamedTuple):
 
 
 class ClosedWindow(NamedTuple):
-    """A window that is closed by the record in a row of a batch: key bytes, start and end, ms."""
+    """A window that the record in a row of a batch closes: key bytes, start and end, ms."""
 
     row: int
     key: bytes
@@ -54,18 +54,18 @@ class ClosedWindow(NamedTuple):
 
 
 NO_ROW: Final = np.iinfo(np.int64).max
-"""Behind every row of a batch."""
+"""A number after every row of a batch."""
 
 
 class StepWindows(NamedTuple):
     """The windows that the records of a batch have met, by number.
 
     Attributes:
-        keys: The bytes of the key of each one.
+        keys: The bytes of each window's key.
         starts: int64[N], ms.
         ends: int64[N], ms.
-        begun: int64[N], the row that has made it; -1 for one that was there before.
-        gone: int64[N], the row by which another window has taken it in; `NO_ROW`: none has.
+        begun: int64[N], the row that has made the window; -1 for a window that existed before.
+        gone: int64[N], the row that has merged the window into another one; `NO_ROW`: none.
     """
 
     keys: BinaryColumn
@@ -95,7 +95,7 @@ class OpenWindows:
 
     @property
     def first_start(self) -> int:
-        """The start of the window that closes first, ms, which no later result precedes; `NO_LIMIT` if none is open."""
+        """The start of the window that closes first, ms; no later result is earlier. `NO_LIMIT` if no window is open."""
         row = self._rows.first
         return NO_LIMIT if row is None else int(_BOUNDS.unpack_from(row)[1])
 
@@ -104,7 +104,7 @@ class OpenWindows:
         self._rows.put(open_row(key, start, end), PRESENT, timestamp)
 
     def remove(self, key: bytes, start: int, end: int, timestamp: int) -> None:
-        """Removes a window that is gone without having been closed (sessions that were merged)."""
+        """Removes a window that was deleted without being closed (a session that was merged)."""
         self._rows.remove(open_row(key, start, end), timestamp)
 
     def close(self, last_end: int, timestamp: int) -> Iterator[tuple[bytes, int, int]]:
@@ -125,15 +125,15 @@ class OpenWindows:
         """Adds windows and closes others, as `add` and `close` would record by record.
 
         Args:
-            opened: See `FoldedAggregate.end`.
-            end_of: Start -> end of their windows, ms.
+            opened: For each record that has begun an aggregate: its row, the bytes of its key, and the start of its window.
+            end_of: Start -> end of these windows, ms.
             batch: The records.
             closing: The records that may close windows.
         """
         closed: list[ClosedWindow] = []
 
         def close(before: int) -> None:
-            """Closes what the first records do."""
+            """Closes the windows that the first `before` closing records close."""
             if before and self.first_end is not None and self.first_end <= (last_end := int(closing.ends[before - 1])):
                 for found, _ in self._rows.up_to(_BOUNDS.pack(last_end + 1, 0)):
                     end, start = _BOUNDS.unpack_from(found)
@@ -154,7 +154,7 @@ class OpenWindows:
 
         Args:
             windows: The windows that the records have met.
-            timestamps: Those of the records, ms.
+            timestamps: The timestamps of the records, ms.
             closing: The records that may close windows.
 
         Returns:
@@ -183,7 +183,7 @@ class OpenWindows:
     def _close_stored(
         self, rows: BinaryColumn, windows: StepWindows, timestamps: Int64s, closing: Closing
     ) -> list[tuple[int, bytes, int | None]]:
-        """Closes the windows that were there before: the row that closes each one, its row in the index, and its number."""
+        """Closes windows that existed before. Returns the row that closes each one, its row in the index, and its number."""
         found: list[tuple[int, bytes, int | None]] = []
         first_end = self.first_end
         if first_end is None or not len(closing.ends) or first_end > (last_end := int(closing.ends[-1])):
@@ -203,7 +203,7 @@ class OpenWindows:
         self._rows.close()
 
     def due(self, closing: Closing) -> Closing:
-        """The records that look for closed windows: in compat mode, only the first one after the emit interval."""
+        """The records that check for closed windows: in compat mode, only the first one after the emit interval."""
         if len(closing.rows) and not self._looks():
             return Closing(closing.rows[:0], closing.ends[:0])
         if self._ctx.mode == "compat" and self._ctx.emit_interval_ms:
@@ -218,7 +218,7 @@ class OpenWindows:
         return first_end is not None and first_end <= last_end
 
     def _looks(self) -> bool:
-        """Whether closed windows are looked for: in compat mode, if the emit interval has passed."""
+        """Whether to check for closed windows: in compat mode, only if the emit interval has passed."""
         if self._ctx.mode == "compat":
             now, state = self._ctx.now_ms, self._ctx.state
             if now < state.get(NEXT_EMIT, now):

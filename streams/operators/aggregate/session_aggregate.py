@@ -1,12 +1,13 @@
-"""Aggregation in session windows (Kafka Streams: `KStreamSessionWindowAggregate`), and how long sessions can matter.
-
-How long sessions can matter, which decides when a session store may expire them.
+"""Aggregation in session windows (Kafka Streams: `KStreamSessionWindowAggregate`), and how long sessions have to be stored.
 
 A record at t is on time if the resulting session ends at or after the close time c = stream time - grace - gap. If it touches
 no open session, t >= c, and it can meet sessions that end at or after c - gap. If it touches an open session with start s, it
-may be as old as s - gap, and meet sessions that end at or after s - 2 gap. What counts is therefore the oldest start of an
-open session, tracked per segment of ends; a segment is dropped as a whole when it is closed. (Kafka Streams retains gap +
-grace, by the store's own clock, and so loses parts of sessions.)
+may be as old as s - gap, and meet sessions that end at or after s - 2 gap. So the oldest start of an open session decides which
+sessions may expire. It is tracked per segment of ends, and a segment is dropped as a whole when it is closed. (Kafka Streams
+retains gap + grace, by the store's own clock, and so loses parts of sessions.)
+
+For example, gap 10, grace 5, stream time 100: c is 85. A new record alone must be at 85 or later, and can meet sessions that end at
+75 or later. If an open session starts at 60, a record at 50 extends it, and can meet sessions that end at 40 or later.
 """
 
 from __future__ import annotations
@@ -92,9 +93,9 @@ class SessionRetention:
         return needed + self._nominal_ms
 
 
-# --- Which sessions there are: the rule. `limits` are the time and close time of a row, the gap, and the least end that is stored.
+# --- The rule for sessions. `limits` are the time and close time of a row, the gap, and the smallest end that is stored.
 #
-# `live` has the key's sessions as of now, by end, then start.
+# `live` has the key's current sessions, by end, then start.
 
 
 @kernel
@@ -113,7 +114,7 @@ def _merge(
     live: Any,
     state: Any,
 ) -> bool:  # pragma: no cover - compiled
-    """Takes the rows key by key; returns whether the operations were full before the last one."""
+    """Takes the rows key by key. Returns whether the operations were full before the last row."""
     while state[KEY] < len(bounds) - 1:
         if take_key(bounds, stored_bounds, live, state):
             state[APART] = _are_apart(gap, windows, live, state)
@@ -131,7 +132,7 @@ def _merge(
 
 @kernel
 def _are_apart(gap: int, windows: Any, live: Any, state: Any) -> bool:  # pragma: no cover - compiled
-    """Whether the stored sessions of a key are more than a gap apart, as all sessions are that these operators have written."""
+    """Whether the stored sessions of a key are more than a gap apart, as all sessions that these operators have written are."""
     apart = True
     for index in range(1, state[ALIVE]):
         apart = apart and windows[STARTS, live[index]] > windows[ENDS, live[index - 1]] + gap
@@ -173,7 +174,7 @@ def _take_row(
 def _take_in(
     low: int, high: int, session: int, row: int, latest: int, windows: Any, operations: Any, live: Any, state: Any
 ) -> int:  # pragma: no cover - compiled
-    """Merges those of `live[low:high]` that start at `latest` or before into a session; returns how many sessions are left."""
+    """Merges sessions in `live[low:high]` that start at `latest` or earlier into a session. Returns how many are left."""
     left = low
     state[TOUCHED] = 0
     for index in range(low, state[ALIVE]):
@@ -223,9 +224,9 @@ class SessionAggregate(KeyedAggregation[SessionWindows]):
 
     Args:
         store: Name of a session store.
-        functions: Including a merger.
-        asked_for_retention: The user has set the store's retention; otherwise sessions stay as long as they can
-            matter.
+        functions: The functions, including a merger.
+        asked_for_retention: Whether the user has set the store's retention; otherwise sessions stay as long as records can
+            meet them.
     """
 
     made_by_row = 1
@@ -269,7 +270,7 @@ class SessionAggregate(KeyedAggregation[SessionWindows]):
         operations: Sequence[Operation],
         windows: WindowsOfBatch,
     ) -> list[WindowUpdate]:
-        """The sessions that are merged, then the one that they become."""
+        """The deleted sessions that are merged, then the resulting session."""
         *merged, (_, session) = operations
         start, end = windows.bounds[session]
         cells, updates = [windows.cells[~source] for source, _ in merged], list[WindowUpdate]()
@@ -291,7 +292,7 @@ class SessionAggregate(KeyedAggregation[SessionWindows]):
         return updates
 
     def _merged(self, functions: AggregationFunctions, key: Any, cells: Sequence[bytes | None]) -> Any:
-        """The aggregate of merged sessions, made of the bytes of each."""
+        """Merges the aggregates of sessions, which are given as bytes."""
         aggregate = functions.initial()
         for number, cell in enumerate(cells):
             before, aggregate = aggregate, functions.merged(key, aggregate, self.read(cell))
@@ -322,6 +323,6 @@ class SessionAggregate(KeyedAggregation[SessionWindows]):
         return time if self.asked_for_retention else self.retention.needed_time(time)
 
     def _oldest_open(self, open_windows: OpenWindows) -> int:
-        """The time of a session's result is its end."""
+        """The oldest time of an open session's result, which is its end."""
         first_end = open_windows.first_end
         return NO_LIMIT if first_end is None else first_end

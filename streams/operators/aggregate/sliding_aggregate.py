@@ -1,8 +1,9 @@
 """Aggregation in sliding windows (KIP-450; Kafka Streams: `KStreamSlidingWindowAggregate`).
 
 There is one window for each distinct set of records of a key within the time difference d: for a record at t, the
-*left* window [t - d, t], and the *right* window [t + 1, t + 1 + d] if it contains any record. A window's timestamp, the
-largest of its records, shows where the record before t is, so the records themselves need not be stored.
+*left* window [t - d, t], and the *right* window [t + 1, t + 1 + d] if it contains any record. With d = 10, records at 20 and 27
+have the left windows [10, 20] and [17, 27], and the first one has the right window [21, 31], which contains the second. The
+timestamp of a window is the largest of its records, and so shows the time of the record before t without storing the records.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ from streams.operators.operator import OperatorContext
 from streams.operators.stores.codec import timestamp_of, timestamps_of
 from streams.operators.stores.window import TypedTimestampedWindowStore
 
-# --- Which windows there are: the rule. `limits` are the row's time and close time, the difference, and the least start of a window
-# that the store takes.
+# --- The rule for sliding windows. `limits` are the row's time and close time, the difference, and the smallest start of a window
+# that the store accepts.
 
 _NONE: Final = -1
 _OTHERS: Final = 8
-"""Operations of a row besides adding it to the windows that are there."""
+"""The largest number of operations of a row besides adding it to existing windows."""
 
 
 @kernel
@@ -73,7 +74,7 @@ def _slide(
     live: Any,
     state: Any,
 ) -> bool:  # pragma: no cover - compiled
-    """Takes the rows key by key; returns whether the operations were full before the last one."""
+    """Takes the rows key by key. Returns whether the operations were full before the last row."""
     while state[KEY] < len(bounds) - 1:
         take_key(bounds, stored_bounds, live, state)
         while state[AT] < bounds[state[KEY] + 1]:
@@ -99,7 +100,7 @@ def _slide(
 def _take_row(
     row: int, limits: Any, fails: bool, windows: Any, late: Any, operations: Any, live: Any, state: Any
 ) -> None:  # pragma: no cover - compiled
-    """Adds the row to its windows; or, if adding it fails, only notes whether it would be added to any."""
+    """Adds the row to its windows. If adding it fails, only notes whether it would belong to any."""
     if limits[0] < limits[2]:
         _take_early(row, limits, fails, windows, late, operations, live, state)
     else:
@@ -137,7 +138,7 @@ def _take_later(
         base = before if before != _NONE and times[before] >= time - difference else _NONE
         _make(time - difference, base, row, limits, fails, windows, late, operations, live, state)
     elif of_previous != _NONE and starts[of_previous] == time - difference:
-        # The right window of the previous record is the left one of this record, too: as in Kafka Streams, it is emitted again.
+        # The right window of the previous record is also the left one of this record: as in Kafka Streams, it is emitted again.
         _show(of_previous, row, windows, operations, state)
     if right != _NONE:
         _show(right, row, windows, operations, state)
@@ -147,7 +148,7 @@ def _take_later(
 def _take_early(
     row: int, limits: Any, fails: bool, windows: Any, late: Any, operations: Any, live: Any, state: Any
 ) -> None:  # pragma: no cover - compiled
-    """Takes a row at t < d, whose left window is [0, d], as it is for all such rows."""
+    """Takes a row at t < d. All such rows have the left window [0, d]."""
     starts, times = windows[STARTS], windows[TIMES]
     time = limits[0]
     low = first_live_from(starts, live, state[ALIVE], 1)
@@ -176,7 +177,7 @@ def _take_early(
 def _make_right(
     around: int, row: int, limits: Any, fails: bool, windows: Any, late: Any, operations: Any, live: Any, state: Any
 ) -> int:  # pragma: no cover - compiled
-    """Makes the right window of a row with what the newest window around the row holds before it, if that is later."""
+    """Makes the right window of a row from the contents of the newest window around it, if that has later records."""
     time, close, difference, earliest = limits
     if around == _NONE or windows[TIMES, around] <= time or _has(time + 1, windows[STARTS], live, state):
         return _NONE
@@ -203,7 +204,7 @@ def _make(
     live: Any,
     state: Any,
 ) -> int:  # pragma: no cover - compiled
-    """Makes a window of the row and what another window holds, if any."""
+    """Makes a window from the row and the contents of another window, if there is one."""
     time, close, difference, earliest = limits
     if start + difference < close:
         late[row] += 1
@@ -223,7 +224,7 @@ def _make(
 def _add(
     window: int, row: int, limits: Any, fails: bool, windows: Any, late: Any, operations: Any, state: Any
 ) -> None:  # pragma: no cover - compiled
-    """Adds the row to a window that is there."""
+    """Adds the row to an existing window."""
     time, close, difference, _ = limits
     if windows[STARTS, window] + difference < close:
         late[row] += 1
@@ -238,7 +239,7 @@ def _add(
 
 @kernel
 def _show(window: int, row: int, windows: Any, operations: Any, state: Any) -> None:  # pragma: no cover - compiled
-    """Emits what a window holds."""
+    """Emits the contents of a window."""
     operate(row, ~window, window, operations, state)
     touch(window, row, windows, state)
 
@@ -254,7 +255,7 @@ def _has(start: int, starts: Any, live: Any, state: Any) -> bool:  # pragma: no 
 def _insert(
     start: int, difference: int, time: int, earliest: int, windows: Any, live: Any, state: Any
 ) -> int:  # pragma: no cover - compiled
-    """A new window of the key; the next rows find it, if the store takes it. `live` is sorted by start."""
+    """Adds a window of the key. The next rows find it if the store accepts it. `live` is sorted by start."""
     window: int = new_window(start, start + difference, time, windows, state)
     if start < earliest:
         state[FORGOTTEN] = 1
@@ -276,7 +277,7 @@ class SlidingAggregate(KeyedAggregation[SlidingWindows]):
     A window accepts records while its end >= stream time - grace; a record at t is late for all windows if
     t + d < stream time - grace. Null keys and null values are dropped. Results have the largest timestamp of the window's
     records. Order of updates: the windows that contain the record, newest first, then the right window of the previous record,
-    the record's own left window, its own right window. Below d, where all left windows are the same, [0, d]: `_take_early`.
+    the record's own left window, its own right window. For records before d, whose left window is [0, d], see `_take_early`.
 
     Emit on close: a window's result is emitted once end + grace < stream time, by start, then bytes of the key.
 
@@ -294,7 +295,7 @@ class SlidingAggregate(KeyedAggregation[SlidingWindows]):
         self.store: TypedTimestampedWindowStore
 
     def call(self, batch: ColumnarBatch, functions: Sequence[AggregationFunctions]) -> None:
-        """Refuses all records where Kafka Streams does."""
+        """Refuses all records if Kafka Streams would."""
         if not self._is_impossible:
             super().call(batch, functions)
             return
@@ -349,7 +350,7 @@ class SlidingAggregate(KeyedAggregation[SlidingWindows]):
     def _added(
         self, functions: AggregationFunctions, record: Record, window: int, begun: bytes | None, windows: WindowsOfBatch
     ) -> WindowUpdate:
-        """Adds the record to a window, or to a new one that begins with what another window holds."""
+        """Adds the record to a window, or to a new window that begins with the contents of another one."""
         codec, old = self.store.codec, windows.cells[window]
         before = begun if old is None else old
         original = functions.original() if before is None else None
@@ -368,7 +369,7 @@ class SlidingAggregate(KeyedAggregation[SlidingWindows]):
 
     @property
     def _shows_origin(self) -> bool:
-        """Whether a new window's old value is what it was made of, although it was never emitted: as in Kafka Streams."""
+        """Whether a new window's old value is the one it was made from, although never emitted, as in Kafka Streams."""
         return self.ctx.mode == "compat" and not self.caching
 
     def keeps(self, window: Window) -> bool:
@@ -376,7 +377,7 @@ class SlidingAggregate(KeyedAggregation[SlidingWindows]):
 
     @property
     def looks_from_ms(self) -> int:
-        """Only records whose left windows have the full length look."""
+        """Only records whose left windows have the full length check for closed windows."""
         return self.windows.difference_ms
 
     def read(self, cell: bytes | None) -> Any:

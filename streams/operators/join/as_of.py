@@ -1,9 +1,9 @@
-"""As-of join of two streams: each left record with the newest right record of its key that is not newer than itself.
+"""As-of join of two streams: joins each left record with the newest right record of its key that is not newer than itself.
 
 T is the largest timestamp that reached the join, from either side (null keys and values count). A record is late, and
-dropped, if its timestamp + grace < T. A left record waits until T > its timestamp + grace: then no matching right record can
-arrive in time any more, so the result does not depend on the order of arrival within grace. Of right records with the
-same key and timestamp, the last to arrive counts.
+dropped, if its timestamp + grace < T. A left record waits until T > its timestamp + grace. From then on, no matching right record
+can arrive in time, so the result does not depend on the order of arrival within grace. Of right records with the same key and
+timestamp, the last to arrive counts. With a grace of 5, a left record at 20 waits until a record at 26 or later arrives.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class AsOfJoin(Operator):
     makes_results = True
 
     def __init__(self, join: AsOf, is_left: bool, store: str, waiting: str, state_name: str) -> None:
-        # Longer ones would not fit sums of 64 bits, and are longer than any log.
+        # Longer durations would overflow sums of 64 bits, and are longer than any log.
         within_ms, grace_ms = min(join.within_ms, FARTHEST_MS), min(join.grace_ms, FARTHEST_MS)
         self.join = replace(join, within_ms=within_ms, grace_ms=grace_ms)
         self.is_left = is_left
@@ -70,7 +70,7 @@ class AsOfJoin(Operator):
         state = ctx.shared_state(self.state_name)
         self.time = SharedStreamTime(state, sides=2)
         self.waiting = UnmatchedBuffer(ctx.store(self.waiting_name), self.join.key_serde, self.waiting_name, state)
-        # Where nodes are not led, each one processes its own records, and forwards what these make due.
+        # Nodes that are not led process only their own records, and forward the results that these make due.
         self._sides, self._side_of = [self, self], np.array([LEFT if self.is_left else RIGHT])
 
     def lead(self, group: Sequence[AsOfJoin]) -> None:
@@ -83,7 +83,7 @@ class AsOfJoin(Operator):
         _AsOfStep(self._sides, JoinRecords.of(batch, self._side_of)).run()
 
     def skip(self, batch: ColumnarBatch) -> None:
-        """Join the left records that are due by the time of a record, which itself gives nothing."""
+        """Join the left records that a record's time makes due; the record itself has no result."""
         nothing = replace(batch, keys=KeyColumn.of([None] * len(batch)), values=[None] * len(batch))
         _AsOfStep(self._sides, JoinRecords.of(nothing, self._side_of)).run(drop=False)
 
@@ -104,9 +104,8 @@ class AsOfJoin(Operator):
 
 # --- A step of both sides at once.
 #
-# A left record is due when stream time has passed its time and the grace. From then on, a right record that it could meet would
-# be late; so its match does not depend on which later record makes it due, and may be looked for among all right records of the
-# step.
+# A left record is due when stream time has passed its time and the grace. From then on, a right record that it could match would
+# be late. So its match does not depend on which later record makes it due, and may be any right record of the step.
 
 _REASONS = ("null_value", "null_key", "late")
 
@@ -116,7 +115,7 @@ class _RightRows:
     """The right records of the step that are stored.
 
     Attributes:
-        keys: The keys of the step's records in the store.
+        keys: The store keys of the step's records.
         rows: The records, in the order of the step.
         cells: The bytes of their keys.
         values: Their local values.
@@ -145,7 +144,7 @@ class _AsOfStep:
         self._buffer, self._store = self._left.waiting, self._left.store
 
     def run(self, drop: bool = True) -> None:
-        """Compute everything, then write, then forward. Without `drop`, records that give nothing are not counted as dropped."""
+        """Compute everything, then write, then forward. Without `drop`, records without a result are not counted as dropped."""
         right, new = self._right_rows(), self._new_rows()
         gone = int(self._time[-1]) - self._grace
         old = WaitingRows.of(*self._buffer.before((gone, gone)))
@@ -185,7 +184,7 @@ class _AsOfStep:
         return _RightRows(keys, rows, cells, values)
 
     def _new_rows(self) -> WaitingRows:
-        """The rows of the left records, which all wait, if only within the step."""
+        """The rows of the left records. All of them wait, some only within the step."""
         rows, batch, codec = self._open_rows(LEFT), self._batch, self._buffer.store.codec
         keys = pa.array(batch.keys.encoded(self._left.join.key_serde, self._buffer.name), pa.binary())
         sides, chosen = np.full(len(rows), LEFT), pa.array(batch.keys.codes[rows])
@@ -197,7 +196,7 @@ class _AsOfStep:
         return WaitingRows.of(cells, values)
 
     def _joined(self, rows: WaitingRows, at: Int64s, right: _RightRows) -> tuple[ColumnarBatch, Int64s]:
-        """The results of rows that are due because of the records `at`, and their places."""
+        """The results of rows that become due at the records `at`, and their places."""
         order = rows.order_at(at, rows.times)
         rows, at = rows.take(order), at[order]
         join, timestamps = self._left.join, rows.times
@@ -212,7 +211,7 @@ class _AsOfStep:
         return joined, 2 * places
 
     def _called(self, left: ColumnarBatch, at: Int64s, matches: Iterable[Any]) -> tuple[ColumnarBatch, Int64s]:
-        """The joiner's results, with the records that cause them. A left record that fails meets its own policy."""
+        """The joiner's results, and the records that cause them. The policy applies to a left record on which the joiner fails."""
         joiner, values, kept = self._left.join.joiner, list[Any](), list[int]()
         for row, (key, value, match) in enumerate(zip(left.keys, left.values, matches, strict=False)):
             try:
@@ -226,7 +225,7 @@ class _AsOfStep:
         return left.with_values(values), at
 
     def _matches(self, due: WaitingRecords, timestamps: Int64s, right: _RightRows) -> list[Any]:
-        """The newest right record of each left one, with value and timestamp; None for none."""
+        """The newest right record for each left one, with value and timestamp; None if there is none."""
         codec, earliest = self._store.codec, np.maximum(timestamps - self._left.join.within_ms, 0)
         cells = pa.array(codec.keys(due.keys), pa.binary())
         groups = pc.index_in(cells, value_set=right.keys.cells).fill_null(-1).to_numpy()[due.keys.codes]
@@ -235,7 +234,7 @@ class _AsOfStep:
         by_time = stored[np.argsort(times[stored], kind="stable")]
         new, starts = grouped(right.keys.codes[right.rows], by_time, len(right.keys.cells))
         found = newest_at(groups.astype(np.int64), earliest, timestamps, times[new], starts)
-        # The store may have a newer one; at the same time, the step's is the later one.
+        # The store may have a newer record. At the same time, the step's record is the later one.
         after = np.where(found >= 0, np.append(times[new], 0)[found] + 1, earliest)
         older = self._store.newest_cells(cells.take(pa.array(due.keys.codes)), after, timestamps)
         own = right.values.take(pa.array(np.append(new, 0)[found], mask=found < 0)).to_pylist()
@@ -243,7 +242,7 @@ class _AsOfStep:
         return [codec.read_timestamped(cell) for cell in chosen]
 
     def _without_key(self) -> Int64s:
-        """The left records without a key, which give their results at once in a left join."""
+        """The left records without a key, which have their results at once in a left join."""
         if not self._left.join.is_left_join:
             return np.empty(0, np.int64)
         null_key = self._batch.keys.codes == NULL_KEY

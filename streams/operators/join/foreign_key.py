@@ -76,7 +76,7 @@ class Responses(WrittenValues):
 # --- The left table's side of a foreign-key join: subscribes, and joins the responses.
 
 Asked: TypeAlias = tuple[tuple[Any, Instruction], ...]
-"""Foreign keys, and what is asked for each; the one to be forgotten first."""
+"""Foreign keys with an instruction each; the one to delete comes first."""
 
 
 class ForeignKeySubscribe(Operator):
@@ -85,15 +85,15 @@ class ForeignKeySubscribe(Operator):
     | left row | inner join | left join |
     |---|---|---|
     | new, or foreign key as before | respond if found | always respond |
-    | foreign key changed | forget the old, always respond for the new | the same |
-    | foreign key gone | forget the old and respond | forget the old; a response made locally |
-    | deleted | forget the old and respond | the same as gone; nothing if there was no value |
+    | foreign key changed | delete the old, always respond for the new | the same |
+    | foreign key gone | delete the old and respond | delete the old; a response made locally |
+    | deleted | delete the old and respond | the same as gone; nothing if there was no value |
 
     Args:
         extractor: `(key, value) -> foreign key` of the left row; not called for a null value.
-        value_serde: Of the left values, for their hash.
-        left: Left join.
-        versioned: The left table is versioned; out-of-order updates are skipped (KIP-914).
+        value_serde: The serde of the left values, for their hash.
+        left: Whether this is a left join.
+        versioned: Whether the left table is versioned. Out-of-order updates are then skipped (KIP-914).
     """
 
     leaves_values = True
@@ -107,7 +107,7 @@ class ForeignKeySubscribe(Operator):
         self.versioned = versioned
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Forward up to two subscriptions for each update, the one to be forgotten first.
+        """Forward up to two subscriptions for each update, the one to delete first.
 
         Raises:
             Exception: A value cannot be written; there has been no effect.
@@ -174,9 +174,9 @@ class ForeignKeyResult(Operator):
 
     Args:
         this: The value getter of the left table.
-        value_serde: Of the left values, for their hash.
+        value_serde: The serde of the left values, for their hash.
         joiner: `(key, left value, right value) -> value`.
-        left: Left join.
+        left: Whether this is a left join.
     """
 
     def __init__(
@@ -219,17 +219,17 @@ class ForeignKeyResult(Operator):
 
 
 def _value_cells(serde: Serde, node: str, values: Sequence[Any]) -> BinaryColumn:
-    """The bytes of left values that are hashed."""
+    """The bytes of left values, for their hashes."""
     return value_column(values, serde, f"{node}-value-hash")
 
 
 def _former_hash(data: bytes | None) -> bytes | None:
-    """The hash in subscriptions that were stored before these had Kafka Streams' hash (`state.murmur3`)."""
+    """The hash in subscriptions that were stored before they had Kafka Streams' hash (`state.murmur3`)."""
     return None if data is None else hashlib.blake2b(data, digest_size=HASH_BYTES).digest()
 
 
 def _awaited(hashes: Sequence[bytes | None], values: BinaryColumn) -> npt.NDArray[np.bool_]:
-    """Whether each response is to the value that the row has now, by the hash of the one that asked for it."""
+    """Whether each response belongs to the row's current value, according to the hash of the value that requested it."""
     awaited = np.array([one == mine for one, mine in zip(hashes, murmur3(values), strict=True)], np.bool_)
     for row in np.flatnonzero(~awaited).tolist():
         awaited[row] = hashes[row] == _former_hash(values[row].as_py())
@@ -243,7 +243,7 @@ class ForeignKeySubscriptions(Operator):
     """Stores and answers subscriptions (`SubscriptionReceiveProcessorSupplier`, `SubscriptionJoinProcessorSupplier`).
 
     A response has the larger of the subscription's and the right row's times. A subscription without a foreign key (from a left
-    join) is answered and not stored.
+    join) gets a response and is not stored.
 
     Args:
         store: Name of the store of subscriptions.
@@ -262,7 +262,8 @@ class ForeignKeySubscriptions(Operator):
         """Open the subscriptions and the right table."""
         super().init(ctx)
         self._store: TypedKeyValueStore = ctx.store(self.store_name)
-        # The rows as forwarded by the right table, so that every later update of a row reaches the subscriber too.
+        # The lookup sees rows as the right table has forwarded them, so that every later update of a row also reaches the
+        # subscriber.
         self._lookup = opened(ctx, self.other, forwarded=True)
 
     def process_batch(self, batch: ColumnarBatch) -> None:
@@ -282,7 +283,7 @@ class ForeignKeySubscriptions(Operator):
         there[known] = found.there
         times[known] = np.where(found.there, np.maximum(times[known], found.timestamps), times[known])
         answered = np.flatnonzero(_responds(instructions, there) & ~dropped)
-        # The last value is that of no right row.
+        # The last value stands for a missing right row.
         value_of = np.full(len(batch), len(known))
         value_of[known] = np.arange(len(known))
         value_of[instructions == Instruction.DELETE_AND_RESPOND] = len(known)
@@ -315,7 +316,7 @@ class ForeignKeySubscriptions(Operator):
 
 
 def _responds(instructions: Int64s, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Whether each subscription is answered, given whether its right row is there."""
+    """Whether each subscription gets a response, given whether its right row exists."""
     always = np.isin(instructions, (Instruction.DELETE_AND_RESPOND, Instruction.ALWAYS_RESPOND))
     answered: npt.NDArray[np.bool_] = always | ((instructions == Instruction.RESPOND_IF_FOUND) & there)
     return answered
@@ -330,7 +331,7 @@ class ForeignKeyUpdate(Operator):
     Args:
         store: Name of the store of subscriptions.
         keys: Serde of that store's keys.
-        versioned: The right table is versioned; out-of-order updates are skipped (KIP-914).
+        versioned: Whether the right table is versioned. Out-of-order updates are then skipped (KIP-914).
     """
 
     leaves_values = True

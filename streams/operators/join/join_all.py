@@ -1,14 +1,15 @@
-"""Several streams joined within a time window; one instance per stream. Kafka Streams joins two at a time only.
+"""Several streams joined within a time window; one instance per stream. Kafka Streams only joins two at a time.
 
 A combination has one record of each stream, all with the same key; the newest is at most `difference` newer than the
-oldest. A combination gives one result, when the last of its records arrives. Strict mode: T is the largest timestamp that reached
+oldest. With a difference of 10, records at 20, 25 and 30 of three streams are a combination, but records at 20, 25 and 31 are not.
+A combination gives one result, when the last of its records arrives. Strict mode: T is the largest timestamp that reached
 the join from any stream, null keys and values included; a record at t is open while t + difference + grace >= T. A record that is
-not open on arrival is late and gives nothing; a combination is emitted if all its records are open when the last one
+not open on arrival is late and has no result; a combination is emitted if all its records are open when the last one
 arrives. Within grace, the results therefore do not depend on the order of arrival. Compat mode corresponds to that of
-`stream_stream_join`: no record is late; a match is limited by each other store's retention (2 * difference + grace) relative to
+`stream_join`: no record is late; a match is limited by each other store's retention (2 * difference + grace) relative to
 that store's own newest record.
 
-Invariant: results of one record come in a fixed order: by the time, then the arrival, of the first stream's record, next of
+Invariant: results of one record come in a fixed order: by the time, then the arrival, of the first stream's record, then of
 the second's, and so on.
 """
 
@@ -70,11 +71,11 @@ class StreamJoinAll(WindowJoin):
     def init(self, ctx: OperatorContext) -> None:
         """Open the store and the shared state."""
         super().init(ctx)
-        # Where nodes are not led, each one processes its own records.
+        # Nodes that are not led process only their own records.
         self.lead([self])
 
     def lead(self, group: Sequence[StreamJoinAll]) -> None:
-        # In the order of the join's streams, which is that of the stores.
+        # Ordered as the join's streams, which is also the order of the stores.
         streams, named = self.join.streams, {one.name: one for one in group}
         self._sides = [named.get(name) or self._as(name) for name in streams]
         self._side_of = np.array([streams.index(one.name) for one in group])
@@ -90,7 +91,7 @@ class StreamJoinAll(WindowJoin):
         _JoinAllStep(self._sides, JoinRecords.of(batch, self._side_of)).run()
 
     def skip(self, batch: ColumnarBatch) -> None:
-        """Stream time passes."""
+        """Advances stream time."""
         self.time.observe(int(batch.timestamps[0]))
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
@@ -106,12 +107,12 @@ class StreamJoinAll(WindowJoin):
         return time - self.difference_ms - self.grace_ms
 
     def oldest_visible(self, newest: Times) -> Times:
-        """In compat mode, the time of the oldest visible row of another stream's store, whose newest row has this time."""
+        """In compat mode, the time of the oldest visible row in another stream's store whose newest row is at `newest`."""
         return newest - (2 * self.difference_ms + self.grace_ms) + 1
 
 
 def combinations(rows: Sequence[Sequence[Row]], span_ms: int, oldest: int, newest: int) -> Iterator[tuple[Row, ...]]:
-    """All choices of one row of each list that, together with the rows chosen before, span at most `span_ms`."""
+    """All combinations of one row from each list. Together with the rows chosen before, they span at most `span_ms`."""
     if not rows:
         yield ()
         return
@@ -129,8 +130,8 @@ def _time(row: Row) -> int:
 
 # --- A step of all streams at once.
 #
-# Each record looks for partners in the store of the next stream, of the one after that, and so on; the records that have some
-# in every store are combined one after the other.
+# Each record looks for partners in the store of the next stream, then in the store after that, and so on. Records that have
+# partners in every store are combined one after the other.
 
 
 class _JoinAllStep(StoredStep):
@@ -168,7 +169,7 @@ class _JoinAllStep(StoredStep):
             one.meets_policy_of(sides[nodes[one.at]].ctx)
 
     def _results(self, partners: Partners) -> tuple[ColumnarBatch, Int64s]:
-        """The results, and the record that each comes from."""
+        """The results, and the record that causes each."""
         count, joiner = len(self._sides), self._first.join.joiner
         names, difference_ms = self._first.join.streams, self._first.difference_ms
         asking, found = self.is_open, list[tuple[Int64s, Pairs]]()
@@ -182,7 +183,7 @@ class _JoinAllStep(StoredStep):
         rows, values, times = list[int](), list[Any](), list[int]()
         for row in rows_where(asking).tolist():
             time, key = int(self.timestamps[row]), self.batch.keys[row]
-            # From the record's own stream on; then from the first one on.
+            # Starts with the record's own stream; reordered below to start with the first stream.
             around = [[(time, self.batch.values[row])], *(column[row] for column in columns)]
             first = count - int(self.records.nodes[row])
             ordered = [around[(first + stream) % count] for stream in range(count)]
@@ -198,7 +199,7 @@ class _JoinAllStep(StoredStep):
         return self.of_rows(at, values, np.array(times, np.int64)), at
 
     def _reach(self, asking: Bools, stores: Int64s) -> Reach:
-        """Where records look for partners."""
+        """The ranges of time in which records look for partners."""
         first = self._first
         if first.is_strict:
             oldest = first.oldest_open(self.time)
@@ -209,7 +210,7 @@ class _JoinAllStep(StoredStep):
         return Reach(asking, stores, lower, self.timestamps + first.difference_ms)
 
     def _rows_by_record(self, pairs: Pairs, stores: Int64s, asking: Bools) -> dict[int, list[Row]]:
-        """The partners' times and values of the records that have partners in all stores."""
+        """Record -> the partners' times and values, for records that have partners in all stores."""
         wanted = rows_where(asking[pairs.rows])
         pairs = Pairs(pairs.rows[wanted], pairs.partners[wanted], pairs.times[wanted], pairs.stored, pairs.places)
         rows = zip(pairs.times.tolist(), self.values_from(pairs, stores[pairs.rows]), strict=True)

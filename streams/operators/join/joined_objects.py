@@ -1,4 +1,4 @@
-"""Results of `fields(...)` joins made of the bytes of both values: the kernels that find and copy fields, and who calls them."""
+"""Makes results of `fields(...)` joins from the bytes of both values: the kernels that find and copy fields, and their caller."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from streams.serdes.json import JsonSerde
 from streams.serdes.json_scan import Bytes, known_text_end, known_value_end, normal_json
 from streams.serdes.json_text import loads
 
-# --- New JSON objects made of parts of other ones, for a whole column at once (numba).
+# --- Makes new JSON objects from parts of other ones, for a whole column at once (numba).
 #
-# The values are JSON text as orjson writes it: without spaces, each name of an object once. So a field's text can be taken over
-# as it stands, and names are compared as they are written. Positions are unsigned, as in `streams.serdes.json_scan`.
+# The values are JSON text as orjson writes it: without spaces, and with each name of an object once. So a field's text can be
+# copied unchanged, and names are compared as they are written. Positions are unsigned, as in `streams.serdes.json_scan`.
 
 CONSTANT, FIELD, EVERYTHING = 0, 1, 2
-"""What a part of the new object is: a constant, a field of a value or the whole value under a new name, all fields of a value."""
+"""The kinds of parts of an object: a constant; a field of a value, or the whole value, under a new name; all fields of a value."""
 KIND, SIDE, NAME, FIRST, LAST, COLUMNS = range(6)
-"""A part as a row of numbers: its kind; which of the two values it is of; and places in the table of texts: that of its name with a
-colon, and the first one and the one behind the last of the path to the field, or of the constant."""
+"""The columns that describe a part: its kind; the side of its value; and positions in the table of texts: of its name with a colon,
+of the first text of the path or of the constant, and after the last one.
+"""
 
 _0, _1, _2 = np.uint64(0), np.uint64(1), np.uint64(2)
 _NULL: Final = np.uint64(4)
-"""Bytes of `null`."""
+"""The length of `null` in bytes."""
 
 
 @kernel
@@ -50,7 +51,7 @@ def _same(a: Bytes, start: Any, end: Any, b: Bytes, first: Any, last: Any) -> bo
 def _field(
     data: Bytes, start: Any, end: Any, names: Bytes, first: Any, last: Any
 ) -> tuple[Any, Any]:  # pragma: no cover - compiled
-    """Start and end of a field of the object data[start:end], by its name names[first:last]; two zeros for none."""
+    """Start and end of the field named names[first:last] in the object data[start:end]; two zeros if there is none."""
     at = start + _1
     while at < end and data[at] == 34:
         name = at + _1
@@ -66,10 +67,10 @@ def _field(
 def _path(
     data: Bytes, start: Any, end: Any, texts: Bytes, bounds: Any, segments: Any
 ) -> tuple[Any, Any, bool]:  # pragma: no cover - compiled
-    """Start and end of what a path leads to from the value data[start:end], zeros for nothing, and whether that is certain."""
+    """Start and end of the value at a path within data[start:end] (zeros if there is none), and whether that is certain."""
     for segment in range(segments[0], segments[1]):
         if data[start] != 123:
-            # Fields of a value that has none are an error, and those of arrays are counted: the definition knows.
+            # A field of a value without fields is an error, and an array is indexed by number: both are left to the definition.
             return _0, _0, segment > segments[0] and data[start] != 91
         start, end = _field(data, start, end, texts, bounds[segment], bounds[segment + 1])
         if end == _0:
@@ -81,7 +82,7 @@ def _path(
 def _is_repeated(
     data: Bytes, cells: Any, side: int, texts: Bytes, bounds: Any, parts: Any
 ) -> bool:  # pragma: no cover - compiled
-    """Whether a field of a value that is taken over as a whole has the name of another part, or of a field of the other value."""
+    """Whether a field of a value that is copied as a whole has the name of another part, or of a field of the other value."""
     start, end = cells[side, 0], cells[side, 1]
     at = start + _1
     while at < end and data[at] == 34:
@@ -103,7 +104,7 @@ def _is_repeated(
 
 @kernel
 def _find_values(bounds: Any, pairs: Any, row: int, cells: Any) -> None:  # pragma: no cover - compiled
-    """Where the two values of a pair begin and end; both 0 for one that is missing."""
+    """Start and end of both values of a pair; both 0 for a missing value."""
     for side in range(2):
         value = pairs[side, row]
         cells[side, 0] = bounds[value] if value >= 0 else _0
@@ -160,7 +161,7 @@ def find(
 
 @kernel
 def _copy(source: Bytes, start: Any, end: Any, target: Bytes, at: Any) -> Any:  # pragma: no cover - compiled
-    """Position behind the copy of source[start:end] at `at`."""
+    """Copies source[start:end] to `at`, and returns the position after it."""
     copy_bytes(target.ctypes.data + np.int64(at), source.ctypes.data + np.int64(start), np.int64(end - start))
     return at + (end - start)
 
@@ -198,17 +199,17 @@ def write(
         target[at] = 125
 
 
-# --- The results of `fields(left=..., right=...)` for all pairs of a step, made of the texts of fields without reading any value.
+# --- Makes the results of `fields(left=..., right=...)` for all pairs of a step from the texts of fields, without decoding values.
 #
-# `JoinedFields` is the definition. Where an expression only names fields and constants, and both values are JSON that orjson would
-# write as it stands, the new object's text is made of pieces of theirs; the definition computes all other pairs.
+# `JoinedFields` is the definition. If all parts are fields and constants, and both values are JSON that orjson would write
+# unchanged, the new object's text is made of pieces of their texts; the definition computes all other pairs.
 
 _MOST_BYTES = 2**31 - 1
-"""What a column with offsets of 32 bits holds."""
+"""The largest size of a column with 32-bit offsets, bytes."""
 
 
 class JoinedObjects:
-    """Makes the objects.
+    """Makes the objects of a join.
 
     Args:
         fields: The definition.
@@ -225,15 +226,15 @@ class JoinedObjects:
 
     @classmethod
     def of(cls, fields: JoinedFields | None) -> JoinedObjects | None:
-        """None where `parts_of` has none."""
+        """Returns None if `parts_of` returns None."""
         parts = parts_of(fields)
         return None if fields is None or parts is None else cls(fields, parts)
 
     def of_pairs(self, values: BinaryColumn, left: Int64s, right: Int64s, certain: Bools) -> EncodedValues:
-        """The objects.
+        """Makes the objects of pairs.
 
         Raises:
-            RecordError: As from `JoinedFields`.
+            RecordError: `JoinedFields` raises it.
         """
         pairs = np.stack([left, right])
         known = certain | _normal(values, ~certain)
@@ -245,17 +246,17 @@ class JoinedObjects:
         return EncodedValues(made, JsonSerde(), "", {})
 
     def of_one_side(self, values: BinaryColumn, is_left: Bools, *, certain: bool) -> EncodedValues:
-        """The objects of values without a partner.
+        """Makes the objects of values without a partner.
 
         Raises:
-            RecordError: As from `JoinedFields`.
+            RecordError: `JoinedFields` raises it.
         """
         rows = np.arange(len(values))
         left, right = np.where(is_left, rows, -1), np.where(is_left, -1, rows)
         return self.of_pairs(values, left, right, np.full(len(values), certain))
 
     def _made(self, values: BinaryColumn, pairs: Int64s, sure: Bools) -> BinaryColumn:
-        """The objects made of texts; empty where that is not certain, and `sure` becomes False."""
+        """The objects made from texts. Where that is not certain, the cell is empty, and `sure` becomes False."""
         data, bounds = data_and_bounds(values)
         places, sizes = np.zeros((len(self._parts), len(sure), 2), np.uint64), np.zeros(len(sure), np.int64)
         find(data, bounds, pairs, self._texts, self._text_bounds, self._parts, places, sizes, sure)
@@ -273,7 +274,7 @@ class JoinedObjects:
 
 
 def _row(name: str | int, part: ObjectPart, texts: list[bytes]) -> list[int]:
-    """The part as a row for the kernels; adds its texts."""
+    """Describes a part as a row of numbers for the kernels, and adds its texts to the table."""
     if isinstance(name, int):
         return [EVERYTHING, part.side, 0, 0, 0]
     own = len(texts)
@@ -286,7 +287,7 @@ def _row(name: str | int, part: ObjectPart, texts: list[bytes]) -> list[int]:
 
 
 def _normal(values: BinaryColumn, asked: Bools) -> Bools:
-    """`normal_json` of some of the values; False for the others."""
+    """The result of `normal_json` for the values in `asked`; False for the others."""
     normal = np.zeros(len(values), np.bool_)
     rows = np.flatnonzero(asked)
     if len(rows):

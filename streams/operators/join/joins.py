@@ -1,4 +1,4 @@
-"""What the joins of streams are: their windows, joiners and sides. Planning needs these; the operators are in the other files."""
+"""The windows, joiners and sides of joins of streams. Planning needs only these; the operators are in the other files."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from streams.operators.table.value_getter import JoinKind
 from streams.serdes.base import Serde
 
 Parameters: TypeAlias = tuple[tuple[str, str | int | bool | None], ...]
-"""The parameters in names and in the topology hash."""
+"""Parameters that are part of names and of the topology hash."""
 
 
 def joined_fields(joiner: Callable[..., Any]) -> JoinedFields | None:
-    """What a joiner selects, if it is made of `fields(...)`."""
+    """The definition of a joiner that is made of `fields(...)`; None for any other joiner."""
     wrapped = getattr(joiner, "__wrapped__", None)
     return wrapped if isinstance(wrapped, JoinedFields) else None
 
@@ -30,8 +30,8 @@ class StreamJoin:
     """A join of two streams in time.
 
     Attributes:
-        join_kind: Which side may be missing.
-        windows: A right record at r joins a left one at l if l - before <= r <= l + after.
+        join_kind: The kind of join, which decides the sides that may be missing.
+        windows: A right record at r is joined with a left one at l if l - before <= r <= l + after.
         joiner: `(key, left value, right value) -> value`.
         key_serde: Serde of the keys on both sides.
     """
@@ -43,7 +43,7 @@ class StreamJoin:
 
     @property
     def parameters(self) -> Parameters:
-        """The windows, and the kind of join unless it is inner."""
+        """The parameters of the windows, and the kind of join unless it is inner."""
         return (
             ("before_ms", self.windows.before_ms),
             ("after_ms", self.windows.after_ms),
@@ -53,7 +53,7 @@ class StreamJoin:
         )
 
     def until(self, value: Any) -> int:
-        """The last time at which a right record joins a left one with this value, ms, besides `after`.
+        """The last time at which a right record is joined with this left value, ms, besides the limit of `after`.
 
         Raises:
             RecordError: The field of `JoinWindows.until` is missing or not a time.
@@ -72,25 +72,25 @@ class StreamJoin:
 
     @property
     def keeps_values(self) -> bool:
-        """Whether the joiner is known to leave its arguments as they are: an expression does."""
+        """Whether the joiner is known to leave its arguments unchanged, as an expression does."""
         return only_reads(self.joiner)
 
     @property
     def fields(self) -> JoinedFields | None:
-        """What the joiner selects, if it is `fields(...)`."""
+        """The definition of a joiner that is made of `fields(...)`; None for any other joiner."""
         return joined_fields(self.joiner)
 
     def is_outer(self, side: int) -> bool:
-        """Whether records of a side give a result without a partner, too."""
+        """Whether records of a side have a result even without a partner."""
         return self.join_kind == "outer" or (self.join_kind == "left" and side == LEFT)
 
     def reach(self, side: int) -> tuple[int, int]:
-        """How far before and after a record of a side its partners may be, ms."""
+        """The longest times that a partner may lie before and after a record of a side, ms."""
         before, after = self.windows.before_ms, self.windows.after_ms
         return (before, after) if side == LEFT else (after, before)
 
     def joined(self, side: int, key: Any, value: Any, other: Any) -> Any:
-        """The result for a value of a side and one of the other side; None: no result."""
+        """The result for a value of a side and a value of the other side; None: no result."""
         return self.joiner(key, value, other) if side == LEFT else self.joiner(key, other, value)
 
 
@@ -116,7 +116,7 @@ class JoinSide:
 
     @property
     def opposite(self) -> JoinSide:
-        """The other one of the two."""
+        """The other side."""
         return JoinSide(self.other, self.other_store, self.store, self.state_name)
 
 
@@ -126,7 +126,7 @@ class JoinAll:
 
     Attributes:
         streams: Names of all the streams, in the order of the results.
-        windows: The maximum time between records.
+        windows: The windows, which give the longest time between records.
         joiner: `(key, {name of the stream: value}) -> value`.
     """
 

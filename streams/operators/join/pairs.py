@@ -1,6 +1,6 @@
 """Joins of streams: the records of a step in one order, their pairs, and the results of pairs.
 
-Read on: `joins` says what a join is, `waiting` has the records without a partner, `stream_join` the operators.
+`joins` defines joins, `waiting` handles records without a partner, and `stream_join` has the operators.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 # --- Compiled searches for the pairs of a step: partners among the step's own records, and among the rows of the stores.
 #
-# A group is a key of one store. Records are numbered in the order of the step; rows of the stores as they were fetched. Both are
-# sorted by group and time, so that the partners of a record are found by binary search.
+# A group is a key of one store. Records are numbered in the order of the step, rows of the stores in the order in which they were
+# fetched. Both are sorted by group and time, so that the partners of a record are found by binary search.
 
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -55,7 +55,7 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 @allocating_kernel
 def ranges(rows: Int64s, starts: Int64s, lower: Int64s, upper: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """The times that the records of each group look at, as ranges that do not touch."""
+    """The ranges of time in which the records of each group look for partners, merged so that they do not touch."""
     groups, lows, highs = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
     count = 0
     for group in range(len(starts) - 1):
@@ -74,7 +74,7 @@ def ranges(rows: Int64s, starts: Int64s, lower: Int64s, upper: Int64s) -> tuple[
 
 @allocating_kernel
 def newest_at(groups: Int64s, lower: Int64s, upper: Int64s, times: Int64s, starts: Int64s) -> Int64s:
-    """The last of some rows, sorted by group, time and arrival, in each of some ranges of time."""
+    """For each range of time, the last row in it; rows are sorted by group, time and arrival."""
     found = np.full(len(groups), -1, np.int64)
     for at in range(len(groups)):
         group = groups[at]
@@ -95,9 +95,9 @@ def pairs(
     new: tuple[Int64s, Int64s, Int64s],
     old: tuple[Int64s, Int64s],
 ) -> tuple[Int64s, Int64s]:
-    """All pairs of a record and an earlier partner, in the order in which the records come and of their partners' times.
+    """All pairs of a record and an earlier partner, ordered by record, then by the partner's time.
 
-    At the same time partners are in order of arrival, those of earlier steps first.
+    Partners of the same time are in order of arrival; partners from earlier steps come first.
     """
     rows, times, starts = new
     old_times, old_starts = old
@@ -133,7 +133,7 @@ def pairs(
     return found, partners
 
 
-# --- The records of a step that come to the nodes of a join, in one order, and the groups in which they may meet.
+# --- The records of a step for the nodes of a join, in one order, and the groups in which they may match.
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class JoinRecords:
 
     @classmethod
     def of(cls, batch: ColumnarBatch, nodes: Int64s) -> JoinRecords:
-        """The records for a group of operators, or for the first one alone; `nodes` has the node of each operator."""
+        """The records for a group of operators, or for the first one alone. `nodes` has the node of each operator."""
         of_records = np.zeros(len(batch), np.int64) if batch.nodes is None else batch.nodes
         return cls(replace(batch, nodes=None), nodes[of_records], ~null_values(batch.values))
 
@@ -158,13 +158,13 @@ class JoinRecords:
         return len(self.nodes)
 
     def by_node(self, columns: Sequence[Any]) -> Int64s:
-        """For each record the number that its node has, or the number of its row in the column of its node."""
+        """For each record, its node's number, or its row's number in its node's column."""
         left: Int64s = np.where(self.nodes == 1, columns[1], columns[0])
         return left
 
     @property
     def complete(self) -> Bools:
-        """Which records have a key and a value."""
+        """Whether each record has a key and a value."""
         complete: Bools = (self.batch.keys.codes != NULL_KEY) & self.has_value
         return complete
 
@@ -174,7 +174,7 @@ class StoreKeys:
     """The keys of a step's records in one store.
 
     Attributes:
-        cells: The distinct keys, sorted: in this order reading them is fastest.
+        cells: The distinct keys, sorted, because reading them in this order is fastest.
         codes: int64[n], the index in `cells` of each record's key; -1 for none.
     """
 
@@ -183,12 +183,12 @@ class StoreKeys:
 
 
 def store_keys(keys: KeyColumn, codecs: Sequence[Codec]) -> list[StoreKeys]:
-    """The keys in the stores of these codecs."""
+    """The keys of records in the stores of these codecs."""
     found: list[StoreKeys] = []
     known: list[list[bytes]] = []
     for codec in codecs:
         data = codec.keys(keys)
-        # Serdes get the name of the store, but hardly any puts it into the bytes.
+        # Serdes get the name of the store, but hardly any serde writes it into the bytes.
         if data in known:
             found.append(found[known.index(data)])
         else:
@@ -210,7 +210,7 @@ def _sorted(keys: KeyColumn, data: Sequence[bytes]) -> StoreKeys:
 
 
 def read_by(which: npt.NDArray[Any], codecs: Sequence[Codec], data: Sequence[bytes | None]) -> list[Any]:
-    """The values that bytes from several stores stand for."""
+    """The values of bytes that come from several stores."""
     readers = [codec.reader for codec in codecs]
     if all(reader is readers[0] for reader in readers):
         return list(map(readers[0], data))
@@ -218,7 +218,7 @@ def read_by(which: npt.NDArray[Any], codecs: Sequence[Codec], data: Sequence[byt
 
 
 def placed(parts: Sequence[tuple[ColumnarBatch, Int64s]]) -> tuple[ColumnarBatch, Int64s]:
-    """Results in order."""
+    """Joins batches of results, in the order of their places."""
     parts = [part for part in parts if len(part[0])] or list(parts[:1])
     if len(parts) == 1:
         return parts[0]
@@ -238,20 +238,20 @@ def runs(*columns: npt.NDArray[Any]) -> list[tuple[int, int]]:
     return list(pairwise(bounds))
 
 
-# --- A step's records as a join stores them: their bytes, the arguments of joiners, and the results and drops of some of them.
+# --- A step's records as a join stores them: their bytes, the arguments of joiners, and the results and drops of some records.
 
 FARTHEST_MS = 2**60
-"""Windows up to this length, about 36 million years, leave room for sums of 64 bits."""
+"""Windows up to this length, about 36 million years, do not overflow sums of 64 bits."""
 
 
 def clamped(windows: JoinWindows) -> JoinWindows:
-    """Windows of at most that length: longer ones are longer than any log."""
+    """The windows, limited to that length; longer ones are longer than any log."""
     before, after = (max(-FARTHEST_MS, min(ms, FARTHEST_MS)) for ms in (windows.before_ms, windows.after_ms))
     return replace(windows, before_ms=before, after_ms=after, grace_ms=min(windows.grace_ms, FARTHEST_MS))
 
 
 class WindowJoin(Operator):
-    """One side of a join of streams over window stores. All sides share a state: stream time, and the newest time in each store.
+    """One side of a join of streams with window stores. All sides share a state: stream time, and the newest time in each store.
 
     Args:
         store: Window store of this side's records, with duplicates.
@@ -274,7 +274,7 @@ class WindowJoin(Operator):
         self.is_strict = ctx.mode == "strict"
 
     def with_store(self, store: str) -> Self:
-        """The side of another store, with this side's context."""
+        """The side that belongs to another store, with this side's context."""
         other = copy(self)
         other.store_name, other.store = store, self.ctx.store(store)
         return other
@@ -291,7 +291,7 @@ class WindowJoin(Operator):
 
     @property
     def latest(self) -> int:
-        """A time that no row in this side's store is newer than, so that later ones need not be looked for."""
+        """The time of the newest row in this side's store, or a later one; later rows need not be searched."""
         # A store without this entry was written by a program of another form.
         latest: int = self.state.get(self.store_name, MAX_TIME)
         return latest
@@ -304,7 +304,7 @@ class WindowJoin(Operator):
 
 
 class Refused(NamedTuple):
-    """A row of a batch for which the joiner has failed, and the record that has caused the call.
+    """A row of a batch on which the joiner has failed, and the record that caused the call.
 
     Attributes:
         partly_done: Whether the record has had results before.
@@ -324,7 +324,7 @@ class Refused(NamedTuple):
 
 
 class StoredStep:
-    """One step.
+    """The records of one step, as a join stores them.
 
     Args:
         ctx: The context of one of the nodes.
@@ -332,7 +332,7 @@ class StoredStep:
         time: int64[n], stream time at each record.
         is_open: Which records are processed.
         stored: Which records are stored.
-        keeps_values: Whether the joiner is known to leave its arguments as they are.
+        keeps_values: Whether the joiner is known to leave its arguments unchanged.
         alone: Whether there is only one record, which may fail.
     """
 
@@ -350,17 +350,19 @@ class StoredStep:
         self.codecs, self.records, self.time, self.is_open = codecs, records, time, is_open
         self.batch, self.timestamps = records.batch, records.batch.timestamps
         self.stored, self.alone = stored, alone
-        # A result that others may change must not hold a value that the results of other pairs hold, too.
+        # A result that other code may change must not contain a value that the results of other pairs contain, too.
         self._keeps_values = keeps_values and not ctx.results_change
         self.refused: list[Refused] = []
         self.own: Callable[[Any], Any] = (lambda value: value) if self._keeps_values else ctx.copy_of
         self.column = self._written(stored)
 
     def fail(self, error: Exception, partly_done: bool) -> None:
-        """The record fails at one of its results. Those before stay; the record is not stored, does not wait and is not dropped.
+        """Notes that the record fails at one of its results.
+
+        Earlier results stay; the record is not stored, does not wait, and is not dropped.
 
         Raises:
-            Exception: The error, if there are others: these may meet the record or not, so it has to be found first.
+            Exception: The error, if there are several records. The one that fails then has to be found first.
         """
         if not self.alone:
             raise error
@@ -368,7 +370,7 @@ class StoredStep:
         self.stored = np.zeros_like(self.stored)
 
     def until_failure(self, calls: Iterable[Any]) -> list[Any]:
-        """The results of calls of the joiner, which are made one after the other; those before a call that fails."""
+        """The results of calls of the joiner, one after the other, up to a call that fails."""
         results: list[Any] = []
         try:
             for result in calls:
@@ -379,7 +381,7 @@ class StoredStep:
 
     @contextmanager
     def at_fault(self) -> Iterator[None]:
-        """A block that makes results of bytes. If a value has no fields, the joiner says at which result a record alone fails."""
+        """A block that makes results from bytes. It ends if a value has no fields; the joiner then finds the result that fails."""
         try:
             yield
         except RecordError:
@@ -387,7 +389,7 @@ class StoredStep:
                 raise
 
     def arguments(self, rows: Int64s) -> Iterator[Any]:
-        """The values of records for calls of the joiner, each its own object: a joiner that changes it changes nothing else."""
+        """The values of records for calls of the joiner, each a separate object, in case the joiner changes it."""
         values = self.batch.values
         if self._keeps_values:
             return iter(values_at(values, rows))
@@ -396,17 +398,17 @@ class StoredStep:
         return map(self.own, values_at(values, rows))
 
     def cells_of(self, pairs: Pairs) -> tuple[BinaryColumn, Int64s]:
-        """The bytes of the step's values and of those from the stores, and for each pair the place of the partner's."""
+        """The bytes of the step's values and of the stores' values, and for each pair the place of the partner's value."""
         places = np.where(pairs.partners >= 0, pairs.partners, len(self.records) - 1 - pairs.partners)
         return one_column([self.column, pairs.stored]), places
 
     def values_from(self, pairs: Pairs, stores: Int64s) -> list[Any]:
-        """The partner's value of each pair, as its store would give it."""
+        """The partner's value of each pair, as its store returns it."""
         cells, places = self.cells_of(pairs)
         return read_by(stores, self.codecs, cells.take(pa.array(places)).to_pylist())
 
     def of_rows(self, rows: Int64s, values: Sequence[Any], timestamps: Int64s) -> ColumnarBatch:
-        """Results of these rows, with their keys and headers."""
+        """Results of the given rows, with their keys and headers."""
         batch, headers = self.batch, self.batch.headers
         return replace(
             batch,
@@ -418,7 +420,7 @@ class StoredStep:
         )
 
     def _written(self, chosen: Bools) -> BinaryColumn:
-        """The bytes of some records' values in their stores; null for the others."""
+        """The bytes of the chosen records' values in their stores; null for the others."""
         written, places = list[BinaryColumn](), np.full(len(chosen), -1, np.int64)
         alike = all(codec.writes_as(self.codecs[0]) for codec in self.codecs)
         for node, codec in enumerate(self.codecs[:1] if alike else self.codecs):
@@ -432,7 +434,7 @@ class StoredStep:
         return cells if is_identity(places) else cells.take(pa.array(places, mask=places < 0))
 
     def rows_of(self, chosen: Bools, node: int, keys: StoreKeys) -> tuple[pa.BinaryArray, Int64s, pa.BinaryArray]:
-        """The rows to put into the store of a node for some records: keys, times, values."""
+        """The rows to put into a node's store for the chosen records: keys, times, values."""
         rows = rows_where(chosen & self.stored)
         if self.alone:
             rows = rows[self.column.take(pa.array(rows)).is_valid().to_numpy(zero_copy_only=False)]
@@ -442,13 +444,13 @@ class StoredStep:
         return key_cells, self.timestamps[rows], values
 
     def newest_in(self, side: WindowJoin, node: int) -> Int64s:
-        """The newest time in the store of a side as of each record."""
+        """The newest time in a side's store at each record."""
         stored = self.is_open & (self.records.nodes == node)
         newest: Int64s = np.maximum.accumulate(np.where(stored, self.timestamps, side.newest))
         return newest
 
     def drops(self, dropped: Bools, sides: Int64s) -> Iterator[tuple[Int64s, str]]:
-        """Records that are dropped, in order, in runs of one side and reason."""
+        """Dropped records, in order, in runs of one side and reason."""
         if self.refused:
             # In a self-join, only one of the record's two sides may have failed.
             return
@@ -458,15 +460,15 @@ class StoredStep:
             yield rows[start:end], ("late", "null_key", "null_value")[reasons[start]]
 
 
-# --- The pairs of a step: each record with the earlier records of other nodes in its reach, of this step and from the stores.
+# --- The pairs of a step: each record with the earlier records of other nodes in its reach, from this step and from the stores.
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where records look for partners.
+    """The ranges of time in which records look for partners.
 
     Attributes:
-        asking: Which records look.
+        asking: Which records look for partners.
         stores: int64[n], the index of the store in which each record looks.
         lower: int64[n], the time of the oldest partner, ms.
         upper: int64[n], the time of the newest partner, ms.
@@ -509,8 +511,8 @@ class Partners:
     Args:
         stores: The window stores of the nodes, by index.
         keys: The keys of the step's records in each of the stores.
-        timestamps: int64[n], of the records.
-        latest: For each store a time that none of its rows is newer than, ms.
+        timestamps: int64[n], the timestamps of the records.
+        latest: For each store, the time of its newest row or a later one, ms.
     """
 
     def __init__(
@@ -524,12 +526,12 @@ class Partners:
         self._latest = np.array(latest, np.int64)
         self._keys = keys
         self._timestamps = timestamps
-        # The groups of all stores are numbered through.
+        # The groups of all stores are numbered consecutively.
         self._bounds = np.cumsum([0, *(len(one.cells) for one in keys)])
         self._count = int(self._bounds[-1])
 
     def find(self, kept: Bools, nodes: Int64s, reach: Reach) -> Pairs:
-        """The pairs."""
+        """Finds the pairs."""
         looking = self._groups(reach.stores)
         asking = rows_where(reach.asking)
         groups, times, stored = self._fetched(looking, asking, reach)
@@ -548,13 +550,13 @@ class Partners:
         return Pairs(rows, partners, partner_times, stored, places)
 
     def _groups(self, stores: Int64s) -> Int64s:
-        """The group of each record's key in a store; meaningless without a key."""
+        """The group of each record's key in a store; undefined for a record without a key."""
         codes = np.stack([one.codes for one in self._keys])[stores, np.arange(len(stores))]
         groups: Int64s = np.maximum(codes, 0) + self._bounds[stores]
         return groups
 
     def _fetched(self, looking: Int64s, asking: Int64s, reach: Reach) -> tuple[Int64s, Int64s, pa.BinaryArray]:
-        """Group, time and value of the rows of the stores that any record may meet, sorted by group, time and arrival."""
+        """Group, time and value of the stores' rows that any record may match, sorted by group, time and arrival."""
         upper = np.minimum(reach.upper, self._latest[reach.stores])
         by_lower = asking[np.argsort(reach.lower[asking], kind="stable")]
         groups, lows, highs = ranges(*grouped(looking, by_lower, self._count), reach.lower, upper)

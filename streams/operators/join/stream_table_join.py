@@ -58,12 +58,12 @@ class StreamTableJoin(Operator):
         self._join_together(batch, batch.keys)
 
     def _join_together(self, batch: ColumnarBatch, keys: KeyColumn) -> None:
-        """`process_batch`, with these keys looked up."""
+        """Joins the batch with the rows of these keys."""
         null_value = null_values(batch.values)
         null_key = ~null_value & (keys.codes == NULL_KEY)
         known = rows_where(~(null_value | null_key))
         rows = self._lookup(keys.take(known), batch.order[known], batch.timestamps[known])
-        # By record, the row that it has met.
+        # For each record, the row that it was joined with.
         met = np.full(len(batch), -1, np.int64)
         met[known[rows.there]] = rows_where(rows.there)
         joined = rows_where(~null_value if self.left else met >= 0)
@@ -88,7 +88,7 @@ class StreamTableJoin(Operator):
         self.ctx.forward_batch(results.with_values(values))
 
     def _joined_bytes(self, batch: ColumnarBatch, rows: FoundRows, met: Int64s) -> Sequence[Any] | None:
-        """The results of records, made of the bytes of both values if these say all of them."""
+        """The results made from the bytes of both values; None if the bytes do not contain all values."""
         objects, left = JoinedObjects.of(joined_fields(self.joiner)), unread_json(batch.values)
         right = None
         if objects is not None and left is not None:
@@ -104,7 +104,7 @@ class StreamTableJoin(Operator):
 
 
 class StreamGlobalJoin(StreamTableJoin):
-    """The same with a global table, whose key is computed from the record (`KStreamGlobalKTableJoin`).
+    """Joins each stream record with a row of a global table, whose key is computed from the record (`KStreamGlobalKTableJoin`).
 
     Args:
         joiner: `(key, table key, stream value, table value) -> value`.
@@ -127,12 +127,13 @@ class StreamGlobalJoin(StreamTableJoin):
 
 
 class GraceTableJoin(RecordOperator, StreamTableJoin):
-    """The same with a versioned table and grace: records wait for late updates of the table (KIP-923).
+    """Joins each stream record with a versioned table after a grace: records wait for late updates of the table (KIP-923).
 
     A record waits until its time <= stream time - grace, where stream time is the largest time of the stream's records that are not
     dropped (Kafka Streams: that reach the buffer). The record is then joined, in order of timestamps, with the table as of the
-    record's time. A record that is already older on arrival is joined at once.
-    A record with a null key cannot wait: the left join joins it with None at once; in compat mode it fails, as in Kafka Streams.
+    record's time. With a grace of 5, a record at 20 is joined when a record at 25 or later arrives. A record that is already older
+    on arrival is joined at once. A record with a null key cannot wait: the left join joins it with None at once; in compat mode it
+    fails, as in Kafka Streams.
 
     Args:
         joiner: `(key, stream value, table value) -> value`.
@@ -192,7 +193,7 @@ class GraceTableJoin(RecordOperator, StreamTableJoin):
     def _join_due(self, time: int) -> None:
         for due in self._rows.take(time - self.grace_ms + 1):
             row = Record(due.key, due.value, due.place.time, due.headers)
-            # The rows are already removed: one that fails must not lose the others.
+            # The rows are already removed from the buffer, so one that fails must not lose the others.
             self.ctx.attempt(partial(self._join, row), due.held(row.timestamp))
 
     def _join(self, record: Record) -> None:

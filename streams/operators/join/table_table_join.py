@@ -21,13 +21,13 @@ from streams.operators.table.value_getter import ValueGetter
 
 
 class _Unseen(Enum):
-    """Neither side has a row any more, and may have lost it unseen by the other: a joined row that was passed on is deleted."""
+    """Marks that neither side has a row any more, perhaps unseen by the other: a joined row that was forwarded is deleted."""
 
     ROW = "row"
 
 
 UNSEEN = _Unseen.ROW
-"""In the place of a result; a member of an enumeration, because copies of it must be the same object."""
+"""Takes the place of a result. It is a member of an enumeration, because copies of it must be the same object."""
 
 
 class TableTableJoin(Operator):
@@ -45,10 +45,10 @@ class TableTableJoin(Operator):
     Args:
         joiner: `(key, left value, right value) -> value`.
         is_left: Whether this is the left side.
-        alone: A row of this side gives a result without the other's.
-        other_alone: A row of the other side gives a result without this one's.
-        versioned: This side's table is versioned.
-        related: Both sides derive from the same table, or one from the other, so that one update changes both.
+        alone: Whether a row of this side has a result without one of the other side.
+        other_alone: Whether a row of the other side has a result without one of this side.
+        versioned: Whether this side's table is versioned.
+        related: Whether both sides derive from the same table, or one from the other, so that one update changes both.
         send_old: Whether children need `Change.old`.
     """
 
@@ -78,18 +78,18 @@ class TableTableJoin(Operator):
 
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
-        # The rows as forwarded by the other table: a cached row may be deleted again before it is ever forwarded.
+        # The lookup sees rows as the other table has forwarded them: a cached row may be deleted before it is ever forwarded.
         self._lookup = opened(ctx, self.other, forwarded=True)
-        # In strict mode, the join of related sides is stored where old values are needed.
+        # In strict mode, the join of related sides has a store if old values are needed.
         self._own = itself if only_reads(self.joiner) and not ctx.results_change else ctx.copy_of
         self._joins_old = self.send_old and not (self.related and ctx.mode == "strict")
-        # An inner join of related sides: the row of the other side may have been deleted by the same update as this one's. Then
-        # neither side finds the other, and (in Kafka Streams) the joined row is never deleted. Where this side still has a row, the
-        # other side finds it and deletes the joined one.
+        # An inner join of related sides: one update may delete the rows of both sides. Then neither side finds the other, and the
+        # joined row is never deleted (in Kafka Streams). If this side still has a row, the other side finds it and deletes the
+        # joined one.
         self._deletes_unseen = self.related and not self.alone and not self.other_alone and ctx.mode == "strict"
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Join the new values, and the old ones where needed, with the other table's.
+        """Join the new values, and the old ones if needed, with the other table's values.
 
         Raises:
             Exception: A row cannot be looked up; there has been no effect.
@@ -112,7 +112,7 @@ class TableTableJoin(Operator):
         self._forward_joined(updates, found, rows_where(joins))
 
     def _forward_joined(self, updates: ColumnarBatch, found: FoundRows, rows: Int64s) -> None:
-        """Join some of the updates with the other table's rows, and forward the results."""
+        """Join the updates `rows` with the other table's rows, and forward the results."""
         others, times = found.values_for(self.joiner, self.ctx.results_change), found.timestamps
         if self._deletes_unseen:
             others = [value if there else UNSEEN for value, there in zip(others, found.there.tolist(), strict=True)]
@@ -143,7 +143,7 @@ class TableTableJoin(Operator):
 
 
 def _rows_without_another(updates: ColumnarBatch, found: FoundRows) -> int:
-    """The number of updates, deletions left out, for which the other table has no row."""
+    """The number of updates, except deletions, for which the other table has no row."""
     alone = rows_where(~found.there)
     return int(np.count_nonzero(~null_values(take_values(Changes.of(updates.values).new, alone)))) if len(alone) else 0
 
@@ -153,10 +153,11 @@ class TableJoinMerge(TableOperator):
 
     Args:
         store: Name of a timestamped key-value store or a versioned one; None = not stored.
-        send_old: The old value is the one that was forwarded last. In compat mode, without caching, it is computed as in Kafka
-            Streams: this side's old value with the other side's current one, which may never have been forwarded.
+        send_old: Whether children need `Change.old`, the value that was forwarded last. In compat mode, without caching, it is
+            computed as in Kafka Streams: this side's old value with the other side's current one, which may never have been
+            forwarded.
         passed_on: Name of a store for `PassedOn`; None: the joined table is stored, or no row can vanish unseen.
-        only_strict: The store is for old values in strict mode; in compat mode the table is not stored.
+        only_strict: Whether the store is only for old values in strict mode, so that in compat mode the table is not stored.
     """
 
     leaves_values = True

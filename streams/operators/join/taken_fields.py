@@ -1,4 +1,4 @@
-"""Joins whose results are made of fields and constants alone: the parts of such an object, or that it has to be computed."""
+"""Finds joins whose results consist only of fields and constants: the parts of such an object, or that it has to be computed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class ObjectPart:
     """A part of the new object: a field or constant under a name, or all fields of a value (without a name).
 
     Attributes:
-        side: The index of the value that it is of; -1 for a constant.
-        path: The names of the fields on the way to it.
+        side: The index of the value it is taken from; -1 for a constant.
+        path: The names of the fields that lead to it.
         constant: JSON text.
     """
 
@@ -29,9 +29,9 @@ class ObjectPart:
 
 
 def parts_of(fields: JoinedFields | None) -> dict[str | int, ObjectPart] | None:
-    """The parts of an object, by name; all fields of a value have its side's index as their name.
+    """The parts of an object by name; all fields of a value have their side's index as name.
 
-    None if objects have to be computed, or a name has two meanings.
+    Returns None if objects have to be computed, or a name has two meanings.
     """
     if fields is None:
         return None
@@ -44,7 +44,7 @@ def parts_of(fields: JoinedFields | None) -> dict[str | int, ObjectPart] | None:
 
 
 def _each(fields: JoinedFields) -> Iterator[tuple[str | int, ObjectPart | None]]:
-    """The parts; None for what has to be computed."""
+    """The parts; None for a part that has to be computed."""
     for side, names in enumerate((fields.left, fields.right)):
         if ALL in names:
             yield side, ObjectPart(side)

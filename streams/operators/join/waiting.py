@@ -1,4 +1,4 @@
-"""The records without a partner of a left or outer join, over the columns of a step, in both modes."""
+"""The records without a partner in a left or outer join, over the columns of a step, in both modes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from streams.operators.stores.codec import Codec
 from streams.operators.stores.unmatched_buffer import NEVER, UnmatchedBuffer
 from streams.serdes.internal_columns import split_unmatched_keys
 
-# --- The left or outer stream-join records without a partner: what the two modes know of them.
+# --- The records without a partner in a left or outer join of streams, in both modes.
 #
 # Strict mode: a record waits until it ceases to be open, then gives its one result. Compat mode: Kafka Streams' behaviour
-# (KIP-633), including its flaws: records that arrive too late to wait give their result at once and may still be joined later; a
-# scan depends on a `min` that may skip rows, and on the wall clock.
+# (KIP-633), including its flaws. Records that arrive too late to wait give their result at once and may still be joined later, and
+# a scan depends on a `min` that may skip rows, and on the wall clock.
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class OuterJoinBuffer:
 
     Attributes:
         rows: The waiting records, by their timestamps.
-        waits: Per side, how long its records wait after the times of their rows, ms. These are their own timestamps, and the waits
-            `after` (for a right record `before`) plus grace; in compat mode it may be negative. With a bound that is a field, the
-            times are the ends of their windows already.
-        longest: How far a row's time may be behind its record's timestamp, ms.
+        waits: By side, how long its records wait after their rows' times, ms. A row's time is the record's timestamp, and the wait
+            is `after` (for a right record `before`) plus grace; in compat mode it may be negative. If the bound is a field, a row's
+            time is already the end of the record's window, and only the grace is added.
+        longest: How far a row's time may be after its record's timestamp, ms.
     """
 
     rows: UnmatchedBuffer
@@ -66,7 +66,7 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
         grace_ms: The grace included in `waits`.
         state: A dict that survives restarts.
         now_ms: The step's wall clock.
-        interval_ms: The least wall-clock time between two scans.
+        interval_ms: The shortest wall-clock time between two scans.
     """
 
     grace_ms: int
@@ -76,7 +76,7 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
 
     @property
     def may_scan(self) -> bool:
-        """Whether the last scan is long enough ago."""
+        """Whether enough time has passed since the last scan."""
         may_scan: bool = self.now_ms >= self.state.get("next_emit", 0)
         return may_scan
 
@@ -85,7 +85,7 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
 
     @property
     def least(self) -> int:
-        """The least time that decides about the next scan."""
+        """The smallest time, which decides about the next scan."""
         least: int = self.state.get("min", NEVER)
         return least
 
@@ -95,26 +95,26 @@ class CompatOuterJoinBuffer(OuterJoinBuffer):
 
 
 def waits_of(windows: JoinWindows, strict: bool) -> tuple[int, int]:
-    """How long a right and a left record wait, ms: the `waits` of an `OuterJoinBuffer`, by side."""
+    """How long right and left records wait, ms: the `waits` of an `OuterJoinBuffer`, by side."""
     ahead = {RIGHT: windows.before_ms, LEFT: windows.after_ms}
     waits = {side: (max(0, ms) if strict else ms) + windows.grace_ms for side, ms in ahead.items()}
     return waits[RIGHT], waits[LEFT]
 
 
-# --- Rows of an `UnmatchedBuffer` as columns: records that wait, and what a step writes of them.
+# --- Rows of an `UnmatchedBuffer` as columns: records that wait, and the rows that a step writes.
 
 EXPIRE, JOIN, ADD = 0, 1, 2
-"""What changes the buffer while a record is processed, in this order."""
+"""The changes of the buffer while a record is processed, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingRows:
-    """Waiting records. Those of the same time, side and key have equal keys, and leave together.
+    """Waiting records. Records of the same time, side and key have equal keys, and leave together.
 
     Attributes:
         keys: The bytes of each `UnmatchedKey`.
-        values: The bytes of their values.
-        headers: Their encoded headers; None: no record has any.
+        values: The bytes of the records' values.
+        headers: The records' encoded headers; None if no record has any.
         times: int64[n], the time in the key, ms.
         sides: int64[n], the side in the key.
     """
@@ -127,12 +127,12 @@ class WaitingRows:
 
     @classmethod
     def of(cls, keys: pa.BinaryArray, rows: pa.BinaryArray) -> WaitingRows:
-        """The records in rows of the buffer, by their keys and values."""
+        """Reads the records from keys and values of the buffer's rows."""
         return cls.among(keys, records_of(rows))
 
     @classmethod
     def among(cls, keys: pa.BinaryArray, records: UnmatchedRecords) -> WaitingRows:
-        """The records in rows with these keys."""
+        """Makes waiting records from records and their rows' keys."""
         keys = keys.take(pa.array(records.rows))
         return cls(keys, records.values, records.headers, *split_unmatched_keys(keys))
 
@@ -141,7 +141,7 @@ class WaitingRows:
 
     @property
     def cells(self) -> pa.BinaryArray:
-        """Each record as the only one in its row."""
+        """The row value of each record, as the only record in its row."""
         return rows_of_one(self.sides, self.headers, self.values)
 
     def take(self, rows: Int64s) -> WaitingRows:
@@ -161,18 +161,18 @@ class WaitingRows:
         )
 
     def order_at(self, at: Int64s, ends: Int64s) -> Int64s:
-        """The order in which rows leave: by the records that make them due, by the ends of their waiting, then by their keys."""
+        """The order in which rows leave: by the records that make them due, then by the ends of their waits, then by their keys."""
         order: Int64s = np.lexsort((inverse(sorted_rows(self.keys)), self.sides, ends, at))
         return order
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingRecords:
-    """What rows of the buffer stand for.
+    """The records in rows of the buffer, decoded.
 
     Attributes:
         cells: The bytes of the values.
-        timestamps: int64[n], the records' own, ms.
+        timestamps: int64[n], the records' own timestamps, ms.
         headers: Encoded headers; None if no record has any.
         held: The records that errors name.
         read: Reads the values.
@@ -191,7 +191,7 @@ class WaitingRecords:
 
     @classmethod
     def of(cls, rows: WaitingRows, buffer: UnmatchedBuffer, codec: Codec | None) -> WaitingRecords:
-        """Decodes rows. With a codec, it reads the values of both sides."""
+        """Decodes rows. If there is a codec, it reads the values of both sides."""
         cells, values, times = buffer.record_keys(rows.keys), rows.values, buffer.timestamps(rows.keys)
         distinct = cells.dictionary_encode()
         data, serde = distinct.dictionary.to_pylist(), buffer.key_serde
@@ -212,7 +212,7 @@ class WaitingRecords:
 
 @dataclass(slots=True)
 class WaitingWrites:
-    """Records that leave the buffer, and records that a step adds, and when the first write of each row happens."""
+    """The records that leave the buffer, the records that a step adds, and the time of the first write of each row."""
 
     at: list[Int64s] = field(default_factory=list)
     phases: list[Int64s] = field(default_factory=list)
@@ -220,11 +220,11 @@ class WaitingWrites:
     stay: list[Bools] = field(default_factory=list)
 
     def remove(self, phase: int, at: Int64s, rows: WaitingRows) -> None:
-        """Removes records of earlier steps, and with each all of its key; the arguments are those of `add`."""
+        """Removes records of earlier steps, each with all records of its row key; the arguments are those of `add`."""
         self.add(phase, at, rows, np.zeros(len(rows), np.bool_))
 
     def add(self, phase: int, at: Int64s, rows: WaitingRows, stay: Bools) -> None:
-        """Adds records. One that does not stay leaves a tombstone."""
+        """Adds records. A record that does not stay leaves a tombstone."""
         self.at.append(at)
         self.phases.append(np.full(len(at), phase))
         self.rows.append(rows)
@@ -243,7 +243,7 @@ class WaitingWrites:
             pa.array(stay), pa.concat_arrays([one.cells for one in self.rows]), pa.scalar(None, pa.binary())
         )
         cells = cells.take(at)
-        # Codes rise with the first places of the keys.
+        # Codes are in the order of the keys' first places.
         keys = pa.concat_arrays([one.keys for one in self.rows]).take(at).dictionary_encode()
         codes, distinct = keys.indices.to_numpy(), keys.dictionary
         firsts = np.unique(codes, return_index=True)[1]
@@ -256,7 +256,7 @@ class WaitingWrites:
     def _behind_others(
         self, buffer: UnmatchedBuffer, keys: pa.BinaryArray, values: pa.BinaryArray, times: Int64s, removed: Int64s
     ) -> pa.BinaryArray:
-        """The values with the records in front that the buffer has under their keys already, and that stay."""
+        """The values, each preceded by the records that the buffer already has under its key and that stay."""
         added = values.is_valid().to_numpy(zero_copy_only=False)
         added[removed] = False
         if not added.any():
@@ -271,7 +271,7 @@ class WaitingWrites:
 
 
 def _by_key(codes: Int64s, cells: pa.BinaryArray, count: int) -> pa.BinaryArray:
-    """The rows of keys, some of which have several records."""
+    """The row values of keys, some of which have several records."""
     of: list[list[bytes]] = [[] for _ in range(count)]
     for code, cell in zip(codes.tolist(), cells.to_pylist(), strict=True):
         if cell is not None:
@@ -289,7 +289,7 @@ _BOTH = 3
 def _scan(
     rows: tuple[Int64s, Int64s, Int64s], alive: Bools, due: Int64s, bounds: tuple[int, int], at: tuple[int, int]
 ) -> tuple[int, int]:
-    """One scan, which ends behind the first open row of each side."""
+    """Plays one scan, which ends after the first open row of each side."""
     times, sides, open_until = rows
     (low, high), (record, now) = bounds, at
     least, met, first = MAX_TIME, 0, high + 1
@@ -322,7 +322,7 @@ def scans(
     row_of = np.full(len(now), -1, np.int64)
     for row in np.flatnonzero(added_at >= 0):
         row_of[added_at[row]] = row
-    # All rows that are there lie between these two, so that a scan of few rows is short.
+    # All existing rows lie between these two, so that a scan of few rows is short.
     living = np.flatnonzero(alive)
     low, high = (living[0], living[-1]) if len(living) else (0, -1)
     removals, removed, scanned = np.argsort(removed_at, kind="mergesort"), 0, False
@@ -342,26 +342,27 @@ def scans(
     return due, least, scanned
 
 
-# --- The records without a partner of a left or outer join, for a whole step.
+# --- The records without a partner in a left or outer join, for a whole step.
 #
-# A record without a partner waits. Its partner may come, or it becomes due and gives its one result, or it keeps waiting. Which
-# records find a partner is known from the pairs of the step; a subclass for each mode knows when those without become due.
+# A record without a partner waits. Then its partner may come, or it becomes due and gives its one result, or it keeps waiting. With
+# windows of 10 and a grace of 5, a left record at 20 waits until a right record from 10 to 30 comes, or until stream time passes
+# 35. The pairs of the step show which records find a partner; a subclass for each mode knows when the others become due.
 #
-# Invariant: the changelog has each row once, in the order of the rows' first writes; one that is added and removed in a step leaves
-# a tombstone.
+# Invariant: the changelog has each row once, in the order of the rows' first writes; a row that is added and removed in a step
+# leaves a tombstone.
 
 
 @dataclass(frozen=True, slots=True)
 class JoinStep:
-    """What is known of a step before its waiting records.
+    """The state of a step before its waiting records are processed.
 
     Attributes:
         stored: The step's records and their stores, by side.
-        may_be_alone: Which records wait if they are in no pair, and their side is outer.
+        may_be_alone: Which records wait if they are in no pair and their side is outer.
         triggers: Which records may start a scan in compat mode, if they are in order.
-        objects: Makes results of the bytes of values; None if joiners are called.
+        objects: Makes results from the bytes of values; None if joiners are called.
         ends: int64[n], the time of each record's row, if it waits (`OuterJoinBuffer.waits`).
-        partner_ends: int64[m], the same of the partner of each pair.
+        partner_ends: int64[m], the time of the row of each pair's partner.
     """
 
     join: StreamJoin
@@ -375,10 +376,10 @@ class JoinStep:
 
 
 class WaitingStep(ABC):
-    """One step of the buffer.
+    """The buffer's part of one step.
 
     Args:
-        step: What is known of the step.
+        step: The state of the step.
     """
 
     def __init__(self, step: JoinStep, buffer: OuterJoinBuffer) -> None:
@@ -389,9 +390,9 @@ class WaitingStep(ABC):
         self._step, self._join = step, step.join
         self.refused: list[Refused] = []
         self.alone: Int64s = np.zeros(2, np.int64)
-        """By side, the records that are known not to have met a partner."""
+        """By side, the number of records that are known to have no partner."""
         self.outer = np.array([self._join.is_outer(side) for side in range(2)])
-        # Then the bytes of values are known already.
+        # The bytes of values are then known already.
         self._alike = self._stored.codecs[0].writes_as(self._stored.codecs[1])
         self._keys = pa.array(self.records.batch.keys.encoded(self._join.key_serde, self.rows.name), pa.binary())
         alone = step.may_be_alone & self.outer[self.records.nodes]
@@ -408,18 +409,18 @@ class WaitingStep(ABC):
 
     @abstractmethod
     def _wait(self) -> Bools:
-        """Which records wait if they find no partner; the others give their results at once."""
+        """Whether each record waits if it finds no partner; the others give their results at once."""
 
     @abstractmethod
     def _due(self) -> tuple[WaitingRows, Int64s, Int64s]:
-        """What becomes due: rows of earlier steps, in order, and the record that makes each due; that of each new row, n: none."""
+        """The due rows of earlier steps, in order; the record that makes each due; and that of each new row (n: none)."""
 
     @abstractmethod
     def _named(self, due: WaitingRecords, at: Int64s) -> tuple[list[bytes | None] | None, HeldRows | None]:
-        """Headers of the results of records that are due because of the records `at`, and what errors name."""
+        """The headers of the results of records that become due at the records `at`, and the records that errors name."""
 
     def results(self) -> tuple[ColumnarBatch, Int64s]:
-        """The results of records that are due, and the records that make them due."""
+        """The results of records that are due, and for each the record that makes it due."""
         new = np.flatnonzero(self._new_due < self.count)
         rows = self._old.followed_by(self.new.take(new))
         at = np.concatenate([self._old_due, self._new_due[new]])
@@ -443,7 +444,7 @@ class WaitingStep(ABC):
     def _called(
         self, results: ColumnarBatch, due: WaitingRecords, sides: Int64s, at: Int64s
     ) -> tuple[ColumnarBatch, Int64s]:
-        """The results with the joiner's values. A record that fails meets its own policy."""
+        """The results with the joiner's values. The policy applies to a record on which the joiner fails."""
         joined, values, kept, waited = self._join.joined, list[Any](), list[int](), due.values
         for row, (side, key, value) in enumerate(zip(sides.tolist(), due.keys, waited, strict=True)):
             try:
@@ -463,7 +464,7 @@ class WaitingStep(ABC):
         self.rows.write(self._changes, self.new.times, self._gone())
 
     def _changed(self) -> tuple[pa.BinaryArray, pa.BinaryArray, Int64s]:
-        """What the step changes in the buffer."""
+        """The rows that the step changes in the buffer."""
         writes = WaitingWrites()
         writes.remove(EXPIRE, self._old_due, self._old)
         still_there = np.flatnonzero(~is_in(self.met.keys, self._old.keys))
@@ -473,11 +474,11 @@ class WaitingStep(ABC):
         return writes.made(self.rows)
 
     def _ends(self, rows: WaitingRows) -> Int64s:
-        """The times by which records that are due at once leave."""
+        """The times that order records that become due at once."""
         return rows.times
 
     def _gone(self) -> tuple[int, int]:
-        """By side, a time before which no row is left; `NO_TIME` if that is not known."""
+        """By side, a time before which no row is left; `NO_TIME` if it is unknown."""
         return NO_TIME, NO_TIME
 
     def _new_rows(self) -> WaitingRows:
@@ -499,7 +500,7 @@ class WaitingStep(ABC):
         return new
 
     def _met_rows(self) -> tuple[WaitingRows, Int64s]:
-        """The records of earlier steps that meet a partner, in the order of the pairs, and the record that each one meets first."""
+        """The records of earlier steps that find a partner, in the order of the pairs, and the first record that each matches."""
         pairs, nodes = self._step.pairs, self.records.nodes
         at = np.flatnonzero(pairs.partners < 0)
         at = at[self.outer[1 - nodes[pairs.rows[at]]]]
@@ -510,7 +511,7 @@ class WaitingStep(ABC):
         own = self._keys.take(pa.array(codes))
         keys = self.rows.keys_of(ends[at], sides, own, pairs.times[at]).dictionary_encode()
         at = at[np.unique(keys.indices.to_numpy(), return_index=True)[1]]
-        # The store is read in the order of the rows, and the rows found are put back into the order of the pairs.
+        # The store is read in the order of the rows. The found rows are then put back into the order of the pairs.
         order = sorted_rows(keys.dictionary)
         cells = self.rows.store.rows.get_columns(keys.dictionary.take(pa.array(order)))
         cells = cells.take(pa.array(inverse(order)))
@@ -525,7 +526,7 @@ def is_in(cells: pa.BinaryArray, others: pa.BinaryArray) -> Bools:
 
 
 def _first_of_each(partners: Int64s, rows: Int64s, count: int) -> Int64s:
-    """For each of n records the first of `rows`, which rise, whose partner it is; n: none."""
+    """For each of n records, the first of `rows` (ascending) whose partner it is; n: none."""
     first = np.full(count, count, np.int64)
     own = np.flatnonzero(partners >= 0)[::-1]
     first[partners[own]] = rows[own]
@@ -534,8 +535,8 @@ def _first_of_each(partners: Int64s, rows: Int64s, count: int) -> Int64s:
 
 # --- The waiting records of a step in strict mode.
 #
-# Only open records have partners, and a record is due when it ceases to be open, so a partner always comes before that, and stream
-# time alone decides when a record without one is due.
+# Only open records have partners, and a record is due when it ceases to be open. So a partner always comes before that, and stream
+# time alone decides when a record without a partner is due.
 
 
 class StrictWaitingStep(WaitingStep):
@@ -550,7 +551,7 @@ class StrictWaitingStep(WaitingStep):
         return old, self._due_at(old), new_due
 
     def _due_at(self, rows: WaitingRows) -> Int64s:
-        """The record at which each of these ceases to be open; n for none."""
+        """The record at which each row ceases to be open; n: none."""
         return np.searchsorted(self.time, self._ends(rows), "right")
 
     def _ends(self, rows: WaitingRows) -> Int64s:
@@ -567,9 +568,9 @@ class StrictWaitingStep(WaitingStep):
 
 # --- The waiting records of a step in compat mode.
 #
-# A record in order may trigger a scan, which makes all rows due whose windows have passed; what a scan leaves behind decides about
-# the next one. A compiled loop over the records plays the scans (`scans`), on the rows that any of them may see: the ones that may
-# become due by the end of the step, the ones that the step adds, and the first ones behind, at which a scan ends.
+# A record in order may trigger a scan, which makes all rows due whose windows have passed. The rows that a scan leaves decide about
+# the next scan. A compiled loop over the records plays the scans (`scans`) on the rows that any of them may see: rows that may
+# become due by the end of the step, rows that the step adds, and the first rows after these, at which a scan ends.
 
 
 class CompatWaitingStep(WaitingStep):
@@ -610,9 +611,9 @@ class CompatWaitingStep(WaitingStep):
         return bool((triggers & (least + self.waits[self.records.nodes] < self.time)).any())
 
     def _rows_behind(self, first: int) -> WaitingRows:
-        """Rows of earlier steps that do not become due in this step, but may decide the least time of a scan.
+        """Rows of earlier steps that do not become due in this step, but may decide the smallest time of a scan.
 
-        A scan ends behind the first row of each side that it meets. If only one side waits, the scan continues to the last row.
+        A scan ends after the first row of each side that it meets. If only one side waits, the scan continues to the last row.
         """
         met, open_sides, found = set(self.met.keys.to_pylist()), set[int](), []
         one_sided = not self.outer.all()
@@ -627,7 +628,7 @@ class CompatWaitingStep(WaitingStep):
         return WaitingRows(keys, pa.nulls(len(keys), pa.binary()), None, *split_unmatched_keys(keys))
 
     def _play(self, triggers: Bools, before: WaitingRows, behind: WaitingRows) -> tuple[WaitingRows, Int64s, Int64s]:
-        """`_due` of these rows of earlier steps."""
+        """The result of `_due` for these rows of earlier steps."""
         old = before.followed_by(behind)
         rows = old.followed_by(self.new)
         place = pc.index_in(old.keys, value_set=self.met.keys).fill_null(-1).to_numpy()

@@ -171,7 +171,7 @@ class Codec:
         self._check_sizes(keys, values, b"")
 
     def _check_sizes(self, keys: BinaryColumn, values: BinaryColumn, before: bytes) -> None:
-        """Checks, as `fitting` does, rows whose values begin with `before`."""
+        """Raises `OversizedRowError` if a row does not fit the changelog; each value is stored after the bytes `before`."""
         sizes = cell_sizes(keys) + cell_sizes(values)
         if values.null_count:
             sizes[values.is_null().to_numpy(zero_copy_only=False)] = 0

@@ -1,7 +1,9 @@
 """`suppress`: delays the updates of a table (Kafka Streams: `KTableSuppressProcessorSupplier`).
 
-The buffer is a store, in order of time and key bytes. It therefore survives restarts, may be larger than memory, and yields
-the due updates without a scan of the rest. Invariant: a key is in the buffer at most once, at the place of its first update.
+The buffer is a store, in order of time and key bytes. So it survives restarts, may be larger than memory, and yields
+the due updates without a scan of the others. Invariant: a key is in the buffer at most once, at the place of its first update. With
+a time limit of 60, an update at 0 gives a key its place; an update at 50 replaces it there, and is emitted when stream time reaches
+60.
 """
 
 from __future__ import annotations
@@ -62,11 +64,11 @@ class BufferedUpdate(NamedTuple):
     """An update in the buffer (`state.stores.suppressed_rows`).
 
     Attributes:
-        timestamp: Of the last update, ms.
+        timestamp: The timestamp of the last update, ms.
         prior: The value before the first buffered update.
         old: The value before the last update.
         new: The value.
-        headers: Of the last update, encoded.
+        headers: The encoded headers of the last update.
         topic: The topic of the last update, if its length counts for the buffer's bounds; else empty.
     """
 
@@ -83,7 +85,7 @@ class BufferedUpdate(NamedTuple):
 
     @classmethod
     def read_before_1_0(cls, data: bytes) -> BufferedUpdate:
-        """Of the format before 1.0: `timestamp(8) ∥ four lengths(4) ∥ prior ∥ old ∥ new ∥ headers ∥ topic`."""
+        """Reads the format before 1.0: `timestamp(8) ∥ four lengths(4) ∥ prior ∥ old ∥ new ∥ headers ∥ topic`."""
         timestamp, *lengths = _HEAD_BEFORE_1_0.unpack_from(data)
         parts: list[bytes | None] = []
         at = _HEAD_BEFORE_1_0.size
@@ -94,11 +96,11 @@ class BufferedUpdate(NamedTuple):
         return cls(timestamp, prior, old, new, headers, data[at:])
 
     def bytes_in(self, row: bytes) -> int:
-        """The bytes that the update counts for at this row, its place and key, as in Kafka Streams.
+        """The size of the update in this row (its place and key) as Kafka Streams counts it, bytes.
 
         Source: `InMemoryTimeOrderedKeyValueChangeBuffer`, `BufferValue` and `ProcessorRecordContext.residentMemorySizeEstimate`.
         """
-        # One value that is both the prior and the old one counts once.
+        # A value that is both the prior and the old one counts once.
         values = (self.prior, None if self.old == self.prior else self.old, self.new)
         headers = sum(len(name) + len(value or b"") for name, value in decode_headers(self.headers))
         return len(row) + sum(len(value or b"") for value in values) + _RECORD_BYTES + len(self.topic) + headers
@@ -116,7 +118,7 @@ class UpdateColumns(NamedTuple):
 
     @classmethod
     def of(cls, batch: ColumnarBatch, codec: Codec, topics: Sequence[bytes] | None) -> UpdateColumns:
-        """Those of a batch, as if each were the first one of its key; without topics, these are empty."""
+        """The updates of a batch, as if each were the first one of its key; without `topics`, the topics are empty."""
         changes, nothing = Changes.of(batch.values), pa.nulls(len(batch), pa.binary())
         olds = nothing if changes.old is None else codec.values(changes.old)
         headers = nothing if batch.headers is None else binary_column(batch.headers)
@@ -130,7 +132,7 @@ class UpdateColumns(NamedTuple):
 
     @classmethod
     def read(cls, rows: BinaryColumn) -> UpdateColumns:
-        """The updates in n >= 1 rows."""
+        """Reads the updates in n >= 1 rows."""
         parts = update_parts(rows)
         priors, olds, news = (_cells(rows, *part[:2], part[2] == NULL) for part in (parts.prior, parts.old, parts.new))
         same = parts.old[2] == SAME_AS_PRIOR
@@ -150,7 +152,7 @@ class UpdateColumns(NamedTuple):
         return UpdateColumns(np.append(self.timestamps, other.timestamps), *columns)
 
     def write(self, firsts: Int64s, places: Int64s) -> BinaryColumn:
-        """Rows of the buffer, each with the prior value of an update that may be another one, and with its place, ms."""
+        """Makes the buffer's rows, each with the prior value of its first update (which may be another one) and its place, ms."""
         count = len(firsts)
         priors = self.priors.take(pa.array(firsts))
         olds, news, headers, topics = (column[:count] for column in self[2:])
@@ -172,7 +174,7 @@ class UpdateColumns(NamedTuple):
 
 
 def _headers_and_size(headers: BinaryColumn, sizes: Int64s) -> list[BinaryColumn]:
-    """The partition, the headers, and the size of the part behind them."""
+    """The partition, the headers, and the size of the part that contains both."""
     if headers.null_count == len(headers):
         return [_numbers(">i4", np.full(len(sizes), UNKNOWN), ">i4", 0, ">i4", sizes)]
     partitions = _numbers(">i4", np.full(len(sizes), UNKNOWN))
@@ -180,7 +182,7 @@ def _headers_and_size(headers: BinaryColumn, sizes: Int64s) -> list[BinaryColumn
 
 
 def _numbers(*kinds_and_numbers: Any) -> BinaryColumn:
-    """Numbers of these kinds (each in front of its numbers), one after the other in each cell."""
+    """Joins numbers of the given kinds (each kind precedes its numbers) in each cell."""
     kinds, numbers = kinds_and_numbers[::2], kinds_and_numbers[1::2]
     # A number that is the same in every cell has no length; there may be no cells.
     count = next(len(column) for column in numbers if np.ndim(column))
@@ -192,7 +194,7 @@ def _numbers(*kinds_and_numbers: Any) -> BinaryColumn:
 
 
 def _cells(rows: BinaryColumn, starts: Any, ends: Any, nulls: npt.NDArray[np.bool_] | None) -> BinaryColumn:
-    """The bytes from `starts` to `ends` in the rows' data, which do not overlap: every other cell of a column over that data."""
+    """The bytes from `starts` to `ends` in the rows' data, which are every other cell of a column over that data."""
     kind = np.int64 if isinstance(rows, pa.LargeBinaryArray) else np.int32
     bounds, count = np.column_stack([starts, ends]).ravel().astype(kind), len(starts)
     cells = pa.Array.from_buffers(rows.type, 2 * count - 1, [None, pa.py_buffer(bounds), rows.buffers()[2]])
@@ -200,18 +202,19 @@ def _cells(rows: BinaryColumn, starts: Any, ends: Any, nulls: npt.NDArray[np.boo
 
 
 _Held: TypeAlias = tuple[bytes, int, int]
-"""Place and key of a row, and the numbers of its first update, which has its prior value, and its last one, which has all else."""
+"""Place and key of a row; the number of its first update (for the prior value) and of its last one (for everything else)."""
 
 
 class Turn:
-    """What the updates of a batch do to the buffer: each is held, then those are emitted that are due or take too much room.
+    """The effect of a batch on the buffer: each update is held, and then the updates are emitted that are due or exceed the bounds.
 
-    Which ones these are is found out one update after the other, but by numbers: the buffer is read as columns before, and written
-    so afterwards. The numbers of the batch's updates come first, then those of updates that the buffer had before.
+    This is decided one update after the other, but with numbers in place of updates: the buffer is read as columns before, and
+    written as columns afterwards. The batch's updates have the first numbers, and updates that were in the buffer have the next
+    ones.
 
     Args:
         suppress: The operator.
-        batch: The updates; perhaps none.
+        batch: The updates; may be empty.
 
     Raises:
         SerdeError: A key or a value cannot be written.
@@ -229,7 +232,8 @@ class Turn:
         self._unread: list[bytes] = []
         self._held: dict[bytes, _Held] = {}
         self._find(cells)
-        # What happens in turn: a row, the numbers of its updates, and that of the one with which it happens.
+        # The events in order: a row, the numbers of its first and last update, the update that causes the event, and whether it is
+        # emitted.
         self._rows: list[bytes] = []
         self._firsts: list[int] = []
         self._lasts: list[int] = []
@@ -237,7 +241,7 @@ class Turn:
         self._emitted: list[bool] = []
 
     def _find(self, cells: BinaryColumn) -> None:
-        """Reads what the buffer has for the keys."""
+        """Reads the buffered updates of the batch's keys."""
         places = self._of.places
         if places is None:
             rows = joined(packed(self._places), cells).unique()
@@ -254,14 +258,14 @@ class Turn:
         return row, number, number
 
     def run(self, ends: Sequence[bytes], bounded: bool) -> None:
-        """Finds out what happens.
+        """Decides what is held and what is emitted.
 
         Args:
-            ends: The first row that is not due after each update; without updates, the first one that is not due now.
+            ends: For each update, the first row that is not due after it; without updates, the first row that is not due now.
             bounded: Whether the buffer must be within its bounds after each update.
 
         Raises:
-            SuppressBufferFullError: It is not, and must not emit early.
+            SuppressBufferFullError: The buffer exceeds its bounds and must not emit early.
         """
         index, places, early = self._of.index, self._places.tolist(), self._of.rules.emit_early
         for at, end in enumerate(ends):
@@ -330,13 +334,13 @@ class Turn:
         return BufferedUpdate.read(self._stored[number - self._count])
 
     def _read(self) -> None:
-        """Reads the updates that are emitted and not known yet."""
+        """Reads the emitted updates that have not been read yet."""
         if self._unread:
             self._stored += self._of.buffer.rows.get_columns(binary_column(self._unread)).to_pylist()
             self._unread = []
 
     def finish(self) -> ColumnarBatch:
-        """Writes what has happened; returns what is emitted, in order, each update with the one that has made it due.
+        """Writes the changes, and returns the emitted updates in order, each with the update that has made it due.
 
         Raises:
             Exception: A row does not fit the changelog, or cannot be read; nothing is written.
@@ -383,7 +387,7 @@ class Turn:
             np.arange(len(at)),
             headers if any(headers) else None,
         )
-        # The record that has moved time, or has taken the room, is not to blame.
+        # The record that has advanced time, or exceeded the bounds, is not to blame.
         held = HeldRows(
             lambda row: row_as_result(
                 codec,
@@ -400,7 +404,7 @@ class Turn:
         return replace(results, order=causes.order, place=causes.place, held=held)
 
     def undo(self) -> None:
-        """Makes the index what it was."""
+        """Restores the index to its state before `run`."""
         happened = list(zip(self._rows, self._firsts, self._causes, self._emitted, strict=True))
         added = {row for row, first, cause, emitted in happened if not emitted and first == cause}
         self._of.index.undo(added, [row for row, first, _, emitted in happened if emitted and first >= self._count])
@@ -409,8 +413,8 @@ class Turn:
 class Suppress(Operator):
     """Emits the last update of each key (and window) when it is due.
 
-    After each update, every buffered update whose place is <= stream time - wait is emitted, by place, then by bytes of the key;
-    stream time is the largest timestamp of the updates that arrived here, and survives restarts. A later update of a buffered
+    After each update, every buffered update whose place is <= stream time - wait is emitted, by place, then by bytes of the key.
+    Stream time is the largest timestamp of the updates that arrived here, and survives restarts. A later update of a buffered
     key replaces value, timestamp and headers, but not the place.
 
     Strict mode differs where the windows' ends are inclusive: they close one millisecond later, as in their aggregation.
@@ -418,9 +422,9 @@ class Suppress(Operator):
 
     Args:
         buffer: Name of a key-value store of bytes: place and key bytes -> update.
-        places: Name of a key-value store of bytes: key bytes -> place, where the place does not follow from the key; else None.
+        places: Name of a key-value store of bytes, key bytes -> place, if the place does not follow from the key; else None.
         key_serde: Serde of the table's keys.
-        value_serde: Serde of its values.
+        value_serde: Serde of the table's values.
         rules: When updates are emitted.
         send_old: Whether children need `Change.old`.
     """
@@ -466,7 +470,7 @@ class Suppress(Operator):
             self._count_again()
 
     def _take_over(self) -> None:
-        """Writes rows of releases before 1.0 in the format of this one, under other keys."""
+        """Writes the rows of releases before 1.0 in the current format, under other keys."""
         for row, held in list(self.buffer.all()):
             place, key = PLACE.unpack_from(row)[0], row[PLACE.size :]
             if place < 0:
@@ -480,7 +484,7 @@ class Suppress(Operator):
         self.ctx.state[_CURRENT] = 3
 
     def _count_again(self) -> None:
-        """Counts the buffered updates where the state has no counts: at the first start, after a rescale, with a new bound."""
+        """Counts the buffered updates if the state has no counts: at the first start, after a rescale, or with a new bound."""
         records = size = 0
         for row, held in self.buffer.all():
             records, size = records + 1, size + BufferedUpdate.read(held).bytes_in(row)
@@ -501,7 +505,7 @@ class Suppress(Operator):
         self._time.observe(int(batch.timestamps[0]))
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Advance stream time: emit the updates that this makes due."""
+        """Advance stream time, and emit the updates that are then due."""
         self._time.advance(elapsed_ms, limit)
         self.flush()
         return min(limit, self._oldest_buffered())
@@ -532,9 +536,9 @@ class Suppress(Operator):
         self.ctx.forward_batch(results)
 
     def topics_of(self, batch: ColumnarBatch) -> list[bytes] | None:
-        """The topics of the updates, where they count: strict mode leaves them out.
+        """The topics of the updates, if they count for the bounds. In strict mode they do not.
 
-        At the end of a step, a cache above passes on updates of more than one record.
+        At the end of a step, a cache above forwards updates that combine several records.
         """
         if not self.counts_bytes or self.ctx.mode == "strict":
             return None
@@ -545,7 +549,7 @@ class Suppress(Operator):
         return topics
 
     def _oldest_buffered(self) -> int:
-        """A lower bound of the buffered updates' times, ms: their windows' starts, or their own times."""
+        """A lower bound of the buffered updates' times, ms: the starts of their windows, or their own times."""
         row = self.index.first
         if row is None:
             return NO_LIMIT
@@ -558,17 +562,17 @@ class Suppress(Operator):
 def rows_as_emitted(
     ctx: OperatorContext, above: Lookup, buffer: str, places: str | None, key_serde: Serde, value_serde: Serde
 ) -> Lookup:
-    """How a suppressed table is looked up within a step: as it was last emitted.
+    """Returns the look-up of a suppressed table's rows within a step, as they were last emitted.
 
-    Look-ups see the value before a buffered update; its timestamp is no longer known, so it is -1.
+    Look-ups see the value before a buffered update. Its timestamp is no longer known, so it is -1.
 
     Args:
-        ctx: The context of the node that looks rows up.
-        above: Looks up the rows of the table above.
+        ctx: The context of the node that looks up rows.
+        above: Looks up rows of the table above.
         buffer: The store of the buffered updates.
-        places: The store of their places; None: these follow from the keys.
-        key_serde: Of the table's keys.
-        value_serde: Of its values.
+        places: The store of their places; None: the places follow from the keys.
+        key_serde: Serde of the table's keys.
+        value_serde: Serde of the table's values.
     """
     rows = ctx.store(buffer)
     known = None if places is None else ctx.store(places)
@@ -587,7 +591,7 @@ def rows_as_emitted(
 
 
 def _known_place(places: TypedKeyValueStore | None, key: Any, key_bytes: bytes) -> int | None:
-    """The place that a key has in the buffer, or would have, as in a local key; None where it depends on the update's time."""
+    """The place of a key in the buffer, even if it has no update there; None if the place depends on the update's time."""
     if places is None:
         windowed: Windowed = key
         return PLACES_FROM + windowed.window.end

@@ -1,4 +1,4 @@
-"""How long `suppress` delays the updates of a table."""
+"""When `suppress` emits the updates of a table."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ class SuppressRules:
     """When updates are emitted.
 
     Attributes:
-        wait_ms: How far stream time must be beyond an update's place, ms: grace (and a session's gap) until a window
-            closes, else the time limit.
-        by_window: An update's place is its window's end, and deletions are never emitted; else its timestamp.
-        inclusive_end: The windows' ends are inclusive, so a window closes one millisecond later (strict mode).
+        wait_ms: How far stream time must be past an update's place, ms: the grace (and a session's gap) until a window
+            closes, or the time limit.
+        by_window: Whether an update's place is its window's end, and deletions are never emitted. Otherwise, the place is the
+            update's timestamp.
+        inclusive_end: Whether the windows' ends are inclusive, so that a window closes one millisecond later (strict mode).
         max_records: Maximum number of buffered keys; None: no bound.
         max_bytes: Maximum number of buffered bytes, as `BufferedUpdate.bytes_in` counts; None: no bound.
-        emit_early: What to do at a bound: emit the oldest, or fail.
+        emit_early: What to do at a bound: emit the oldest update early, or fail.
     """
 
     wait_ms: int

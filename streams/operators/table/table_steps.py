@@ -1,4 +1,4 @@
-"""Operators of tables that take one update at a time: sources, also with expiry, `filter`, `map_values`, `to_stream` and more."""
+"""Operators of tables that process one update at a time: sources (also with expiry), `filter`, `map_values`, `to_stream`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TableSource(TableOperator):
             self._table.update(record, record.value)
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """`process` for many records, with rows that others of the unit look up as of each of them."""
+        """Runs `process` for many records; other operators of the unit look up rows as of each of them."""
         if self._table.versioned:
             self.ctx.attempt_each(batch, self.process)
             return
@@ -76,7 +76,7 @@ class _ComputedTable(TableOperator):
 
     @abstractmethod
     def _changed(self, key: Any, change: Change) -> Change | None:
-        """What an update is here; None: nothing."""
+        """The update of this table for an update of the table above; None: none."""
 
     def process(self, record: Record) -> None:
         change = self._changed(record.key, record.value)
@@ -86,7 +86,7 @@ class _ComputedTable(TableOperator):
             self._table.update(record, *change)
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Forward the updates together, in a table without a store."""
+        """Forward the updates together if the table has no store."""
         if self._table.kept or self._passed_on is not None:
             self.ctx.attempt_each(batch, self.process)
             return
@@ -100,17 +100,17 @@ class _ComputedTable(TableOperator):
 class TableFilter(_ComputedTable):
     """A table of the rows for which the predicate is true; rows that no longer match are deleted downstream.
 
-    A deletion of a row that did not match before is forwarded only where the old value is unknown: with known old values it is left
+    A deletion of a row that did not match before is only forwarded if the old value is unknown. With known old values it is left
     out, unless the table above is versioned (KIP-914).
 
     Args:
         predicate: `(key, value) -> bool`; not called for None.
         negate: True for `filter_not`.
         store: Name of a timestamped key-value store or a versioned one; None = not stored.
-        knows_old: The table above fills `Change.old`.
-        versioned: The table above is versioned.
-        passed_on: Name of a store for `PassedOn`, which strict mode asks instead of the old values: above is a join that computes
-            them, and may not have forwarded them.
+        knows_old: Whether the table above fills `Change.old`.
+        versioned: Whether the table above is versioned.
+        passed_on: Name of a store for `PassedOn`. Strict mode uses it in place of old values if the table above is a join that
+            computes them, and may not have forwarded them.
     """
 
     leaves_values = True
@@ -177,7 +177,7 @@ class TableMapValues(_ComputedTable):
         return only_reads(self.fn)
 
     def _changed(self, key: Any, change: Change) -> Change:
-        """The update with the new value mapped, and the old one where it is needed and not stored."""
+        """The update with the new value mapped, and the old value if it is needed and not stored."""
         old = self._mapped(key, change.old) if self.send_old and not self._table.kept else None
         return Change(self._mapped(key, change.new), old, change.is_latest)
 
@@ -191,12 +191,12 @@ class TableMapValues(_ComputedTable):
 class TableTransformValues(RecordOperator, TableOperator):
     """A table whose values a transformer computes.
 
-    Kafka Streams calls the transformer again to look up a row, or for its old value, while the result is not stored; with state the
-    answer differs. Here the result is stored in that case, and each update is transformed once.
+    While the result is not stored, Kafka Streams calls the transformer again to look up a row, or for its old value. With state,
+    the second answer differs. Here the result is stored in that case, and each update is transformed once.
 
     Args:
         supplier: `() -> ValueTransformer`.
-        send_old: Only with a store.
+        send_old: Whether children need `Change.old`; only with a store.
     """
 
     def __init__(
@@ -274,9 +274,10 @@ class TableToStream(Operator):
 class ExpiringTable(RecordOperator, TableSource):
     """Deletes a row of time t, downstream too, when stream time reaches t + ttl, which is the time of the deletion.
 
-    Stream time is the largest timestamp that reached the table, so nothing depends on a clock, steps or restarts. An update
-    that would be expired already is dropped as late. Deadlines are in a store ordered by time, one per row, and one more for
-    each update that brings a deadline forward: a row's deadline is moved when due if the row was updated since.
+    With a ttl of 60, a row updated at 10 and 30 is deleted when stream time reaches 90. Stream time is the largest timestamp that
+    reached the table, so nothing depends on a clock, steps or restarts. An update that would have expired already is dropped as
+    late. Deadlines are in a store ordered by time, one per row, and one more for each update that makes a row expire earlier. A due
+    deadline is moved if the row was updated since then.
 
     Args:
         store: Name of a timestamped key-value store.
@@ -323,12 +324,12 @@ class ExpiringTable(RecordOperator, TableSource):
             self._table.update(record, record.value)
 
     def _needs_deadline(self, record: Record) -> bool:
-        """Whether the row is new, or an out-of-order update makes it expire earlier than before."""
+        """Whether the row is new, or an out-of-order update makes it expire earlier."""
         held = self._rows.get(record.key)
         return held is None or record.timestamp < held.timestamp
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Advance stream time: delete the rows that this expires. Rows that expire later have a later time."""
+        """Advance stream time, and delete the rows that then expire. Rows that expire later have a later time."""
         self._expire(self._time.advance(elapsed_ms, limit))
         return limit
 
@@ -344,7 +345,7 @@ class ExpiringTable(RecordOperator, TableSource):
                 self._deadlines.add(deadline, RIGHT, due.key, b"", ())
             else:
                 expired.append((deadline, due.place.key, due.key))
-        # By their own deadlines: the ones found may be older, from before an update.
+        # Ordered by their own deadlines: the deadlines found may be older, from before an update.
         for deadline, _, key in sorted(expired, key=lambda one: one[:2]):
             if self._rows.get(key) is not None:
                 self._table.update(Record(key, None, deadline), None)

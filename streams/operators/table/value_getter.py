@@ -1,7 +1,7 @@
-"""How an operator looks up rows of a table (Kafka Streams: `KTableValueGetter`).
+"""Look-ups of a table's rows by other operators (Kafka Streams: `KTableValueGetter`).
 
-A table without a store of its own is computed at each look-up from its parent tables. A value getter is a description: plain
-data that pickles with its operator; `open` returns the look-up function. Invariant: look-ups read only the stores in
+A table without a store of its own is computed from its parent tables at each look-up. A value getter is a description: plain
+data that is pickled with its operator. `open` returns the look-up function. Invariant: look-ups only read the stores in
 `stores`; the node that opens a value getter must name all of them, so that it runs in the same sub-topology.
 """
 
@@ -15,14 +15,14 @@ from streams.model.ownership import may_share
 from streams.model.record import ValueAndTimestamp
 
 if TYPE_CHECKING:
-    # A plan has value getters, and needs no libraries of columns.
+    # A plan contains value getters, and needs no libraries of columns.
     from streams.operators.columnar import Int64s, KeyColumn
     from streams.operators.operator import OperatorContext
     from streams.operators.stores.found_rows import FoundRows, TableLookup
 
 JoinKind = Literal["inner", "left", "outer"]
 Lookup = Callable[[Any, "int | None"], "ValueAndTimestamp | None"]
-"""`(key, as_of)` -> value and timestamp, or None. `as_of`: ms, for versioned tables; None = the newest value."""
+"""`lookup(key, as_of)` returns value and timestamp, or None. `as_of`: ms, for versioned tables; None = the newest value."""
 
 
 class ValueGetter(Protocol):
@@ -37,10 +37,10 @@ class ValueGetter(Protocol):
         """Whether rows are looked up one after the other (`open`), even if all stores have one row for each key."""
 
     def open(self, ctx: OperatorContext, forwarded: bool = False) -> Lookup:
-        """The look-up function, within one step."""
+        """Returns the look-up function, for one step."""
 
     def open_together(self, tables: Mapping[str, TableLookup]) -> TableLookup:
-        """The look-up function for many keys, of the newest values."""
+        """Returns the look-up function for many keys, of the newest values."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class StoreValueGetter:
 
     Attributes:
         store: Name of a timestamped key-value, a versioned, a timestamped window or a session store.
-        from_stored: Computes the table's value from the stored one, where they differ (built-in aggregates).
-        versioned: The store holds versions, so that it can be read as of a time.
+        from_stored: Computes the table's value from the stored one, if they differ (built-in aggregates).
+        versioned: Whether the store holds versions, so that it can be read as of a time.
     """
 
     store: str
@@ -96,8 +96,8 @@ class MapValueGetter:
 
     Attributes:
         parent: The table above.
-        fn: `(key, value) -> value`, None where there is no row; not called for None.
-        reads: Whether the function leaves values as they are.
+        fn: `(key, value) -> value`; a result of None means no row. Not called for None.
+        reads: Whether the function leaves values unchanged.
     """
 
     parent: ValueGetter
@@ -137,12 +137,12 @@ class MapValueGetter:
 
 @dataclass(frozen=True)
 class JoinValueGetter:
-    """Two joined tables without a store; the newest values only, as in Kafka Streams' getters of joins.
+    """Two joined tables without a store. It reads only the newest values, as Kafka Streams' getters of joins do.
 
     Attributes:
         left, right: The tables.
         joiner: `(key, left value, right value) -> value`.
-        kind: Which of the two may be missing.
+        kind: The kind of join, which decides the sides that may be missing.
     """
 
     left: ValueGetter

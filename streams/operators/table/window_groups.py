@@ -1,8 +1,9 @@
-"""Grouped tables whose groups are windows (`KTable.group_by_window`): a group is forgotten when its window has closed.
+"""Grouped tables whose groups are windows (`KTable.group_by_window`): a group is deleted when its window has closed.
 
-An update comes too late if its window's end plus grace is not after stream time, and is dropped, as a record of an aggregation in
-windows is. So the rows of a closed window never change again, and are deleted, without an update for those below. Stream time is
-the largest timestamp of the updates, whose windows wait in an index, by their ends.
+An update is too late, and dropped, if its window's end plus grace is not after stream time, as in an aggregation in windows. With a
+grace of 5, updates of the window `[0, 10)` are late once stream time is 15. The rows of a closed window never change again, and
+are deleted, without an update for operators below. Stream time is the largest timestamp of the updates. The open windows are in an
+index, by their ends.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from streams.operators.table.table_materializer import TableOperator
 
 
 class _GroupsOfWindows(TableOperator):
-    """Stands in front of the operator of a grouped table.
+    """The part in front of the operator of a grouped table.
 
     Attributes:
         open_name: Name of a key-value store of bytes for the index of open windows.
-        grace_ms: How long after its end a window takes updates, ms.
-        keep_ms: How long after its end its rows are there, ms; at least the grace.
+        grace_ms: How long after its end a window accepts updates, ms.
+        keep_ms: How long after the window's end its rows are stored, ms; at least the grace.
     """
 
     open_name: str
@@ -44,12 +45,12 @@ class _GroupsOfWindows(TableOperator):
         self._entered = set[bytes]()
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Let windows close."""
+        """Advance stream time, which may close windows."""
         self._time.advance(elapsed_ms, limit)
         return super().advance(elapsed_ms, limit)
 
     def flush(self) -> None:
-        """Forward what is pending, then forget the windows that have closed."""
+        """Forward pending updates, then delete the windows that have closed."""
         super().flush()
         now, codec = self._time.now, self._of_groups.codec
         for data, _, _ in self._open.close(now - self.keep_ms, now):
@@ -61,11 +62,11 @@ class _GroupsOfWindows(TableOperator):
         super().close()
 
     def _is_new(self, key: Windowed[Any]) -> bool:
-        """Whether the window of a group may not be in the index: it has no row, and has got none in this step."""
+        """Whether the window of a group may not be in the index: it has no row, and has not got one in this step."""
         return self._of_groups.codec.key(key) not in self._entered and self._of_groups.get(key) is None
 
     def _enter(self, key: Windowed[Any], timestamp: int) -> None:
-        """Puts the window of a group into the index."""
+        """Adds the window of a group to the index."""
         data = self._of_groups.codec.key(key)
         self._entered.add(data)
         self._open.add(data, key.window.start, key.window.end, timestamp)
@@ -83,9 +84,9 @@ class WindowGroupAggregate(_GroupsOfWindows, TableAggregate):
         self.open_name, self.grace_ms, self.keep_ms = open_store, grace_ms, keep_ms
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Drops the late updates. A call that raises has had no effect."""
+        """Drops the late updates and aggregates the others. A call that raises has not had any effect."""
         keys, keyed = batch.keys, batch.keys.codes != NULL_KEY
-        # The code of a null key is that of the last end.
+        # The code of a null key, -1, is the index of the last end.
         ends = np.array([*(key.window.end for key in keys.objects), 0], np.int64)[keys.codes]
         times = np.maximum.accumulate(np.where(keyed, np.maximum(batch.timestamps, self._time.now), self._time.now))
         late = keyed & (ends + self.grace_ms <= times)
