@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,6 +50,18 @@ class Seen:
     def values(self, topic: str) -> list[bytes | None]:
         """The values in all partitions of the topics whose names end so."""
         return [row[1] for (name, _), rows in self.topics.items() if name.endswith(topic) for row in rows]
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Within the context, records that are skipped or become dead letters are not logged: a property has thousands."""
+    log = logging.getLogger("streams.engine.graph.handlers")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from operator import itemgetter
@@ -17,6 +16,7 @@ from state.headers import decode_headers
 from streams import JsonSerde, StreamsBuilder, StringSerde
 from streams.testing import TopologyTestDriver
 from streams.topology.plan import plan_alone
+from tests.both_ways import quietly
 from tests.budget import up_to
 
 examples = up_to(40)
@@ -111,8 +111,8 @@ def everything(build: Callable[[Any], Any], columns: bool, steps: list[Step], **
     transports = {entry.transport for sub in plan_alone(topology).sub_topologies for entry in sub.entries}
     assert ("columns" in transports) == columns
     policies = {"deserialization": "skip", "processing": "dlq", "production": "skip", "dead_letter_topic": "dead"}
-    logging.getLogger("streams.engine.graph.handlers").setLevel(logging.ERROR)
-    with TopologyTestDriver(topology, partitions={"in": 2}, tasks=1, settings={**policies, **settings}) as driver:
+    given = {**policies, **settings}
+    with quietly(), TopologyTestDriver(topology, partitions={"in": 2}, tasks=1, settings=given) as driver:
         topic = driver.create_input_topic("in", value_serde=JsonSerde())
         for number, step in enumerate(steps):
             with driver.batch():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -29,6 +28,7 @@ from streams import (
     col,
 )
 from streams.testing import TopologyTestDriver
+from tests.both_ways import quietly
 from tests.budget import up_to
 
 SHAPES: dict[str, Any] = {
@@ -100,8 +100,8 @@ def played(shape: str, way: Way, records: Sequence[tuple[str, Any, int]], kinds:
     st.booleans(),
 )
 def test_the_others_have_one_result_whatever_the_steps(shape, records, kinds, in_front):
-    logging.getLogger("streams.engine.graph.handlers").setLevel(logging.ERROR)
-    first, *others = (played(shape, way, records, kinds, in_front) for way in WAYS)
+    with quietly():
+        first, *others = (played(shape, way, records, kinds, in_front) for way in WAYS)
     assert all(one == first for one in others)
 
 
