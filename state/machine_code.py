@@ -11,6 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+VECTOR_BYTES = 16
+"""The width of the vectors that every processor has."""
+
 
 def cache_folder() -> Path:
     """`__pycache__` in the source folder. If that cannot be written (installed package, read-only image), a private folder.

@@ -20,7 +20,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-from state.machine_code import cache_folder
+from state.machine_code import VECTOR_BYTES, cache_folder
 
 __all__ = ["as_pointer", "call", "carray", "cfunc", "compiled", "copy_bytes", "plain_bytes", "type_of", "types"]
 
@@ -100,23 +100,19 @@ def copy_bytes(_context: Any, target: Any, source: Any, size: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-PLAIN_BLOCK = 16
-"""The number of bytes that `plain_bytes` looks at: the width of the vectors that every processor has."""
-
-
 @intrinsic  # type: ignore[untyped-decorator]
 def plain_bytes(_context: Any, data: Any, at: Any) -> Any:
-    """The number of bytes before the first quote, backslash or control character, in the `PLAIN_BLOCK` bytes from data[at] on.
+    """The number of bytes before the first quote, backslash or control character, in the `VECTOR_BYTES` bytes from data[at] on.
 
     All of them are compared at once, and all have to be within the array.
     """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        block, bits = ir.VectorType(ir.IntType(8), PLAIN_BLOCK), ir.IntType(PLAIN_BLOCK)
+        block, bits = ir.VectorType(ir.IntType(8), VECTOR_BYTES), ir.IntType(VECTOR_BYTES)
         array = context.make_array(signature.args[0])(context, builder, values[0])
         place = builder.bitcast(builder.gep(array.data, [values[1]]), block.as_pointer())
         loaded = builder.load(place, align=1)
-        quote, backslash, space = (ir.Constant(block, [byte] * PLAIN_BLOCK) for byte in b'"\\ ')
+        quote, backslash, space = (ir.Constant(block, [byte] * VECTOR_BYTES) for byte in b'"\\ ')
         ends = [builder.icmp_unsigned("==", loaded, one) for one in (quote, backslash)]
         ends.append(builder.icmp_unsigned("<", loaded, space))
         found = builder.bitcast(builder.or_(builder.or_(ends[0], ends[1]), ends[2]), bits)

@@ -58,7 +58,7 @@ def kernel(function: _Function) -> _Function:
     """Decorator: compiles at the first call (or loads from the disk cache); runs without the GIL on arrays of the caller.
 
     Because it makes no arrays, numba need not count references to them. It would do so at each call from kernel to kernel, once for
-    each array, with an instruction that waits for all processors: in the JSON scanner, that took two thirds of the time.
+    each array, with an instruction that waits for all processors: in the JSON scanner, that took up to half of the time.
     """
     return cast(_Function, _Kernel(function, allocates=False))
 
@@ -77,4 +77,4 @@ call: Any = _InKernels("call")
 copy_bytes: Any = _InKernels("copy_bytes")
 """Copies a number of bytes from one address (the second argument) to another (the first)."""
 plain_bytes: Any = _InKernels("plain_bytes")
-"""The number of bytes before the first quote, backslash or control character, in the 16 bytes of an array from a position."""
+"""The number of bytes before the first quote, backslash or control character, in `VECTOR_BYTES` of an array from a position."""

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from benchmarks.nexmark.events import batches
-from benchmarks.nexmark.expected import differences
+from benchmarks.nexmark.expected import EXPECTED, differences
 from benchmarks.nexmark.queries import QUERIES
 from benchmarks.nexmark.workloads import NEXMARK, side
 from benchmarks.workloads.base import RunConfig
@@ -94,6 +94,17 @@ def test_a_query_gives_what_duckdb_recomputes(workload, input_batches):
     lines, count = differences(workload.query, EVENTS, [found])
     assert not lines
     assert count
+    check_refused(workload.query, found)
+
+
+def check_refused(query: str, found: list[tuple[bytes | None, bytes | None]]) -> None:
+    """Requires that an output is refused that lacks a result, or that has one twice."""
+    if not EXPECTED[query].is_table:
+        assert differences(query, EVENTS, [found[:-1]])[0][-1] == "missing: 1 in all"
+        assert differences(query, EVENTS, [found, found[-1:]])[0][-1] == "not expected: 1 in all"
+        return
+    lost = next(key for key, value in dict(found).items() if value is not None)
+    assert differences(query, EVENTS, [[one for one in found if one[0] != lost]])[0]
 
 
 def test_readers_make_no_objects_and_topics_take_their_bytes():
