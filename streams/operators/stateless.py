@@ -9,10 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from streams.model.expressions import Expression
 from streams.model.ownership import all_unchanging, lending, may_share, only_reads, snapshot
 from streams.model.record import Record
 from streams.model.table_columns import RowLayout, RowMaker
+from streams.operators.aggregate.column_rows import FieldValues
 from streams.operators.columnar import ColumnarBatch, KeyColumn
+from streams.operators.expressions import Frame, true_rows
+from streams.operators.json_fields import with_fields
 from streams.operators.operator import Operator, OperatorContext, call_each, lent, own_results, with_timestamps
 from streams.serdes.base import shown
 from streams.users_code import line_of
@@ -101,17 +105,36 @@ class Filter(Operator):
     Args:
         predicate: `(key, value) -> bool`; it also gets null keys and values. If it `takes_timestamp`, it gets that, too.
         negate: True for `filter_not`.
+        expression: What the predicate computes of the value alone, if that is known.
     """
 
     leaves_values = True
 
-    def __init__(self, predicate: Callable[[Any, Any], bool], negate: bool = False) -> None:
+    def __init__(
+        self, predicate: Callable[[Any, Any], bool], negate: bool = False, expression: Expression | None = None
+    ) -> None:
         self.predicate = predicate
         self.negate = negate
+        self.expression = expression
 
     def process_batch(self, batch: ColumnarBatch) -> None:
+        """Decide about all records; about texts that nobody has read by columns of their fields, so that they stay unread."""
+        values = batch.values if self.expression is None else with_fields(batch, self.expression.paths).values
+        if self.expression is not None and isinstance(values, FieldValues):
+            self._scan(batch, self.expression, values)
+            return
         records, passes = call_each(self.ctx, batch, self._passes, *lent(batch, self.predicate))
         self.ctx.forward_batch(records if all(passes) else records.take(np.flatnonzero(passes)))
+
+    def _scan(self, batch: ColumnarBatch, expression: Expression, values: FieldValues) -> None:
+        failed: dict[int, Exception] = {}
+        frame = Frame(len(batch), values.fields, values.without_fields if values.without_fields.any() else None)
+        passes = true_rows(expression, frame, np.ones(len(batch), np.bool_), failed) != self.negate
+        passes[list(failed)] = False
+        records = batch if passes.all() else batch.take(np.flatnonzero(passes))
+        for row in sorted(failed):
+            self.ctx.refuse(batch, row, failed[row])
+        self.ctx.forward_batch(records)
 
     def _passes(self, *record: Any) -> bool:
         return bool(self.predicate(*record)) is not self.negate

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.engine.reader.json_fields import read_fields
+from streams.operators.json_fields import read_fields
 from streams.errors import StreamsError
 from streams.model.expressions import Expression, col, lit, when
 from streams.operators.aggregate.column_rows import cell

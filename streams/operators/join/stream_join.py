@@ -21,7 +21,6 @@ from streams.operators.columnar import (
     null_values,
     take_values,
     value_column,
-    values_at,
 )
 from streams.operators.join.joined_objects import JoinedObjects
 from streams.operators.join.joins import JoinSide, StreamJoin
@@ -383,7 +382,8 @@ class LeftBound:
         self._is_left = records.nodes == LEFT
         rows = rows_where(self._is_left & records.complete)
         self._until = np.full(len(records), MAX_TIME, np.int64)
-        self._until[rows] = [join.until(value) for value in values_at(records.batch.values, rows)]
+        # Values of their own: the objects of the step stay unread, so results can be made of their bytes.
+        self._until[rows] = [join.until(value) for value in take_values(records.batch.values, rows)]
         self.ends = np.where(self._is_left, self._end(self._times, self._until), self._times + self._before)
         self.partner_ends = np.empty(0, np.int64)
 

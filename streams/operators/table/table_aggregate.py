@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from streams.errors import RecordError
-from streams.model.ownership import itself, lending, only_reads, snapshot
+from streams.model.ownership import all_unchanging, itself, lending, only_reads, snapshot
 from streams.model.record import Change, Record, ValueAndTimestamp
 from streams.model.same_key import same_key
 from streams.model.scores import (
@@ -25,8 +25,8 @@ from streams.model.scores import (
     score_of,
 )
 from streams.operators.aggregate.functions import Aggregator, Initializer, explain_nothing
-from streams.operators.columnar import NULL_KEY, ColumnarBatch
-from streams.operators.operator import OperatorContext, RecordOperator, drop_rows
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, KeyColumn
+from streams.operators.operator import Operator, OperatorContext, RecordOperator, call_each, drop_rows, latest_only
 from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore
 from streams.operators.table.table_materializer import TableOperator, numbered
 from streams.serdes.base import Serde
@@ -35,7 +35,7 @@ from streams.wording import described
 # --- `group_by` (Kafka Streams: `KTableRepartitionMap`).
 
 
-class TableGroupBy(RecordOperator):
+class TableGroupBy(Operator):
     """Sends each update to the groups concerned: the old value is subtracted, then the new one added.
 
     If the group stays the same, one `Change` has both values (KIP-904), so that the group is never seen without the row.
@@ -56,29 +56,38 @@ class TableGroupBy(RecordOperator):
     def leaves_values(self) -> bool:
         return only_reads(self.selector)
 
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Forward one record, two or none for each update."""
+        updates = latest_only(self.ctx, batch) if self.versioned else batch
+        updates, found = call_each(self.ctx, updates, self._sent)
+        rows = np.repeat(np.arange(len(updates)), np.fromiter(map(len, found), np.int64, len(found)))
+        sent = list(chain.from_iterable(found))
+        keys, changes = [key for key, _ in sent], [change for _, change in sent]
+        keys = keys if all_unchanging(keys) else list(map(snapshot, keys))
+        changes = list(map(snapshot, changes)) if self.ctx.results_change else changes
+        self.ctx.forward_batch(replace(updates.with_values(found).take(rows), keys=KeyColumn.of(keys), values=changes))
+
     def process(self, record: Record) -> None:
-        """Forward one record, two or none."""
-        change: Change = record.value
-        if self.versioned and not change.is_latest:
+        """The same for one update."""
+        if self.versioned and not record.value.is_latest:
             self.ctx.drop(record, "not_latest")
             return
-        old_key, old = self._selected(record.key, change.old)
-        new_key, new = self._selected(record.key, change.new)
+        for key, change in self._sent(record.key, record.value):
+            self.ctx.forward(Record(key, change, record.timestamp, record.headers))
+
+    def _sent(self, key: Any, change: Change) -> list[tuple[Any, Change]]:
+        """What an update sends to groups, by their keys."""
+        old_key, old = self._selected(key, change.old)
+        new_key, new = self._selected(key, change.new)
         if old is not None and new is not None and same_key(old_key, new_key):
-            self._forward(record, new_key, Change(new, old))
-            return
-        if old is not None:
-            self._forward(record, old_key, Change(None, old))
-        if new is not None:
-            self._forward(record, new_key, Change(new, None))
+            return [(new_key, Change(new, old))]
+        left = [] if old is None else [(old_key, Change(None, old))]
+        return left if new is None else [*left, (new_key, Change(new, None))]
 
     def _selected(self, key: Any, value: Any) -> tuple[Any, Any]:
         """Group key and value; (None, None) if the row is in no group."""
         selected = None if value is None else self.selector(key, value)
         return (None, None) if selected is None or selected[0] is None else selected
-
-    def _forward(self, record: Record, key: Any, change: Change) -> None:
-        self.ctx.forward(Record(key, change, record.timestamp, record.headers))
 
 
 # --- Aggregations of a grouped table (Kafka Streams: `KTableAggregate`, `KTableReduce`).
