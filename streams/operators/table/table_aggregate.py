@@ -248,10 +248,12 @@ class TableTop(RecordOperator, TableOperator):
         self._rows: TypedKeyValueStore = ctx.store(self.rows_name)
         self._ranks = Ranks(self.largest)
         self._groups = _Groups(self._rows)
+        self._values: dict[bytes, Any] = {}
 
     def flush(self) -> None:
         super().flush()
         self._groups.forget()
+        self._values.clear()
 
     def process(self, record: Record) -> None:
         """Remove the old value, add the new one, read the first n."""
@@ -267,7 +269,7 @@ class TableTop(RecordOperator, TableOperator):
         for ranked, difference in ((old, -1), (new, 1)):
             if ranked is not None:
                 self._groups.add(_prefix(group), ranked.key, difference, record.timestamp)
-        found = self._tops.get(record.key)
+        found = self._tops.get_shared(record.key)
         before, timestamp = (None, -1) if found is None else found
         now = self._first(group) or None
         if now != before:
@@ -291,27 +293,35 @@ class TableTop(RecordOperator, TableOperator):
 
     def _check(self, group: bytes, score: Score, leaves: bytes | None) -> None:
         """Raises `RecordError` if a score has no rank among those of its group, without the row that leaves it."""
-        prefix = _prefix(group)
-        for key, count in self._groups.rows(prefix):
+        for key, count in self._groups.rows(_prefix(group)):
             if key != leaves or count > 1:
-                check_alike(score, self._score(self._ranks.data(key[len(prefix) :])))
+                check_alike(score, self._score(key))
                 return
 
-    def _score(self, data: bytes) -> Score:
-        score = score_of(self.by(self.value_serde.deserialize(self.rows_name, data)))
+    def _value(self, key: bytes) -> Any:
+        """The value in the key of a row, read once in a step unless functions below may change it."""
+        value = self._values.get(key)
+        if value is None:
+            value = self.value_serde.deserialize(self.rows_name, self._ranks.data(key[_skipped(key) :]))
+            if len(self._values) == _MOST_VALUES:
+                self._values.clear()
+            if not self.ctx.results_change:
+                self._values[key] = value
+        return value
+
+    def _score(self, key: bytes) -> Score:
+        score = score_of(self.by(self._value(key)))
         assert score is not None, "only what has a score is ranked"
         return score
 
     def _first(self, group: bytes) -> list[Any]:
-        skip = len(_prefix(group))
-        rows = ((key[skip:], count) for key, count in self._groups.rows(_prefix(group)))
-        ranked = ((self._ranks.data(key), count) for key, count in self._in_order(rows))
-        values = chain.from_iterable(repeat(data, count) for data, count in ranked)
-        first = list(islice(values, self.n))
+        ranked = self._in_order(self._groups.rows(_prefix(group)))
+        keys = chain.from_iterable(repeat(key, count) for key, count in ranked)
+        first = list(islice(keys, self.n))
         if self.ties and len(first) == self.n:
             last = self._score(first[-1])
-            first += takewhile(lambda data: self._score(data) == last, values)
-        return [self.value_serde.deserialize(self.rows_name, data) for data in first]
+            first += takewhile(lambda key: self._score(key) == last, keys)
+        return list(map(self._value, first))
 
     def rows_of(self, key: Any) -> list[bytes]:
         """The keys of all rows of a group, in order."""
@@ -320,12 +330,12 @@ class TableTop(RecordOperator, TableOperator):
 
     def _in_order(self, rows: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
         """The rows by their scores, where several integers are one float, too."""
-        for place, run in groupby(rows, lambda row: row[0][:_FLOAT]):
+        for place, run in groupby(rows, lambda row: row[0][_skipped(row[0]) :][:_FLOAT]):
             if not self._ranks.may_differ(place):
                 yield from run
             else:
                 sign = -1 if self.largest else 1
-                yield from sorted(run, key=lambda row: sign * self._score(self._ranks.data(row[0])).value)
+                yield from sorted(run, key=lambda row: sign * self._score(row[0]).value)
 
 
 class _Groups:
@@ -429,6 +439,8 @@ _MOST_OF_GROUP: Final = 10_000
 """So many rows of a group are read into memory at most."""
 _MOST_IN_MEMORY: Final = 200_000
 """With more rows in memory, the groups that were not used for longest are left out."""
+_MOST_VALUES: Final = 20_000
+"""So many values of ranked rows are kept at most as objects."""
 _FLOAT: Final = 8
 """Bytes of a number's place among the others: those of its float."""
 _LENGTH: Final = 4
@@ -469,3 +481,8 @@ class Ranks:
 
 def _prefix(group: bytes) -> bytes:
     return len(group).to_bytes(4, "big") + group
+
+
+def _skipped(key: bytes) -> int:
+    """Bytes of the group in front of a row's key."""
+    return 4 + int.from_bytes(key[:4], "big")
