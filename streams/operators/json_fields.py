@@ -17,6 +17,7 @@ from streams.model.paths import first_and_rest, name_in_path, names_of
 from streams.model.record import has_fields, pick
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, FieldValues, encoded
 from streams.operators.columnar import ColumnarBatch, unread_json
+from streams.operators.expressions import Frame
 from streams.serdes.json_scan import UNSURE_AT, Bytes, is_utf8, literal_end, plain_text_end, skip_space, text_end
 from streams.serdes.json_text import loads
 
@@ -470,16 +471,25 @@ def _flat(path: str) -> _FlatPath | None:
 # --- Batches of fields, made in a task of the texts that an operator in front has written.
 
 
-def with_fields(batch: ColumnarBatch, paths: Sequence[str]) -> ColumnarBatch:
-    """The same records with some fields in place of their values; the batch itself if the values are no texts, or are few.
+def fields_of(values: Sequence[Any], paths: Sequence[str]) -> FieldValues | None:
+    """Some fields of values that are JSON texts which nobody has read yet; None for others, and for a few.
 
-    A few records cost less as objects than arrays for all of their fields.
+    A few values cost less as objects than arrays for all of their fields.
     """
-    texts = unread_json(batch.values) if len(batch) > FEW_CELLS else None
+    texts = unread_json(values) if len(values) > FEW_CELLS else None
     if texts is None or pa.types.is_large_binary(texts.type):
-        return batch
+        return None
     found = read_fields(texts, paths)
-    if found.rejected:
-        return batch
     columns = dict(zip(paths, found.fields, strict=True))
-    return batch.with_values(FieldValues(columns, found.null_values, found.without_fields))
+    return None if found.rejected else FieldValues(columns, found.null_values, found.without_fields)
+
+
+def with_fields(batch: ColumnarBatch, paths: Sequence[str]) -> ColumnarBatch:
+    """The same records with `fields_of` their values in place of these; the batch itself if there are none."""
+    found = fields_of(batch.values, paths)
+    return batch if found is None else batch.with_values(found)
+
+
+def frame_of(values: FieldValues) -> Frame:
+    """The fields as expressions read them."""
+    return Frame(len(values), values.fields, values.without_fields if values.without_fields.any() else None)

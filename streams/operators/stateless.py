@@ -15,8 +15,8 @@ from streams.model.record import Record
 from streams.model.table_columns import RowLayout, RowMaker
 from streams.operators.aggregate.column_rows import FieldValues
 from streams.operators.columnar import ColumnarBatch, KeyColumn
-from streams.operators.expressions import Frame, true_rows
-from streams.operators.json_fields import with_fields
+from streams.operators.expressions import true_rows
+from streams.operators.json_fields import fields_of, frame_of
 from streams.operators.operator import Operator, OperatorContext, call_each, lent, own_results, with_timestamps
 from streams.serdes.base import shown
 from streams.users_code import line_of
@@ -119,17 +119,16 @@ class Filter(Operator):
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Decide about all records; about texts that nobody has read by columns of their fields, so that they stay unread."""
-        values = batch.values if self.expression is None else with_fields(batch, self.expression.paths).values
-        if self.expression is not None and isinstance(values, FieldValues):
-            self._scan(batch, self.expression, values)
+        fields = None if self.expression is None else fields_of(batch.values, self.expression.paths)
+        if self.expression is not None and fields is not None:
+            self._scan(batch, self.expression, fields)
             return
         records, passes = call_each(self.ctx, batch, self._passes, *lent(batch, self.predicate))
         self.ctx.forward_batch(records if all(passes) else records.take(np.flatnonzero(passes)))
 
-    def _scan(self, batch: ColumnarBatch, expression: Expression, values: FieldValues) -> None:
+    def _scan(self, batch: ColumnarBatch, expression: Expression, fields: FieldValues) -> None:
         failed: dict[int, Exception] = {}
-        frame = Frame(len(batch), values.fields, values.without_fields if values.without_fields.any() else None)
-        passes = true_rows(expression, frame, np.ones(len(batch), np.bool_), failed) != self.negate
+        passes = true_rows(expression, frame_of(fields), np.ones(len(batch), np.bool_), failed) != self.negate
         passes[list(failed)] = False
         records = batch if passes.all() else batch.take(np.flatnonzero(passes))
         for row in sorted(failed):
