@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from streams import (
     EmitStrategy,
     JoinWindows,
+    JsonSerde,
     KStream,
     Materialized,
     StreamsBuilder,
@@ -144,6 +145,24 @@ def test_results_that_come_in_several_batches_of_a_step(seed: int, group: Any, f
             processing="skip",
             settings={"idle_timeout_ms": 10, "wall_clock_interval_ms": 5},
         )
+
+
+KEYS = (col("w"), col("n"), fields("v", a=col("n.a")), col("v") * 2)
+
+
+@pytest.mark.slow
+@up_to(24)
+@given(st.integers(0, 10**6), st.sampled_from(KINDS), st.sampled_from(KEYS), st.booleans())
+def test_keys_of_joined_texts(seed: int, kind: str, key: Any, looked_at: bool) -> None:
+    """New keys of fields, behind which the texts are as they were; or of objects, because something has read them before."""
+    builder = StreamsBuilder()
+    left, right = builder.stream("left"), builder.stream("right")
+    join = {"inner": left.join, "left": left.left_join, "outer": left.outer_join}[kind]
+    joined = join(right, SELECTED, JoinWindows(6, 6, 2))
+    joined = joined.peek(lambda value: value.get("v")) if looked_at else joined
+    joined.select_key(key).to("out", key_serde=JsonSerde())
+    with scanned():
+        check_both_ways(builder.build(), feed(seed, values=VALUES), (1,), partitions=PARTITIONS, processing="skip")
 
 
 @pytest.mark.slow

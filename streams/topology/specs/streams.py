@@ -121,7 +121,8 @@ class SelectKeySpec(NodeSpec):
     expression: Expression | ValueFields | None
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        return SelectKey(self.selector)
+        alone = self.expression is not None and OF_RECORD.isdisjoint(self.expression.paths)
+        return SelectKey(self.selector, self.expression if alone and isinstance(self.on_columns, Keys) else None)
 
     @property
     def reads_timestamp(self) -> bool:
