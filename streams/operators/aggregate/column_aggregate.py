@@ -375,17 +375,16 @@ class ColumnAggregate(FoldedAggregate):
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Aggregate the records of the group, or the fields of those of the operator."""
+        self._unfold()
         if isinstance(batch.values, FieldValues):
             self._process_fields(*rows_of_fields(self.ctx, self.store.codec, batch, self.takes_null_values))
         else:
-            self._unfold()
             super().process_batch(batch)
 
     def _process_fields(self, rows: FieldRows, taken: Bools) -> None:
         picked, batch = PickedFields(self.fields, rows, taken), rows.batch
         at = rows_where(taken & ~picked.failing)
         assigned = self._assigned(batch.timestamps[at])
-        self._unfold()
         try:
             self._folded = self._fold(rows, picked.columns, at[assigned.rows], assigned.starts)
         except Exception as error:
