@@ -263,7 +263,7 @@ class KTable(LakeMixin, Generic[K, V]):
         of_key = functions.key_value(selector, "group selector")
         fn = functions.with_row(of_key) if row_stays else of_key
         self._node.send_old_values(True)
-        spec = OperatorSpec(NodeKind.KTABLE_SELECT, partial(TableGroupBy, fn, self._node.versioned), one_by_one=True)
+        spec = OperatorSpec(NodeKind.KTABLE_SELECT, partial(TableGroupBy, fn, self._node.versioned), several=True)
         kind = result_type(selector, self._port.key_serde, self._port.value_serde)
         types = (kind, None) if row_stays else pair_types(kind)
         port = self._graph.stateless(spec, self._port, name, new_key=True, new_value=not row_stays, types=types)
@@ -336,7 +336,7 @@ class KTable(LakeMixin, Generic[K, V]):
         kind = int if selector is None else result_type(selector, self._port.key_serde, self._port.value_serde)
         types = (kind, None) if row_stays else pair_types(kind)
         self._node.send_old_values(True)
-        spec = OperatorSpec(NodeKind.KTABLE_SELECT, partial(TableGroupBy, fn, self._node.versioned), one_by_one=True)
+        spec = OperatorSpec(NodeKind.KTABLE_SELECT, partial(TableGroupBy, fn, self._node.versioned), several=True)
         port = self._graph.stateless(spec, self._port, name, new_key=True, new_value=not row_stays, types=types)
         inner = self._graph.key_serde(how.key_serde, port.key_serde)
         port = self._graph.keyed_by(port, kind_of(windows).key_serde(inner))

@@ -9,10 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from streams.model.expressions import Expression, ValueFields
 from streams.model.ownership import all_unchanging, lending, may_share, only_reads, snapshot
 from streams.model.record import Record
 from streams.model.table_columns import RowLayout, RowMaker
+from streams.operators.aggregate.column_rows import FieldValues, cells
 from streams.operators.columnar import ColumnarBatch, KeyColumn
+from streams.operators.expressions import computed, true_rows
+from streams.operators.json_fields import fields_of, frame_of
 from streams.operators.operator import Operator, OperatorContext, call_each, lent, own_results, with_timestamps
 from streams.serdes.base import shown
 from streams.users_code import line_of
@@ -101,17 +105,35 @@ class Filter(Operator):
     Args:
         predicate: `(key, value) -> bool`; it also gets null keys and values. If it `takes_timestamp`, it gets that, too.
         negate: True for `filter_not`.
+        expression: What the predicate computes of the value alone, if that is known.
     """
 
     leaves_values = True
 
-    def __init__(self, predicate: Callable[[Any, Any], bool], negate: bool = False) -> None:
+    def __init__(
+        self, predicate: Callable[[Any, Any], bool], negate: bool = False, expression: Expression | None = None
+    ) -> None:
         self.predicate = predicate
         self.negate = negate
+        self.expression = expression
 
     def process_batch(self, batch: ColumnarBatch) -> None:
+        """Decide about all records; about texts that nobody has read by columns of their fields, so that they stay unread."""
+        fields = None if self.expression is None else fields_of(batch.values, self.expression.paths)
+        if self.expression is not None and fields is not None:
+            self._scan(batch, self.expression, fields)
+            return
         records, passes = call_each(self.ctx, batch, self._passes, *lent(batch, self.predicate))
         self.ctx.forward_batch(records if all(passes) else records.take(np.flatnonzero(passes)))
+
+    def _scan(self, batch: ColumnarBatch, expression: Expression, fields: FieldValues) -> None:
+        failed: dict[int, Exception] = {}
+        passes = true_rows(expression, frame_of(fields), np.ones(len(batch), np.bool_), failed) != self.negate
+        passes[list(failed)] = False
+        records = batch if passes.all() else batch.take(np.flatnonzero(passes))
+        for row in sorted(failed):
+            self.ctx.refuse(batch, row, failed[row])
+        self.ctx.forward_batch(records)
 
     def _passes(self, *record: Any) -> bool:
         return bool(self.predicate(*record)) is not self.negate
@@ -144,13 +166,51 @@ class SelectKey(FunctionOperator):
 
     Args:
         fn: `(key, value) -> key`. If it `takes_timestamp`, it gets that, too.
+        expression: What the function computes of the value alone as columns, if that is known.
     """
 
     leaves_values = True
 
+    def __init__(self, fn: Callable[..., Any], expression: Expression | ValueFields | None = None) -> None:
+        super().__init__(fn)
+        self.expression = expression
+
     def process_batch(self, batch: ColumnarBatch) -> None:
+        """Compute all keys; of texts that nobody has read by columns of their fields, so that they stay unread."""
+        fields = None if self.expression is None else fields_of(batch.values, self.expression.paths)
+        if self.expression is not None and fields is not None:
+            failed: dict[int, Exception] = {}
+            keys = _keys_of_fields(self.expression, fields, failed)
+            records = batch
+            if failed:
+                done = np.setdiff1d(np.arange(len(batch)), list(failed))
+                records, keys = batch.take(done), [keys[row] for row in done.tolist()]
+            for row in sorted(failed):
+                self.ctx.refuse(batch, row, failed[row])
+            self.ctx.forward_batch(replace(records, keys=_new_keys(keys)))
+            return
         records, keys = call_each(self.ctx, batch, self.fn, *lent(batch, self.fn))
         self.ctx.forward_batch(replace(records, keys=_new_keys(keys)))
+
+
+def _keys_of_fields(
+    expression: Expression | ValueFields, fields: FieldValues, failed: dict[int, Exception]
+) -> list[Any]:
+    """The result of an expression for each value, or the object of several."""
+    frame, every = frame_of(fields), np.arange(len(fields))
+    if isinstance(expression, Expression):
+        return cells(computed(expression, frame, np.ones(len(fields), np.bool_), failed), every)
+    rows, parts = ~fields.nulls, list[list[Any]]()
+    for _, one in expression.computed:
+        errors: dict[int, Exception] = {}
+        parts.append(cells(computed(one, frame, rows, errors), every))
+        rows[list(errors)] = False
+        failed.update(errors)
+    names = [name for name, _ in expression.computed]
+    return [
+        None if null else dict(zip(names, values, strict=True))
+        for null, values in zip(fields.nulls.tolist(), zip(*parts, strict=True), strict=True)
+    ]
 
 
 def _new_keys(keys: list[Any]) -> KeyColumn:

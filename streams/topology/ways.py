@@ -142,6 +142,8 @@ def _in_tasks(sub: SubTopology, node: Node) -> NodeWay:
         return NodeWay(node.name, _TASKS, Way.BYTES, "the readers have written the values")
     unit = next(unit for unit in sub.units if node.name in unit.nodes)
     single = why_single(node)
+    if unit.groups and node.name in sub.columns.scanning:
+        return NodeWay(node.name, _TASKS, Way.COLUMNS, "of the texts that joins make")
     if unit.groups and single is None:
         return NodeWay(node.name, _TASKS, Way.TOGETHER, _why_only_together(sub, node))
     return NodeWay(node.name, _TASKS, Way.ONE_BY_ONE, single or unit.reason)

@@ -18,6 +18,7 @@ from benchmarks.workloads.base import RunConfig
 from streams import BytesSerde, StreamsBuilder
 from streams.engine.graph.node import NodeContext, NodeRunner
 from streams.engine.task import task_graph
+from streams.operators.aggregate.column_rows import FieldValues
 from streams.testing import TopologyTestDriver
 from streams.topology.plan import build_plan
 from streams.topology.ways import Way, ways
@@ -37,12 +38,21 @@ def ways_taken() -> Iterator[dict[str, set[Way]]]:
     """Within the context, notes for each node of tasks and readers how it gets records, by its name."""
     found: dict[str, set[Way]] = defaultdict(set)
     process_group, receive, attempt_each = task_graph.process_group, NodeRunner.receive, NodeContext.attempt_each
+    with_fields, first = task_graph.with_fields, ""
 
     def of_group(runners: Any, inboxes: Any, *others: Any) -> None:
+        nonlocal first
+        first = runners[0].name
         for runner, inbox in zip(runners, inboxes, strict=True):
             if inbox:
                 found[runner.name].add(Way.COLUMNS if inbox.has_fields else Way.TOGETHER)
         process_group(runners, inboxes, *others)
+
+    def of_texts(batch: Any, paths: Any) -> Any:
+        made = with_fields(batch, paths)
+        if isinstance(made.values, FieldValues):
+            found[first].add(Way.COLUMNS)
+        return made
 
     def of_record(runner: NodeRunner, record: Any) -> None:
         found[runner.name].add(Way.ONE_BY_ONE)
@@ -54,6 +64,7 @@ def ways_taken() -> Iterator[dict[str, set[Way]]]:
 
     with (
         mock.patch.object(task_graph, "process_group", of_group),
+        mock.patch.object(task_graph, "with_fields", of_texts),
         mock.patch.object(NodeRunner, "receive", of_record),
         mock.patch.object(NodeContext, "attempt_each", of_each),
     ):

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.engine.reader.json_fields import read_fields
 from streams.errors import StreamsError
 from streams.model.expressions import Expression, col, lit, when
 from streams.operators.aggregate.column_rows import cell
 from streams.operators.expressions import Frame, computed, true_rows
+from streams.operators.json_fields import read_fields
 from tests.budget import up_to
 
 EDGES = [0, 1, -1, 2, 3, 7, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63), 2**63, 2**64 - 1]

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 from typing import Any
+from unittest import mock
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streams import JoinWindows, JsonSerde, StreamsBuilder, Topology, TopologyError, col, record_timestamp
-from streams.errors import RecordFailedError
+from streams.errors import RecordError, RecordFailedError
+from streams.operators import json_fields
+from streams.operators.columnar import EncodedValues
+from streams.operators.join.joins import StreamJoin
+from streams.operators.join.stream_join import _bounds
+from streams.serdes.json_text import dumps
 from streams.testing import TopologyTestDriver
+from tests.budget import up_to
 
 WINDOWS = JoinWindows.until(col("expires"), at_most=100, grace=5)
 
@@ -107,6 +118,33 @@ def test_a_left_record_without_a_time_meets_the_policy(expires: Any, together: b
             run.auction(2, 20, 10)
         run.bids.pipe_input("a", 7, 12)
         assert run.rows() == [([2, 7], 12)]
+
+
+TIMES = (None, 5, -3, 2**63 - 1, 2**70, True, 1.5, [1], {"at": 1}, "soon", "2026-02-30T00:00:00", "0999-01-01T00:00:00")
+TEXTS = ("2026-01-01T00:00:00", "2026-01-01 10:00:00.123", "1970-01-01T00:00:00.050Z", "2026-01-01T00:00:00.9999+02:00")
+VALUES = [*({"expires": at} for at in (*TEXTS, *TIMES)), {}, [], "text", 7]
+
+
+@up_to(200)
+@given(
+    st.sampled_from((col("expires"), col("expires").to_timestamp(), col("expires") + 1)),
+    st.lists(st.sampled_from(VALUES), min_size=1, max_size=3).flatmap(
+        lambda few: st.lists(st.sampled_from(few), min_size=1, max_size=6)
+    ),
+)
+def test_a_column_of_bounds_is_read_as_each_of_them_is(bound: Any, values: list[Any]) -> None:
+    join: Any = StreamJoin("inner", JoinWindows.until(bound, at_most=100), lambda *_: None, JsonSerde())
+    texts = EncodedValues(pa.array(map(dumps, values), pa.binary()), JsonSerde(), "", {})
+
+    def after(read: Any) -> Any:
+        try:
+            return read().tolist()
+        except RecordError as error:
+            return str(error)
+
+    with mock.patch.object(json_fields, "FEW_CELLS", 0):
+        together = after(lambda: _bounds(join, texts))
+    assert together == after(lambda: np.array([join.until(value) for value in values], np.int64))
 
 
 def test_waiting_records_move_to_the_tasks_of_their_keys() -> None:

@@ -19,8 +19,9 @@ from streams.model.record import Record
 from streams.operators.columnar import ColumnarBatch, KeyColumn
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
+from streams.operators.table.table_aggregate import TableGroupBy
 from streams.operators.table.table_steps import TableSource
-from tests.both_ways import Fed, check_both_ways
+from tests.both_ways import Fed, check_both_ways, counted
 
 VALUES = (b'{"a": 1}', b'{"b":[1,2], "c": 1e2}', b"null", None, b"3", b'"text"', b'{"a":2}')
 POISON = (b"{", b"\xff")
@@ -271,3 +272,23 @@ class Context:
 
     def attempt(self, action: Callable[[], None], held: object) -> None:
         action()
+
+
+def by_text(key: Any, value: Any) -> Any:
+    """A group for most rows, none for some; some fail."""
+    if value == "text":
+        raise ValueError("no group")
+    return None if value == 3 else (str(value)[:9], value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("history", [None, 100])
+@pytest.mark.parametrize("selector", [by_text, col("a"), fields("a", "b")])
+def test_updates_are_sent_to_their_groups_together(selector: Any, history: int | None, seed: int) -> None:
+    builder = StreamsBuilder()
+    table = builder.table("table", materialized=Materialized(name="rows", history_retention=history))
+    table.group_by(selector, key_serde=JsonSerde()).aggregate(list, appended, removed).to_stream().to("out")
+    with counted(TableGroupBy) as answers:
+        check_both_ways(builder.build(), feed(seed, ("table",)), (1,), partitions={"table": 2}, processing="skip")
+    assert set(answers) == {"together"}

@@ -26,6 +26,7 @@ from streams import (
     StreamsBuilder,
     TimeWindows,
     TopologyError,
+    col,
 )
 from streams.errors import RecordError
 from streams.model.scores import inverted, order_bytes, ordered, score_of
@@ -352,3 +353,23 @@ def test_the_keys_of_rows_are_made_of_the_key_and_the_position():
         driver.create_input_topic("in").pipe_input("k", 5, 13)
         found = driver.create_output_topic("rows").read_key_value()
         assert found == ({"key": "k", "start": 10, "end": 20, "position": 1}, 5)
+
+
+def test_a_ranked_value_is_read_once_in_a_step():
+    reads: list[bytes | None] = []
+    read = JsonSerde.deserialize
+
+    def counting(self, topic, data, headers=()):
+        if topic.endswith("-rows"):
+            reads.append(data)
+        return read(self, topic, data, headers)
+
+    builder = StreamsBuilder()
+    builder.table("in").group_by(col("g"), key_serde=JsonSerde()).top(3, by=col("n")).to_stream().to("out")
+    with patch.object(JsonSerde, "deserialize", counting), TopologyTestDriver(builder.build()) as driver:
+        with driver.batch():
+            for n in range(8):
+                driver.create_input_topic("in").pipe_input(str(n), {"g": "a", "n": n}, 5)
+        (best,) = driver.create_output_topic("out").read_values_to_list()
+        assert [one["n"] for one in best] == [7, 6, 5]
+    assert len(reads) == len(set(reads)) > 3

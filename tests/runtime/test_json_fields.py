@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.engine.reader.json_fields import read_fields
 from streams.errors import NoFieldsError
 from streams.model.record import pick
 from streams.operators.aggregate.column_rows import cell
+from streams.operators.json_fields import read_fields
 from streams.serdes.json_text import dumps, loads
 from tests.budget import up_to
 

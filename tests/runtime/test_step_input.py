@@ -69,7 +69,7 @@ def test_the_warm_up_runs_every_kernel_of_a_step_and_no_test_driver() -> None:
         "streams.operators.aggregate.session_aggregate",
         "streams.operators.aggregate.sliding_aggregate",
         "streams.operators.join.joined_objects",
-        "streams.engine.reader.json_fields",
+        "streams.operators.json_fields",
         "streams.engine.task.input",
         "streams.serdes.json_scan",
     } <= set(kernels.split())

@@ -18,7 +18,6 @@ from streams.engine.graph.event_time import in_other_units
 from streams.engine.graph.keys import canonical_keys
 from streams.engine.graph.step_context import SourceRows, StepContext
 from streams.engine.reader.column_reader import ColumnReader, Columns, EntryColumns, field_rows, routes_of, whole_rows
-from streams.engine.reader.json_fields import JsonFields, read_fields
 from streams.engine.reader.task_inputs import BRANCH_BITS, Piece
 from streams.engine.reader.timestamps import DROPPED, TimestampReader
 from streams.engine.reader.written_values import of_source
@@ -27,6 +26,7 @@ from streams.model.ownership import itself, snapshot
 from streams.operators.aggregate.column_rows import FieldColumn
 from streams.operators.columnar import ColumnarBatch
 from streams.operators.expressions import of_keys, of_times
+from streams.operators.json_fields import JsonFields, read_fields
 from streams.serdes.registry import RegistrySerde
 from streams.topology.graph import SourceNode
 from streams.topology.plan import SubTopology

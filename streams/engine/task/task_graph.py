@@ -25,6 +25,7 @@ from streams.engine.graph.step_context import StepContext
 from streams.engine.task.input import StepRecords
 from streams.engine.task.sink import SinkRunner, sink_runner
 from streams.operators.columnar import ColumnarBatch, Int64s
+from streams.operators.json_fields import with_fields
 from streams.operators.process.user_stores import typed_store_of
 from streams.operators.processor import BaseProcessor, PunctuationType
 from streams.operators.stores.key_value import TypedTimestampedKeyValueStore
@@ -161,6 +162,11 @@ class UnitRunner:
         self._hand_on(names)
 
 
+def _of_fields(process: Callable[[ColumnarBatch], None], paths: Sequence[str], batch: ColumnarBatch) -> None:
+    """Processes a batch with the fields of its values in place of these, if they are texts."""
+    process(with_fields(batch, paths))
+
+
 def _part(read: Callable[[], ColumnarBatch], rows: Int64s) -> ColumnarBatch:
     return read().take(rows)
 
@@ -185,7 +191,9 @@ class TaskGraph:
                 self._sinks[name] = sink_runner(node, run)
             elif isinstance(node, ProcessorNode) and name not in sub.head:
                 context = NodeContext(name, (*node.stores, *node.global_stores), run, self._punctuations)
-                self._nodes[name] = NodeRunner.of(name, node.processor(), context, run)
+                self._nodes[name] = runner = NodeRunner.of(name, node.processor(), context, run)
+                if name in sub.columns.scanning and run.followed is None:
+                    runner.process_batch = partial(_of_fields, runner.process_batch, node.spec.projection or ())
         self._inboxes = {name: Inbox() for name in (*self._nodes, *self._sinks)}
         self._units: list[UnitRunner] = []
         self._unit_of: dict[str, UnitRunner] = {}

@@ -450,9 +450,11 @@ class _Chosen(Accumulators):
         _choose(self._mode == FIRST, self._column.kinds, rows, slots, self._choices)
 
     def take(self, slots: Int64s) -> list[Any]:
+        choices = self._choices[slots]
+        new = iter(cells(self._column, choices[choices >= 0]))
         return [
-            None if choice == _NONE else self._before[~choice] if choice < 0 else cell(self._column, choice)
-            for choice in self._choices[slots].tolist()
+            None if choice == _NONE else self._before[~choice] if choice < 0 else next(new)
+            for choice in choices.tolist()
         ]
 
 

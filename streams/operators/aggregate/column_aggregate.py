@@ -48,6 +48,7 @@ from streams.operators.columnar import (
     ColumnarBatch,
     HeldRows,
     KeyColumn,
+    OneByOne,
     WindowedKeys,
     each_value,
 )
@@ -340,16 +341,24 @@ def _stored(store: Any, keys: BinaryColumn, starts: Int64s) -> BinaryColumn:
 
 
 class _FoldedGroups(NamedTuple):
-    """The groups of a step and the updates to forward, both in order of time, then of their first rows."""
+    """The groups of a step and the updates to forward, both in order of time, then of their first rows.
+
+    Attributes:
+        keys: The keys of the groups, without windows.
+        arrivals: int64[G], the places of the groups in the order of their first rows.
+    """
 
     rows: WrittenRows
     results: ColumnarBatch
+    keys: KeyColumn
+    arrivals: Int64s
 
 
 class ColumnAggregate(FoldedAggregate):
     """Aggregates fields of JSON values.
 
-    Only an operator with caching gets fields. It gets those of a step at once, and forwards at the end of the step.
+    Only an operator with caching gets fields, and forwards at the end of the step. Mostly it gets those of a step at once; what
+    comes from operators in front of it may come in several batches, and then it adds one record after the other.
     """
 
     fields: FieldAggregates
@@ -366,6 +375,7 @@ class ColumnAggregate(FoldedAggregate):
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Aggregate the records of the group, or the fields of those of the operator."""
+        self._unfold()
         if isinstance(batch.values, FieldValues):
             self._process_fields(*rows_of_fields(self.ctx, self.store.codec, batch, self.takes_null_values))
         else:
@@ -408,6 +418,18 @@ class ColumnAggregate(FoldedAggregate):
         """The windows of records."""
         return without_windows(np.arange(len(timestamps)))
 
+    def _unfold(self) -> None:
+        """Leaves the groups that are folded so far pending row by row, where the records of the next batch find them."""
+        folded, self._folded = self._folded, None
+        if folded is None:
+            return
+        rows = folded.rows
+        entries = self.store.entries(list(zip(rows.keys.to_pylist(), rows.starts.tolist(), strict=True)))
+        values, times = self.store.codec.read_values(rows.cells.to_pylist()), rows.timestamps.tolist()
+        for at in folded.arrivals.tolist():
+            entries[at].set(values[at], times[at])
+            self.keep(folded.keys[at], folded.results.headers_of(at), entries[at])
+
     def _emit_updates(self) -> None:
         folded, self._folded = self._folded, None
         if folded is not None:
@@ -423,6 +445,8 @@ class ColumnAggregate(FoldedAggregate):
         Raises:
             Exception: They cannot be added at once.
         """
+        if self.store.pending:
+            raise OneByOne("rows are pending")
         added = _added(self.fields, self.store, rows, columns, at, window_starts)
         order = np.argsort(added.times, kind="stable")
         last_rows = np.zeros(len(order), np.int64)
@@ -432,7 +456,9 @@ class ColumnAggregate(FoldedAggregate):
             old = [self.fields.result(before[slot]) if slot < len(before) else None for slot in slots.tolist()]
         changes = Changes(added.accumulators.values(slots), old)
         written = added.written(order, self.store.codec)
-        return _FoldedGroups(written, self._results(rows.batch, last_rows[order], written, changes))
+        last = last_rows[order]
+        results = self._results(rows.batch, last, written, changes)
+        return _FoldedGroups(written, results, rows.batch.keys.take(last), np.argsort(order))
 
     def _results(self, batch: ColumnarBatch, last: Int64s, written: WrittenRows, changes: Changes) -> ColumnarBatch:
         """The updates of groups, in order; `last` has the last row of each."""

@@ -108,20 +108,33 @@ def _plain_cell(column: FieldColumn, row: int) -> Any:
         return int(column.ints[row])
     if kind == FLOAT:
         return float(column.floats[row])
-    if kind != TEXT or column.texts is None:
+    return None if kind != TEXT or column.texts is None else _read(column.texts[row].as_py())
+
+
+def _read(text: bytes | None) -> Any:
+    if text is None:
         return None
-    text = column.texts[row].as_py()
     # An object that an expression has made may have a number that is not finite, as Python's `json` writes it.
     return json.loads(text) if b"Infinity" in text or b"NaN" in text else loads(text)
 
 
 def cells(column: FieldColumn, rows: Int64s) -> list[Any]:
     """`cell` of each of some rows."""
+    if not isinstance(column, RankedColumn):
+        return _plain_cells(column, rows)
+    parts = zip(*(cells(part, rows) for part in column.values), strict=True)
+    pairs = zip(_plain_cells(column, rows), parts, strict=True)
+    return [None if by is None else [by, column.joined_value(values)] for by, values in pairs]
+
+
+def _plain_cells(column: FieldColumn, rows: Int64s) -> list[Any]:
     kinds = column.kinds[rows].tolist()
-    if TEXT in kinds or isinstance(column, RankedColumn):
-        return [cell(column, row) for row in rows.tolist()]
     numbers = zip(kinds, column.ints[rows].tolist(), column.floats[rows].tolist(), strict=True)
-    return [whole if kind == INT else number if kind == FLOAT else None for kind, whole, number in numbers]
+    found = [whole if kind == INT else number if kind == FLOAT else None for kind, whole, number in numbers]
+    if TEXT not in kinds or column.texts is None:
+        return found
+    texts = zip(kinds, found, column.texts.take(pa.array(rows)).to_pylist(), strict=True)
+    return [_read(text) if kind == TEXT else number for kind, number, text in texts]
 
 
 def encoded(value: Any) -> tuple[int, int, float, bytes | None]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from state.columns import rows_where
 from streams.model.record import LEFT, MAX_TIME, NO_TIME, RIGHT, Record
+from streams.operators.aggregate.column_rows import ABSENT, INT, TEXT
 from streams.operators.columnar import (
     NULL_KEY,
     ColumnarBatch,
@@ -21,8 +22,8 @@ from streams.operators.columnar import (
     null_values,
     take_values,
     value_column,
-    values_at,
 )
+from streams.operators.expressions import computed
 from streams.operators.join.joined_objects import JoinedObjects
 from streams.operators.join.joins import JoinSide, StreamJoin
 from streams.operators.join.pairs import (
@@ -48,6 +49,7 @@ from streams.operators.join.waiting import (
     WaitingStep,
     waits_of,
 )
+from streams.operators.json_fields import fields_of, frame_of
 from streams.operators.operator import Operator, OperatorContext, forward_in_one
 from streams.operators.stores.codec import Codec
 from streams.operators.stores.unmatched_buffer import UnmatchedBuffer
@@ -383,7 +385,8 @@ class LeftBound:
         self._is_left = records.nodes == LEFT
         rows = rows_where(self._is_left & records.complete)
         self._until = np.full(len(records), MAX_TIME, np.int64)
-        self._until[rows] = [join.until(value) for value in values_at(records.batch.values, rows)]
+        # Of values of their own: those of the step stay unread, so results can be made of their bytes.
+        self._until[rows] = _bounds(join, take_values(records.batch.values, rows))
         self.ends = np.where(self._is_left, self._end(self._times, self._until), self._times + self._before)
         self.partner_ends = np.empty(0, np.int64)
 
@@ -406,9 +409,28 @@ class LeftBound:
         until = self._until[np.maximum(pairs.partners, 0)]
         stored = rows_where(~came_left & (pairs.partners < 0))
         distinct, places = np.unique(-1 - pairs.partners[stored], return_inverse=True)
-        values = map(left.reader, pairs.stored.take(pa.array(distinct)).to_pylist())
-        until[stored] = np.array([self._join.until(value) for value in values], np.int64)[places]
+        cells = pairs.stored.take(pa.array(distinct))
+        values = left.encoded(cells)
+        until[stored] = _bounds(self._join, left.read_values(cells.to_pylist()) if values is None else values)[places]
         return until
+
+
+def _bounds(join: StreamJoin, values: Sequence[Any]) -> Int64s:
+    """`StreamJoin.until` of many values: of a column of them if it has nothing but times.
+
+    Raises:
+        RecordError: A value has no time in the field.
+    """
+    bound, every = join.windows.bound, np.ones(len(values), np.bool_)
+    fields = None if bound is None else fields_of(values, bound.paths)
+    if bound is not None and fields is not None:
+        failed: dict[int, Exception] = {}
+        times = computed(bound, frame_of(fields), every, failed)
+        if (times.kinds == TEXT).any():
+            times = computed(bound.to_timestamp(), frame_of(fields), every, failed)
+        if not failed and ((times.kinds == INT) | (times.kinds == ABSENT)).all():
+            return np.where(times.kinds == INT, np.minimum(times.ints, MAX_TIME), MAX_TIME)
+    return np.array([join.until(value) for value in values], np.int64)
 
 
 # --- A step of both sides at once.

@@ -172,11 +172,12 @@ class CachedRows(ABC):
         self._put(entry.key, entry.start, self.codec.fitting(entry.key, data), entry.timestamp)
         return data
 
-    def _get(self, key: bytes, start: int) -> ValueAndTimestamp | None:
-        """Value and timestamp of a row; a value from the cache is copied."""
+    def _get(self, key: bytes, start: int, *, own: bool = True) -> ValueAndTimestamp | None:
+        """Value and timestamp of a row; a value from the cache is copied if it is to be the caller's `own`."""
         entry = self._cache.get((key, start)) if self._cache else None
         if entry is not None:
-            return None if entry.value is None else ValueAndTimestamp(snapshot(entry.value), entry.timestamp)
+            value = entry.value
+            return None if value is None else ValueAndTimestamp(snapshot(value) if own else value, entry.timestamp)
         return self.codec.read_timestamped(self._fetch(key, start))
 
     def _write_through(self) -> None:
@@ -293,6 +294,11 @@ class TypedTimestampedKeyValueStore(CachedRows, TypedKeyValueStore):
     def get(self, key: Any) -> ValueAndTimestamp | None:
         self.settle()
         return self._get(self.codec.key(key), -1)
+
+    def get_shared(self, key: Any) -> ValueAndTimestamp | None:
+        """`get` for those who only look at the value: copying a list of objects takes longer than comparing it."""
+        self.settle()
+        return self._get(self.codec.key(key), -1, own=False)
 
     def forwarded(self, key: Any) -> ValueAndTimestamp | None:
         key_bytes = self.codec.key(key)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from streams.errors import RecordError
-from streams.model.ownership import itself, lending, only_reads, snapshot
+from streams.model.ownership import all_unchanging, itself, lending, only_reads, snapshot
 from streams.model.record import Change, Record, ValueAndTimestamp
 from streams.model.same_key import same_key
 from streams.model.scores import (
@@ -25,8 +25,8 @@ from streams.model.scores import (
     score_of,
 )
 from streams.operators.aggregate.functions import Aggregator, Initializer, explain_nothing
-from streams.operators.columnar import NULL_KEY, ColumnarBatch
-from streams.operators.operator import OperatorContext, RecordOperator, drop_rows
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, KeyColumn
+from streams.operators.operator import Operator, OperatorContext, RecordOperator, call_each, drop_rows, latest_only
 from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore
 from streams.operators.table.table_materializer import TableOperator, numbered
 from streams.serdes.base import Serde
@@ -35,7 +35,7 @@ from streams.wording import described
 # --- `group_by` (Kafka Streams: `KTableRepartitionMap`).
 
 
-class TableGroupBy(RecordOperator):
+class TableGroupBy(Operator):
     """Sends each update to the groups concerned: the old value is subtracted, then the new one added.
 
     If the group stays the same, one `Change` has both values (KIP-904), so that the group is never seen without the row.
@@ -56,29 +56,38 @@ class TableGroupBy(RecordOperator):
     def leaves_values(self) -> bool:
         return only_reads(self.selector)
 
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Forward one record, two or none for each update."""
+        updates = latest_only(self.ctx, batch) if self.versioned else batch
+        updates, found = call_each(self.ctx, updates, self._sent)
+        rows = np.repeat(np.arange(len(updates)), np.fromiter(map(len, found), np.int64, len(found)))
+        sent = list(chain.from_iterable(found))
+        keys, changes = [key for key, _ in sent], [change for _, change in sent]
+        keys = keys if all_unchanging(keys) else list(map(snapshot, keys))
+        changes = list(map(snapshot, changes)) if self.ctx.results_change else changes
+        self.ctx.forward_batch(replace(updates.with_values(found).take(rows), keys=KeyColumn.of(keys), values=changes))
+
     def process(self, record: Record) -> None:
-        """Forward one record, two or none."""
-        change: Change = record.value
-        if self.versioned and not change.is_latest:
+        """The same for one update."""
+        if self.versioned and not record.value.is_latest:
             self.ctx.drop(record, "not_latest")
             return
-        old_key, old = self._selected(record.key, change.old)
-        new_key, new = self._selected(record.key, change.new)
+        for key, change in self._sent(record.key, record.value):
+            self.ctx.forward(Record(key, change, record.timestamp, record.headers))
+
+    def _sent(self, key: Any, change: Change) -> list[tuple[Any, Change]]:
+        """What an update sends to groups, by their keys."""
+        old_key, old = self._selected(key, change.old)
+        new_key, new = self._selected(key, change.new)
         if old is not None and new is not None and same_key(old_key, new_key):
-            self._forward(record, new_key, Change(new, old))
-            return
-        if old is not None:
-            self._forward(record, old_key, Change(None, old))
-        if new is not None:
-            self._forward(record, new_key, Change(new, None))
+            return [(new_key, Change(new, old))]
+        left = [] if old is None else [(old_key, Change(None, old))]
+        return left if new is None else [*left, (new_key, Change(new, None))]
 
     def _selected(self, key: Any, value: Any) -> tuple[Any, Any]:
         """Group key and value; (None, None) if the row is in no group."""
         selected = None if value is None else self.selector(key, value)
         return (None, None) if selected is None or selected[0] is None else selected
-
-    def _forward(self, record: Record, key: Any, change: Change) -> None:
-        self.ctx.forward(Record(key, change, record.timestamp, record.headers))
 
 
 # --- Aggregations of a grouped table (Kafka Streams: `KTableAggregate`, `KTableReduce`).
@@ -239,10 +248,12 @@ class TableTop(RecordOperator, TableOperator):
         self._rows: TypedKeyValueStore = ctx.store(self.rows_name)
         self._ranks = Ranks(self.largest)
         self._groups = _Groups(self._rows)
+        self._values: dict[bytes, Any] = {}
 
     def flush(self) -> None:
         super().flush()
         self._groups.forget()
+        self._values.clear()
 
     def process(self, record: Record) -> None:
         """Remove the old value, add the new one, read the first n."""
@@ -258,7 +269,7 @@ class TableTop(RecordOperator, TableOperator):
         for ranked, difference in ((old, -1), (new, 1)):
             if ranked is not None:
                 self._groups.add(_prefix(group), ranked.key, difference, record.timestamp)
-        found = self._tops.get(record.key)
+        found = self._tops.get_shared(record.key)
         before, timestamp = (None, -1) if found is None else found
         now = self._first(group) or None
         if now != before:
@@ -282,27 +293,35 @@ class TableTop(RecordOperator, TableOperator):
 
     def _check(self, group: bytes, score: Score, leaves: bytes | None) -> None:
         """Raises `RecordError` if a score has no rank among those of its group, without the row that leaves it."""
-        prefix = _prefix(group)
-        for key, count in self._groups.rows(prefix):
+        for key, count in self._groups.rows(_prefix(group)):
             if key != leaves or count > 1:
-                check_alike(score, self._score(self._ranks.data(key[len(prefix) :])))
+                check_alike(score, self._score(key))
                 return
 
-    def _score(self, data: bytes) -> Score:
-        score = score_of(self.by(self.value_serde.deserialize(self.rows_name, data)))
+    def _value(self, key: bytes) -> Any:
+        """The value in the key of a row, read once in a step unless functions below may change it."""
+        value = self._values.get(key)
+        if value is None:
+            value = self.value_serde.deserialize(self.rows_name, self._ranks.data(key[_skipped(key) :]))
+            if len(self._values) == _MOST_VALUES:
+                self._values.clear()
+            if not self.ctx.results_change:
+                self._values[key] = value
+        return value
+
+    def _score(self, key: bytes) -> Score:
+        score = score_of(self.by(self._value(key)))
         assert score is not None, "only what has a score is ranked"
         return score
 
     def _first(self, group: bytes) -> list[Any]:
-        skip = len(_prefix(group))
-        rows = ((key[skip:], count) for key, count in self._groups.rows(_prefix(group)))
-        ranked = ((self._ranks.data(key), count) for key, count in self._in_order(rows))
-        values = chain.from_iterable(repeat(data, count) for data, count in ranked)
-        first = list(islice(values, self.n))
+        ranked = self._in_order(self._groups.rows(_prefix(group)))
+        keys = chain.from_iterable(repeat(key, count) for key, count in ranked)
+        first = list(islice(keys, self.n))
         if self.ties and len(first) == self.n:
             last = self._score(first[-1])
-            first += takewhile(lambda data: self._score(data) == last, values)
-        return [self.value_serde.deserialize(self.rows_name, data) for data in first]
+            first += takewhile(lambda key: self._score(key) == last, keys)
+        return list(map(self._value, first))
 
     def rows_of(self, key: Any) -> list[bytes]:
         """The keys of all rows of a group, in order."""
@@ -311,12 +330,12 @@ class TableTop(RecordOperator, TableOperator):
 
     def _in_order(self, rows: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
         """The rows by their scores, where several integers are one float, too."""
-        for place, run in groupby(rows, lambda row: row[0][:_FLOAT]):
+        for place, run in groupby(rows, lambda row: row[0][_skipped(row[0]) :][:_FLOAT]):
             if not self._ranks.may_differ(place):
                 yield from run
             else:
                 sign = -1 if self.largest else 1
-                yield from sorted(run, key=lambda row: sign * self._score(self._ranks.data(row[0])).value)
+                yield from sorted(run, key=lambda row: sign * self._score(row[0]).value)
 
 
 class _Groups:
@@ -420,6 +439,8 @@ _MOST_OF_GROUP: Final = 10_000
 """So many rows of a group are read into memory at most."""
 _MOST_IN_MEMORY: Final = 200_000
 """With more rows in memory, the groups that were not used for longest are left out."""
+_MOST_VALUES: Final = 20_000
+"""So many values of ranked rows are kept at most as objects."""
 _FLOAT: Final = 8
 """Bytes of a number's place among the others: those of its float."""
 _LENGTH: Final = 4
@@ -460,3 +481,8 @@ class Ranks:
 
 def _prefix(group: bytes) -> bytes:
     return len(group).to_bytes(4, "big") + group
+
+
+def _skipped(key: bytes) -> int:
+    """Bytes of the group in front of a row's key."""
+    return 4 + int.from_bytes(key[:4], "big")

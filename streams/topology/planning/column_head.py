@@ -78,12 +78,14 @@ class ColumnHead:
     Attributes:
         steps: The operators, in run order.
         aggregates: Names of the nodes of the task that get columns.
+        scanning: Names of the nodes of the task that get the texts of joins, and scan the fields there.
         paths: Source -> the dotted paths to decode; `WHOLE` says that some node takes whole values.
         reasons: Node that reads fields, or operator that works on columns -> why it gets whole records.
     """
 
     steps: tuple[ColumnStep, ...] = ()
     aggregates: frozenset[str] = frozenset()
+    scanning: frozenset[str] = frozenset()
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     reasons: Mapping[str, Reason] = field(default_factory=dict)
 
@@ -117,19 +119,17 @@ class _Search:
         for node in reversed(processors):
             if node.name in self._head and (why := self._why_no_step(node)) is not None:
                 self._reasons[node.name] = why
+        scanning = {node.name for node in processors if node.name not in self._head and self._scans(node)}
         steps = self._steps()
         on_columns = {step.node for step in steps}
-        aggregates = {
-            node.name
-            for node in processors
-            if node.name not in self._head and node.name not in self._reasons and self._fed_by(node, on_columns)
-        }
+        others = {*self._head, *self._reasons, *scanning}
+        aggregates = {node.name for node in processors if node.name not in others and self._fed_by(node, on_columns)}
         paths = {
             source.name: tuple(self._needed_of(source.name, on_columns | aggregates))
             for source in self._nodes.values()
             if isinstance(source, SourceNode)
         }
-        return ColumnHead(tuple(steps), frozenset(aggregates), paths, self._reasons)
+        return ColumnHead(tuple(steps), frozenset(aggregates), frozenset(scanning), paths, self._reasons)
 
     def _why_no_columns(self, node: ProcessorNode) -> Reason | None:
         """Why a node of the task always takes whole records; None if it need not."""
@@ -145,6 +145,22 @@ class _Search:
                 looked_up[0], f"uses the store of '{node.name}', which columns change at the end of a micro-batch"
             )
         return None
+
+    def _scans(self, node: ProcessorNode) -> bool:
+        """Whether a node of the task reads fields of the texts that joins in front of it make."""
+        if node.name in self._reasons or not (node.spec.takes_several and node.parents):
+            return False
+        drops_are_taken = any(
+            isinstance(other, ProcessorNode) and other.takes_dropped and node.name in other.parents
+            for other in self._nodes.values()
+        )
+        return not drops_are_taken and all(map(self._gives_texts, node.parents))
+
+    def _gives_texts(self, name: str) -> bool:
+        node = self._nodes[name]
+        if not isinstance(node, ProcessorNode) or node.wrapper is not None:
+            return False
+        return node.spec.gives_texts or (node.spec.passes_texts and all(map(self._gives_texts, node.parents)))
 
     def _why_no_step(self, node: ProcessorNode) -> Reason | None:
         """Why a node of the head takes whole records. If it need not, notes the fields that it reads and returns None."""

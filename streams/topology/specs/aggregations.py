@@ -67,6 +67,11 @@ class AggregationSpec(CachingTableSpec):
         return None if isinstance(self.fields, str) or not (self.caching or self.on_close) else self.fields
 
     @property
+    def takes_several(self) -> bool:
+        """Over all time, and in windows that are identified by their start."""
+        return self.windows is None or isinstance(self.windows, Windows)
+
+    @property
     def single(self) -> str:
         """A reason if distinct values are counted, or if a cogroup emits on close in windows that are identified by their start."""
         if self.fields == DISTINCT:

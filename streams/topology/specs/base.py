@@ -152,6 +152,21 @@ class NodeSpec(ABC):
         return False
 
     @property
+    def gives_texts(self) -> bool:
+        """Whether results are the texts of JSON objects, made without reading values."""
+        return False
+
+    @property
+    def passes_texts(self) -> bool:
+        """Whether the values of parents are forwarded, and stay unread if they are such texts."""
+        return False
+
+    @property
+    def takes_several(self) -> bool:
+        """Whether an operator with a `projection` takes the fields of a step in several batches, too."""
+        return False
+
+    @property
     def remark(self) -> str:
         """A remark for `explain`: when values are read, or when records are processed one by one after all."""
         return ""

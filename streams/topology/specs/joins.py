@@ -59,6 +59,10 @@ class _StreamJoinSpec(NodeSpec):
     @property
     def takes_encoded(self) -> bool:
         """True if results are made of the bytes of values."""
+        return self.gives_texts
+
+    @property
+    def gives_texts(self) -> bool:
         return parts_of(self.join.fields) is not None
 
     @property
@@ -196,6 +200,10 @@ class StreamTableJoinSpec(NodeSpec):
     @property
     def takes_encoded(self) -> bool:
         """True if results are made of the bytes of values."""
+        return self.gives_texts
+
+    @property
+    def gives_texts(self) -> bool:
         return parts_of(joined_fields(self.joiner)) is not None
 
     @property
@@ -224,6 +232,8 @@ class GraceTableJoinSpec(StreamTableJoinSpec):
     def parameters(self) -> Parameters:
         return (("grace_ms", self.grace_ms),)
 
+    gives_texts = False
+
     single = "records that wait for late updates of the table are joined as stream time moves"
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
@@ -246,7 +256,7 @@ class GlobalTableJoinSpec(StreamTableJoinSpec):
 
     selector: Callable[[Any, Any], Any]
 
-    takes_encoded = False
+    gives_texts = False
 
     remark = "the selector and the joiner take values"
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from streams.model.expressions import TIMESTAMP, Col, Expression, ValueFields, gives_decimals
+from streams.model.expressions import OF_RECORD, TIMESTAMP, Col, Expression, ValueFields, gives_decimals
 from streams.model.table_columns import RowLayout
 from streams.operators.attempts import Attempts
 from streams.operators.calls import CallRules, OnError, UserClient
@@ -54,7 +54,12 @@ class FilterSpec(NodeSpec):
     expression: Expression | None
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        return Filter(self.predicate, self.negate)
+        return Filter(self.predicate, self.negate, self.expression if self.passes_texts else None)
+
+    @property
+    def passes_texts(self) -> bool:
+        """If it reads fields of the value alone, which are scanned."""
+        return self.expression is not None and OF_RECORD.isdisjoint(self.expression.paths)
 
     @property
     def reads_timestamp(self) -> bool:
@@ -116,7 +121,8 @@ class SelectKeySpec(NodeSpec):
     expression: Expression | ValueFields | None
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        return SelectKey(self.selector)
+        alone = self.expression is not None and OF_RECORD.isdisjoint(self.expression.paths)
+        return SelectKey(self.selector, self.expression if alone and isinstance(self.on_columns, Keys) else None)
 
     @property
     def reads_timestamp(self) -> bool:
@@ -156,6 +162,9 @@ class MergeSpec(NodeSpec):
     def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the sides, because a merge itself drops nothing."""
         return parents
+
+    # If its parents do.
+    passes_texts = True
 
 
 @dataclass(frozen=True, slots=True)

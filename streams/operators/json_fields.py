@@ -1,4 +1,4 @@
-"""Declared fields of JSON values as columns: a scanner for objects, and the serde for everything else."""
+"""Declared fields of JSON values as columns: a scanner for objects, and the serde for everything else; and batches of fields."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import rows_where, valid_rows
+from state.columns import FEW_CELLS, rows_where, valid_rows
 from state.numba_kernels import copy_bytes, kernel
-from streams.engine.graph.rows import NULL, SCALAR
 from streams.model.paths import first_and_rest, name_in_path, names_of
 from streams.model.record import has_fields, pick
-from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, encoded
+from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, FieldValues, encoded
+from streams.operators.columnar import ColumnarBatch, unread_json
+from streams.operators.expressions import Frame
 from streams.serdes.json_scan import UNSURE_AT, Bytes, is_utf8, literal_end, plain_text_end, skip_space, text_end
 from streams.serdes.json_text import loads
 
@@ -318,11 +319,6 @@ class JsonFields:
     without_fields: npt.NDArray[np.bool_]
     rejected: dict[int, Exception]
 
-    @property
-    def flags(self) -> dict[str, npt.NDArray[np.bool_]]:
-        """The flags of whole values, by the names of their columns."""
-        return {NULL: self.null_values, SCALAR: self.without_fields}
-
 
 def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = loads) -> JsonFields:
     """Decodes the fields at these paths of all values."""
@@ -470,3 +466,30 @@ def _flat(path: str) -> _FlatPath | None:
         return name, -1
     # "v.0": if v is an object, `pick` defines the meaning; the scanner is unsure about such rows.
     return (name, int(rest[0])) if len(rest) == 1 and rest[0].isdecimal() and len(rest[0]) < 10 else None
+
+
+# --- Batches of fields, made in a task of the texts that an operator in front has written.
+
+
+def fields_of(values: Sequence[Any], paths: Sequence[str]) -> FieldValues | None:
+    """Some fields of values that are JSON texts which nobody has read yet; None for others, and for a few.
+
+    A few values cost less as objects than arrays for all of their fields.
+    """
+    texts = unread_json(values) if len(values) > FEW_CELLS else None
+    if texts is None or pa.types.is_large_binary(texts.type):
+        return None
+    found = read_fields(texts, paths)
+    columns = dict(zip(paths, found.fields, strict=True))
+    return None if found.rejected else FieldValues(columns, found.null_values, found.without_fields)
+
+
+def with_fields(batch: ColumnarBatch, paths: Sequence[str]) -> ColumnarBatch:
+    """The same records with `fields_of` their values in place of these; the batch itself if there are none."""
+    found = fields_of(batch.values, paths)
+    return batch if found is None else batch.with_values(found)
+
+
+def frame_of(values: FieldValues) -> Frame:
+    """The fields as expressions read them."""
+    return Frame(len(values), values.fields, values.without_fields if values.without_fields.any() else None)
