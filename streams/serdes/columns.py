@@ -46,8 +46,8 @@ def normal_keys(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | No
     """The same for keys, which are often objects of any fields: `group_by(fields("user", "city"))`."""
     if type(serde) is not JsonSerde or serde.kind != dict[str, Any]:
         return normal_cells(serde, cells)
-    is_object = pc.starts_with(cells, b"{").fill_null(True).to_numpy(zero_copy_only=False)
-    return (normal_json(cells) | ~valid_rows(cells)) & is_object
+    objects: npt.NDArray[np.bool_] = pc.starts_with(cells, b"{").fill_null(True).to_numpy(zero_copy_only=False)
+    return (normal_json(cells) | ~valid_rows(cells)) & objects
 
 
 def read_all(serde: Serde, topic: str, cells: Sequence[bytes | None], headers: Sequence[Headers] | None) -> list[Any]:

@@ -69,7 +69,7 @@ PROGRAMS: dict[str, Program] = {
     ),
     "aggregates in windows of one stream": lambda builder, left, right: (
         (third := builder.stream("third").group_by_key().windowed_by(TimeWindows.of_size_and_grace(10, 30)))
-        .aggregate(list, lambda key, value, held: [*held, value][-3:])
+        .aggregate(list, lambda key, value, held: [*held, value][-3:], Materialized(name="lists"))
         .outer_join(third.count(), seen)
         .to_stream()
         .to("out")
