@@ -372,7 +372,7 @@ def _overflow(aggregate: Aggregate, earlier: Any, later: Any) -> RecordError:
     )
 
 
-class _Ordering(_Optional):
+class Ordering(_Optional):
     """An aggregate that compares the numbers, texts, or times in a field."""
 
     takes_only = (
@@ -400,7 +400,7 @@ class _Ordering(_Optional):
         )
 
 
-class _Extreme(_Ordering):
+class _Extreme(Ordering):
     """The smallest or largest number, text, or time in a field.
 
     The accumulator of a time names its class and has its ISO text, `{"datetime": "2026-01-31T12:00:00+00:00"}`; the result is that
@@ -523,7 +523,7 @@ class Last(Chosen):
 
 
 @dataclass(frozen=True)
-class Ranked(_Ordering):
+class Ranked(Ordering):
     """Keeps a value from the record that ranks first by a field. The accumulator is `[by, value]`.
 
     A record whose `field` is null is left out, and its value is not read. The value may be null.
@@ -563,11 +563,11 @@ class Ranked(_Ordering):
         return f"{self.name}({self.value}, by={self.field})"
 
     @property
-    def parts(self) -> tuple[tuple[str, Expression], ...]:
-        """The names and expressions of the kept fields; a single value has an empty name."""
+    def parts(self) -> tuple[tuple[str | None, Expression], ...]:
+        """The names and expressions of the kept fields; the name of a single value is None."""
         if isinstance(self.value, ValueFields):
             return self.value.computed
-        return (("", col(self.value) if isinstance(self.value, str) else self.value),)
+        return ((None, col(self.value) if isinstance(self.value, str) else self.value),)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -584,17 +584,12 @@ class Ranked(_Ordering):
         by = super().value_in(value)
         if by is None:
             return None
-        return [by, self.joined([self.kept(one(value)) for _, one in self.parts])]
+        kept = {name: self.kept(one(value)) for name, one in self.parts}
+        return [by, kept.get(None, kept)]
 
     def kept(self, value: Any) -> Any:
         """Returns a part of the kept value. Raises `RecordError` for NaN and infinity."""
         return finite(self, value)
-
-    def joined(self, parts: Sequence[Any]) -> Any:
-        """Makes the kept value from its parts: an object of several fields, or the single value."""
-        if isinstance(self.value, ValueFields):
-            return dict(zip((name for name, _ in self.parts), parts, strict=True))
-        return parts[0]
 
     def both(self, earlier: Any, later: Any) -> Any:
         """The accumulator that ranks first. Raises `RecordError` if they cannot be compared, such as a number and a text."""

@@ -760,6 +760,8 @@ def object_texts(parts: Mapping[str, pa.BinaryArray], begin: pa.BinaryArray | No
 def json_of(column: FieldColumn) -> pa.BinaryArray:
     """Each cell as JSON. Numbers that are not finite are written as Python's `json` does: NaN, Infinity, -Infinity."""
     is_text, is_int, is_float = (column.kinds == kind for kind in (TEXT, INT, FLOAT))
+    if column.texts is not None and is_text.all():
+        return column.texts
     found = pa.scalar(b"null", pa.binary())
     if column.texts is not None:
         found = pc.if_else(pa.array(is_text), column.texts, found)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from state.columns import BinaryColumn
+from state.columns import BinaryColumn, valid_rows
 from state.exact_json import UNREADABLE, read
 from streams.serdes.base import Headers, Serde
 from streams.serdes.exactness import is_a
@@ -42,6 +42,14 @@ def normal_cells(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | N
     return np.ones(len(cells), np.bool_) if type(serde) is BytesSerde else None
 
 
+def normal_keys(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | None:
+    """The same for keys, which are often objects of any fields: `group_by(fields("user", "city"))`."""
+    if type(serde) is not JsonSerde or serde.kind != dict[str, Any]:
+        return normal_cells(serde, cells)
+    objects: npt.NDArray[np.bool_] = pc.starts_with(cells, b"{").fill_null(True).to_numpy(zero_copy_only=False)
+    return (normal_json(cells) | ~valid_rows(cells)) & objects
+
+
 def read_all(serde: Serde, topic: str, cells: Sequence[bytes | None], headers: Sequence[Headers] | None) -> list[Any]:
     """Reads the object of each cell.
 
@@ -54,7 +62,7 @@ def read_all(serde: Serde, topic: str, cells: Sequence[bytes | None], headers: S
     Raises:
         SerdeError: A cell cannot be read.
     """
-    if is_plain_json(serde):
+    if is_plain_json(serde) or type(serde) is JsonKeySerde:
         try:
             read_json = read
             return [None if cell is None else read_json(cell) for cell in cells]

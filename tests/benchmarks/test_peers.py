@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from benchmarks.harness.bench import Bench
 from benchmarks.harness.peers import Peer
+from benchmarks.nexmark.expected import EXPECTED
 from benchmarks.nexmark.queries import QUERIES
 from benchmarks.peers import environments, workers
 from benchmarks.peers.spark import keyed, nexmark
@@ -97,6 +99,12 @@ def test_the_java_peer_has_a_program_for_each_query(query: str) -> None:
     peer = json.loads((PEERS / "kafka-streams" / "peer.json").read_text())
     assert f"nexmark-suite-{query}" in peer["workloads"]
     assert f'case "{query}" ->' in (PEERS / "kafka-streams" / "src" / "Suite.java").read_text()
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_java_peer_writes_the_fields_that_the_check_reads(query: str) -> None:
+    read = {name for text in EXPECTED[query].found.values() for name in re.findall(r"'(?:\$\[\*\]\.)?(\w+)'", text)}
+    assert read <= set(re.findall(r"\w+", (PEERS / "kafka-streams" / "src" / "Market.java").read_text()))
 
 
 def test_sparks_own_operators_run_the_queries_that_their_peer_names() -> None:

@@ -125,6 +125,51 @@ def test_built_in_aggregates(kind, few, data):
         check(many(windows, retention), data.draw(steps_for(kind)), mode=data.draw(modes))
 
 
+TEXTS = ("", "a", "ab", "Z", "é", "\U0001f600", "\ufffd", '"', "a\n", "a!")
+"""Some are written with escapes, and some come in another order as UTF-16."""
+
+
+def by_texts(windows):
+    def build(stream):
+        wanted = {
+            "latest": agg.last_by(fields("y", "o", x=col("x")), by="x"),
+            "most": agg.max_by(fields("x", twice=col("x") + col("x")), by="x", where=col("y").is_not_null()),
+            "least": agg.min_by("o", by=col("x") + "!"),
+        }
+        grouped(stream, windows).aggregate(**wanted, materialized=Materialized(name="s")).to_stream().to("out")
+
+    return build
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("few", [0, MANY], ids=["arrays", "objects"])
+@pytest.mark.parametrize("kind", WINDOWS)
+@examples
+@given(st.data())
+def test_what_is_chosen_by_texts(kind, few, data):
+    """Texts are compared as Python compares them, and what is kept is copied as JSON."""
+    with patch.multiple(accumulators, FEW=few, FEW_CELLS=few):
+        check(by_texts(data.draw(WINDOWS[kind])), data.draw(steps(numbers=TEXTS)), mode=data.draw(modes))
+
+
+def joined(windows, kind):
+    def build(stream):
+        last = grouped(stream, windows).aggregate(last=agg.last("x"), materialized=Materialized(name="s"))
+        counts = grouped(stream.filter(col("y").is_not_null()), windows).aggregate(n=agg.count("x"))
+        getattr(last, kind)(counts, lambda one, other: [one, other]).to_stream().to("out")
+
+    return build
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["join", "left_join", "outer_join"])
+@examples
+@given(st.data())
+def test_aggregates_of_columns_whose_tables_are_joined(kind, data):
+    """Each side sees the other one's rows as last forwarded, which columns change at the end of the step, too."""
+    check(joined(data.draw(WINDOWS["groups"]), kind), data.draw(steps()), mode=data.draw(modes))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", WINDOWS)
 @examples

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from orjson import loads
 
-from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde, Suppressed, Topology
+from streams import Consumed, JsonSerde, Materialized, StreamsBuilder, StringSerde, Suppressed, TimeWindows, Topology
 from streams.dsl.ktable import KTable
 from streams.operators.join.table_table_join import TableTableJoin
 from tests.both_ways import check_both_ways, counted, reasons
@@ -64,6 +64,13 @@ PROGRAMS: dict[str, Program] = {
         .group_by_key()
         .aggregate(list, lambda key, value, held: [*held, value][-3:])
         .outer_join(right, seen)
+        .to_stream()
+        .to("out")
+    ),
+    "aggregates in windows of one stream": lambda builder, left, right: (
+        (third := builder.stream("third").group_by_key().windowed_by(TimeWindows.of_size_and_grace(10, 30)))
+        .aggregate(list, lambda key, value, held: [*held, value][-3:], Materialized(name="lists"))
+        .outer_join(third.count(), seen)
         .to_stream()
         .to("out")
     ),

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from state.columns import binary_column
 from state.kafka.key_hash import partition_for_key
 from streams import (
     BytesSerde,
@@ -32,8 +34,11 @@ from streams import (
     StringSerde,
     UuidSerde,
 )
-from streams.engine.reader import source_reader
+from streams.engine.reader import source_reader, task_inputs
 from streams.errors import RescaleError
+from streams.operators.aggregate.column_rows import TEXT, FieldColumn
+from streams.serdes.json_text import dumps
+from streams.serdes.keys import JsonKeySerde
 from streams.testing import TopologyTestDriver
 from streams.topology.topology import Topology
 from tests.budget import up_to
@@ -49,6 +54,19 @@ KEYS: list[Any] = [
     1.5,
     {"aa": 1, "a": 2},
 ]
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abä"), st.sampled_from([*KEYS, None, "", -0.0, 1e16])), min_size=1))
+def test_new_keys_that_are_objects_are_written_as_the_serde_writes_them(keys: list[Any]) -> None:
+    nothing, failed = np.zeros(len(keys), np.int64), dict[int, Exception]()
+    made = FieldColumn(
+        np.full(len(keys), TEXT, np.uint8), nothing, nothing.astype(float), binary_column([*map(dumps, keys)])
+    )
+    with mock.patch.object(task_inputs, "FEW_ROWS", 0):
+        for serde in (JsonKeySerde(), JsonSerde(dict[str, Any])):
+            found = task_inputs.written_keys(made, nothing == 0, serde, "t", failed)
+            assert found.cast("binary").to_pylist() == [serde.serialize("t", key) for key in keys]
+    assert not failed
 
 
 @dataclass(frozen=True)

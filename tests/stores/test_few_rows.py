@@ -2,11 +2,14 @@
 
 import tempfile
 from contextlib import closing
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -25,10 +28,11 @@ from state.columns import (
 from state.stores.spec import StoreKind, StoreSpec
 from state.stores.task_store import open_task_store
 from state.tables.native_table import NativeTable
-from streams import BytesSerde
+from streams import BytesSerde, JsonSerde
 from streams.errors import OversizedRowError
 from streams.operators.columnar import NULL_KEY, KeyColumn
 from streams.operators.stores.codec import Codec
+from streams.serdes.keys import JsonKeySerde
 
 CELLS = st.lists(st.none() | st.binary(max_size=12), max_size=110)
 
@@ -86,6 +90,18 @@ def test_keys_are_written_alike(keys):
     few, many = both_ways(lambda: column.column(BytesSerde(), "t"), "streams.operators.columnar")
     assert few.equals(many)
     assert few.to_pylist() == keys
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from("abä"), st.integers(0, 3) | st.none() | st.text(max_size=2)), max_size=8)
+)
+def test_keys_that_are_read_from_json_are_written_in_order(keys):
+    """Their bytes are taken as they are only where the serde would write them again."""
+    data = [orjson.dumps(key) for key in keys]
+    for serde in (JsonKeySerde(), JsonSerde(dict[str, Any])):
+        column = KeyColumn(np.arange(len(keys), dtype=np.int32), keys, data, serde)
+        few, many = both_ways(partial(column.encoded, serde, "t"), "streams.operators.columnar")
+        assert few == many == [serde.serialize("t", key) for key in keys]
 
 
 @given(

@@ -206,8 +206,9 @@ def q19(run: Run, spark: SparkSession) -> None:
     """The ten highest bids of each auction, of a list of all: Spark has no top N of streams."""
     bids = F.collect_list(F.struct("price", *(name for name in _BID if name != "price"))).alias("bids")
     found = _bids(run, spark).groupBy("auction").agg(bids)
-    top = F.to_json(F.slice(F.sort_array("bids", asc=False), 1, 10)).alias("value")
-    run.write(found.select(_text("auction"), top), mode="update")
+    top = F.slice(F.sort_array("bids", asc=False), 1, 10)
+    ranked = F.transform(top, lambda bid, place: bid.withField("rank_number", place + 1))
+    run.write(found.select(_text("auction"), F.to_json(ranked).alias("value")), mode="update")
 
 
 def q20(run: Run, spark: SparkSession) -> None:

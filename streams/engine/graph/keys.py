@@ -20,7 +20,7 @@ from state.headers import decode_headers
 from streams.engine.graph.node import may_be_the_records_fault
 from streams.model.record import Headers
 from streams.serdes.base import Serde
-from streams.serdes.columns import normal_cells
+from streams.serdes.columns import normal_keys
 from streams.serdes.exactness import always_canonical, reads_alone
 
 
@@ -33,7 +33,7 @@ def canonical_keys(serde: Serde, columns: RecordColumns) -> BinaryColumn:
     keys = columns.keys
     if always_canonical(serde):
         return keys
-    normal = normal_cells(serde, keys)
+    normal = normal_keys(serde, keys)
     rows = rows_where(keys.is_valid().to_numpy(zero_copy_only=False) if normal is None else ~normal)
     if not len(rows):
         return keys

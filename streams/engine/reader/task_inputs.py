@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from state.columns import BinaryColumn, RecordColumns
+from state.columns import FEW_ROWS, BinaryColumn, RecordColumns
 from state.errors import StepTooLargeError
 from state.headers import encode_headers
 from state.kafka.partitioner import partition_for_keys
@@ -26,7 +28,9 @@ from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, Fi
 from streams.operators.columnar import ColumnarBatch, Int64s
 from streams.operators.expressions import Bools
 from streams.serdes.base import Serde
+from streams.serdes.columns import normal_keys
 from streams.serdes.exactness import reads_alone
+from streams.serdes.json import JsonSerde
 from streams.topology.planning.task_input import TaskInput
 
 
@@ -90,9 +94,10 @@ def written_keys(
             continue
         firsts, of_rows = _distinct(keys, kind, at)
         new = np.full(len(firsts), -1, np.int32)
-        for number, row in enumerate(at[firsts].tolist()):
+        texts = _written_texts(keys, at[firsts], serde) if kind == TEXT else repeat(None)
+        for number, (row, text) in enumerate(zip(at[firsts].tolist(), texts, strict=False)):
             try:
-                key = serde.serialize(topic, cell(keys, row), ())
+                key = serde.serialize(topic, cell(keys, row), ()) if text is None else text
             except Exception as error:
                 failed.update(dict.fromkeys(at[of_rows == number].tolist(), error))
                 continue
@@ -103,6 +108,18 @@ def written_keys(
     indices = pa.array(codes, mask=codes < 0)
     # Keys of several kinds may have the same bytes.
     return pa.DictionaryArray.from_arrays(indices, pa.array(written, pa.binary())).cast(pa.binary()).dictionary_encode()
+
+
+def _written_texts(keys: FieldColumn, rows: Int64s, serde: Serde) -> Iterable[bytes | None]:
+    """The texts of some rows that a serde for JSON certainly writes as they are; None for others."""
+    if keys.texts is None or not isinstance(serde, JsonSerde) or len(rows) <= FEW_ROWS:
+        return repeat(None)
+    texts = keys.texts.take(pa.array(rows))
+    normal = normal_keys(serde, texts)
+    if normal is None:
+        return repeat(None)
+    found: list[bytes | None] = pc.if_else(pa.array(normal), texts, pa.scalar(None, texts.type)).to_pylist()
+    return found
 
 
 def _distinct(

@@ -14,7 +14,15 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from state.columns import FEW_CELLS, FEW_ROWS, BinaryColumn, binary_column, rows_where
+from state.columns import (
+    FEW_CELLS,
+    FEW_ROWS,
+    BinaryColumn,
+    binary_column,
+    data_and_bounds,
+    one_column,
+    rows_where,
+)
 from state.numba_kernels import kernel
 from streams.model.agg import BUILT_IN
 from streams.model.aggregates import (
@@ -33,8 +41,9 @@ from streams.model.aggregates import (
 )
 from streams.model.ownership import snapshot
 from streams.model.sketches import ApproxCountDistinct, Quantile, Sketched
-from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell, cells
+from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, RankedColumn, cell, cells
 from streams.operators.aggregate.functions import FieldAggregates, results_of
+from streams.operators.aggregate.kept_texts import kept_texts, places_of_texts
 from streams.operators.columnar import JsonValues, OneByOne
 from streams.operators.stores.codec import Codec
 from streams.serdes.json_text import dumps, dumps_all
@@ -487,24 +496,57 @@ class _Objects(Accumulators):
 
 
 class _Ranked(_Chosen):
-    """What the records have that come first by a number."""
+    """What the records have that come first by a number, or by a text."""
 
     def __init__(self, mode: int, column: FieldColumn, before: list[Any], slots: int) -> None:
-        starts = [None if one is None else one[0] for one in before]
-        if not comparisons_fit(column, starts):
-            raise OneByOne
         super().__init__(mode, column, before, slots)
+        starts, by = [None if one is None else one[0] for one in before], column
+        if not comparisons_fit(by, starts):
+            found = places_of_texts(by, starts)
+            if found is None:
+                raise OneByOne
+            by, starts = found
+        self._by = by
         self._numbers = Numbers.of(starts, None, slots)
+        self._made: tuple[Int64s, tuple[Cells, Cells]] | None = None
 
     def apply(self, rows: Int64s, slots: Int64s) -> None:
-        column = self._column
-        _rank(self._mode, column.kinds, column.ints, column.floats, rows, slots, *self._numbers, self._choices)
+        by, self._made = self._by, None
+        _rank(self._mode, by.kinds, by.ints, by.floats, rows, slots, *self._numbers, self._choices)
 
     def results(self, slots: Int64s) -> Cells:
-        return value_cells([None if one is None else one[1] for one in self.take(slots)])
+        return self._cells(slots)[1]
 
     def stored(self, slots: Int64s) -> list[Part]:
-        return [value_cells(self.take(slots))]
+        if (self._choices[slots] == _NONE).any():
+            return [value_cells(self.take(slots))]
+        by, kept = self._cells(slots)
+        return [b"[", by, b",", kept, b"]"]
+
+    def _cells(self, slots: Int64s) -> tuple[Cells, Cells]:
+        """What the chosen records are compared by, and what is kept of them; kept here, because stores and results take both."""
+        if self._made is None or not np.array_equal(self._made[0], slots):
+            self._made = slots, self._make_cells(self._choices[slots])
+        return self._made[1]
+
+    def _make_cells(self, choices: Int64s) -> tuple[Cells, Cells]:
+        assert isinstance(self._column, RankedColumn), "see PickedFields"
+        is_row = choices >= 0
+        known = [None if one == _NONE else self._before[~one] for one in choices[~is_row].tolist()]
+        at = np.empty(len(choices), np.int64)
+        at[is_row] = np.arange(len(choices) - len(known))
+        at[~is_row] = np.arange(len(choices) - len(known), len(choices))
+        made = list[Cells]()
+        for part, texts in enumerate(kept_texts(self._column, choices[is_row])):
+            of_known = binary_column([dumps(None if one is None else one[part]) for one in known])
+            made.append(_cells_at(one_column([texts, of_known]), at))
+        return made[0], made[1]
+
+
+def _cells_at(texts: BinaryColumn, rows: Int64s) -> Cells:
+    data, bounds = data_and_bounds(texts)
+    places = bounds.astype(np.int64)
+    return Cells(data, places[:-1][rows], places[1:][rows])
 
 
 class _Lists(Accumulators):

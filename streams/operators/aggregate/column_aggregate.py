@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from state.columns import BinaryColumn, column_of, rows_where, valid_rows
 from streams.errors import RecordError, StreamsError
-from streams.model.aggregates import Aggregate, Chosen, Collect, Ranked
+from streams.model.aggregates import Aggregate, Chosen, Collect, Ordering, Ranked
 from streams.model.expressions import Expression
 from streams.model.record import HeldRecord, Record
 from streams.model.sketches import ApproxCountDistinct
@@ -52,7 +52,7 @@ from streams.operators.columnar import (
     WindowedKeys,
     each_value,
 )
-from streams.operators.expressions import Bools, Frame, computed
+from streams.operators.expressions import Bools, Frame, computed, first_bytes
 from streams.operators.operator import OperatorContext, compute_all, part_of
 from streams.operators.pending import WrittenRows
 from streams.operators.stores.codec import Codec, timestamps_of
@@ -100,15 +100,15 @@ def _ranked(
     aggregate: Ranked, by: FieldColumn, frame: Frame, needed: Bools, errors: dict[int, Exception]
 ) -> FieldColumn:
     """The column with what the aggregate keeps of the rows that take part."""
-    values, ranked = [], needed & (by.kinds != ABSENT)
+    values, ranked = dict[str | None, FieldColumn](), needed & (by.kinds != ABSENT)
     ranked[list(errors)] = False
-    for _, part in aggregate.parts:
+    for name, part in aggregate.parts:
         wrong: dict[int, Exception] = {}
         column = computed(part, frame, ranked, wrong)
-        values.append(_checked(aggregate, aggregate.kept, True, column, ranked, wrong))
+        values[name] = _checked(aggregate, aggregate.kept, True, column, ranked, wrong)
         ranked[list(wrong)] = False
         errors.update(wrong)
-    return RankedColumn(by.kinds, by.ints, by.floats, by.texts, values, aggregate.joined)
+    return RankedColumn(by.kinds, by.ints, by.floats, by.texts, values)
 
 
 def _checked(
@@ -124,8 +124,11 @@ def _checked(
         return column
     # Every aggregate takes finite numbers, and what keeps values takes all that came as text.
     suspicious = ~np.isfinite(column.floats)
-    if not takes_text:
-        suspicious |= column.kinds == TEXT
+    if not takes_text and column.texts is not None:
+        texts = column.kinds == TEXT
+        if type(aggregate).checked is Ordering.checked:  # which takes every string as it is
+            texts &= first_bytes(column.texts) != ord('"')
+        suspicious |= texts
     if not suspicious.any():
         return column
     left_out = suspicious & ~needed

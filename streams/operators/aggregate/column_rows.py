@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -85,17 +85,19 @@ class RankedColumn(FieldColumn):
     """What records are compared by, and what `agg.max_by` and its like keep of them.
 
     Attributes:
-        values: The parts of what is kept, which are read of the records that are chosen alone.
-        joined_value: Makes the value of its parts.
+        values: The parts of what is kept, by their names; a single value has the name None. They are read of the records that
+            are chosen alone.
     """
 
-    values: Sequence[FieldColumn]
-    joined_value: Callable[[Sequence[Any]], Any]
+    values: Mapping[str | None, FieldColumn]
 
     def pair(self, row: int) -> list[Any] | None:
         """The order and the value of a row; None: it takes no part."""
         by = _plain_cell(self, row)
-        return None if by is None else [by, self.joined_value([cell(part, row) for part in self.values])]
+        if by is None:
+            return None
+        kept = {name: _plain_cell(part, row) for name, part in self.values.items()}
+        return [by, kept.get(None, kept)]
 
 
 def cell(column: FieldColumn, row: int) -> Any:

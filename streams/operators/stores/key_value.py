@@ -144,6 +144,10 @@ class CachedRows(ABC):
         self._cache = {} if self._cache is None else self._cache
         self._row = PrivateRow if private else CachedRow
 
+    @property
+    def has_cached_rows(self) -> bool:
+        return bool(self._cache)
+
     def forget_cache(self) -> None:
         """From now on, rows are read from the store again, because all updates are written."""
         self._cache = None if self._cache is None else {}
@@ -268,10 +272,6 @@ class TypedTimestampedKeyValueStore(CachedRows, TypedKeyValueStore):
         if self.unsettled is not None:
             settle, self.unsettled = self.unsettled, None
             settle()
-
-    @property
-    def has_cached_rows(self) -> bool:
-        return bool(self._cache)
 
     def entry(self, key: Any) -> CachedRow:
         """The row of a key for modification; `write` stores a change."""

@@ -22,6 +22,7 @@ from streams.operators.columnar import (
     HeldRows,
     Int64s,
     KeyColumn,
+    WindowedKeys,
     concatenated,
     null_values,
     take_values,
@@ -36,11 +37,13 @@ from streams.operators.stores.key_value import (
     NOT_PUT,
     VALID_TO_UNDEFINED,
     CachedRow,
+    CachedRows,
     TypedKeyValueStore,
     TypedTimestampedKeyValueStore,
     TypedVersionedStore,
     row_as_result,
 )
+from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.table.value_getter import ValueGetter
 
 
@@ -206,6 +209,13 @@ def _look_up_last(store: TypedTimestampedKeyValueStore, keys: KeyColumn, order: 
     return _each(store.get, keys) if store.has_cached_rows else _look_up_stored(store, keys)
 
 
+def _look_up_windows(store: TypedTimestampedWindowStore, forwarded: bool, keys: KeyColumn, order: Int64s) -> FoundRows:
+    """A `TableLookup` of windows, as last forwarded or as they are now."""
+    if store.has_cached_rows or store.updates or not isinstance(keys, WindowedKeys):
+        return _each(store.forwarded if forwarded else store.get, keys)
+    return rows_of(store, store.fetch_columns(store.codec.key_cells(keys.inner), keys.starts))
+
+
 def _look_up_stored(store: TypedTimestampedKeyValueStore, keys: KeyColumn) -> FoundRows:
     return stored_rows(store, store.codec.keys(keys), keys.codes)
 
@@ -235,7 +245,8 @@ class LookUp(Protocol):
 def opened(ctx: OperatorContext, table: ValueGetter, forwarded: bool = False) -> LookUp:
     """The look-up of many keys in a table: of rows as last forwarded, or as they are."""
     stores = {name: typed_store_of(ctx.store(name)) for name in table.stores}
-    plain = {name: store for name, store in stores.items() if isinstance(store, TypedTimestampedKeyValueStore)}
+    together = (TypedTimestampedKeyValueStore, TypedTimestampedWindowStore)
+    plain = {name: store for name, store in stores.items() if isinstance(store, together)}
 
     def look_up(keys: KeyColumn, order: Int64s, times: Int64s | None = None) -> FoundRows:
         found = {name: _look_up(store, forwarded) for name, store in plain.items()}
@@ -251,7 +262,9 @@ def opened(ctx: OperatorContext, table: ValueGetter, forwarded: bool = False) ->
     return look_up
 
 
-def _look_up(store: TypedTimestampedKeyValueStore, forwarded: bool) -> TableLookup:
+def _look_up(store: TypedTimestampedKeyValueStore | TypedTimestampedWindowStore, forwarded: bool) -> TableLookup:
+    if isinstance(store, TypedTimestampedWindowStore):
+        return partial(_look_up_windows, store, forwarded)
     as_of = store.forwarded_as_of if forwarded else store.as_of
     return as_of or partial(_look_up_forwarded if forwarded else _look_up_last, store)
 
@@ -296,7 +309,7 @@ def stored_rows(
     return rows_of(store, found.take(pa.array(which)))
 
 
-def rows_of(store: TypedTimestampedKeyValueStore, stored: BinaryColumn) -> FoundRows:
+def rows_of(store: CachedRows, stored: BinaryColumn) -> FoundRows:
     """The rows that local values stand for."""
     there, codec = stored.is_valid().to_numpy(zero_copy_only=False), store.codec
     return FoundRows(

@@ -99,6 +99,14 @@ def column_head(nodes: Mapping[str, Node], head: Collection[str], key_serde: Key
     return _Search(nodes, head, key_serde).found()
 
 
+def _sees_changes(node: ProcessorNode, other: Node) -> bool:
+    """Whether another node uses the store of an aggregation, and not only what that has forwarded, at the end of the step."""
+    if not isinstance(other, ProcessorNode) or not (shared := set(other.stores) & set(node.stores)):
+        return False
+    at_end = other.spec.sees_forwarded and node.spec.forwards_at_end(node.stores)
+    return not (at_end and shared.isdisjoint(other.spec.uses(other.stores)))
+
+
 class _Search:
     """Looks at the nodes from the last to the first, because what a node needs depends on the nodes below it."""
 
@@ -137,9 +145,7 @@ class _Search:
             return Reason(node.name, _WRAPPED)
         if node.spec.projection is None:
             return Reason(node.name, node.spec.whole_records)
-        looked_up = [
-            other.name for other in self._nodes.values() if other is not node and set(other.stores) & set(node.stores)
-        ]
+        looked_up = [other.name for other in self._nodes.values() if other is not node and _sees_changes(node, other)]
         if looked_up:
             return Reason(
                 looked_up[0], f"uses the store of '{node.name}', which columns change at the end of a micro-batch"

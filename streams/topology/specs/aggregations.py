@@ -91,8 +91,9 @@ class AggregationSpec(CachingTableSpec):
         return ("emit", "on_close") in self.parameters
 
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
-        """True with a cache and without windows, which may have results when they close."""
-        return self.caching and self.windows is None
+        """True with a cache, without windows or in windows identified by their start, unless results come when these close."""
+        by_start = self.windows is None or isinstance(self.windows, Windows)
+        return self.caching and by_start and not self.on_close
 
     # Values are read while the functions run.
     takes_encoded = True

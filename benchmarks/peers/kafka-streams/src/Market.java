@@ -202,6 +202,14 @@ final class Market {
             more.add(place, one);
             return new Top(more.size() > MOST ? more.subList(0, MOST) : more);
         }
+
+        RankedBid[] ranked() {
+            RankedBid[] ranked = new RankedBid[bids.size()];
+            for (int place = 0; place < ranked.length; place++) {
+                ranked[place] = RankedBid.of(bids.get(place), place + 1);
+            }
+            return ranked;
+        }
     }
 
     record Prices(long total, long rank1, long rank2, long rank3, long least, long most, long sum) {
@@ -275,6 +283,21 @@ final class Market {
     record Bids(long bids) {}
 
     record Last(Bid last) {}
+
+    record RankedBid(
+            long auction,
+            long bidder,
+            long price,
+            String channel,
+            String url,
+            String extra,
+            String dateTime,
+            int rank_number) {
+        static RankedBid of(Bid one, int rank) {
+            return new RankedBid(
+                    one.auction, one.bidder, one.price, one.channel, one.url, one.extra, one.dateTime, rank);
+        }
+    }
 
     record Dated(
             long auction,

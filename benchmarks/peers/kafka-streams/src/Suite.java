@@ -315,8 +315,7 @@ final class Suite {
                         () -> Market.Top.NONE,
                         (auction, bid, before) -> before.plus(bid),
                         Materialized.with(NUMBER, Json.of(Market.Top.class)));
-        KStream<Long, Market.Bid[]> lists = top.toStream().mapValues(one -> one.bids().toArray(Market.Bid[]::new));
-        write(lists, NUMBER, Json.of(Market.Bid[].class));
+        write(top.toStream().mapValues(Market.Top::ranked), NUMBER, Json.of(Market.RankedBid[].class));
     }
 
     /** q20. */
