@@ -16,7 +16,7 @@ from state.errors import CheckpointMismatchError
 from state.kafka.topics import TopicPartition
 from streams.application.markers import newest_marker
 from streams.application.prepare import Application, PreparedSub, plan_application
-from streams.application.start import Findings, Preflight
+from streams.application.start import Preflight
 from streams.application.transactions import TransactionsAdmin
 from streams.checkpoint.compare import Markers
 from streams.checkpoint.files import Checkpoint, CheckpointFiles
@@ -188,7 +188,7 @@ class Inspection:
             access = preflight.markers(prepared)
             markers = access.read() if self.admin.describe_topics([access.topic]) else {}
             return SubLook(prepared, markers, Checkpoint(), error, adoptable=False)
-        return SubLook(prepared, found.markers, found.checkpoint, found.wrong, _adoptable(found))
+        return SubLook(prepared, found.markers, found.checkpoint, found.wrong, any(found.markers.values()))
 
     def has_moved(self, look: SubLook, task: int) -> bool:
         """Whether a task has committed since its marker was read: then the application runs, and being ahead is not a fault."""
@@ -211,7 +211,3 @@ class Inspection:
         sinks = (sink.topic for one in self.application.subs for sink in one.sub.sinks if sink.topic is not None)
         named = {str(topic) for topic in sinks} - set(self.application.plan.repartition_topics)
         return named | ({self.config.dead_letter_topic} if self.config.dead_letter_topic else set())
-
-
-def _adoptable(found: Findings) -> bool:
-    return any(found.markers.values())

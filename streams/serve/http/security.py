@@ -212,7 +212,7 @@ class Guard:
         except NotValidError as error:
             why = f"the token is not valid here: {error}"
         self._wrong.wait_s(network)
-        raise _unknown(why)
+        raise RefusedError(401, why, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
 
 
 def check_host(host: str, address: str) -> None:
@@ -354,10 +354,6 @@ def _claimed(claimed: Claimed) -> Caller:
     if not known:
         raise NotValidError("its claim 'scope' has none of read, write and admin")
     return Caller(claimed.subject, known[-1])
-
-
-def _unknown(why: str) -> RefusedError:
-    return RefusedError(401, why, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
 
 
 class _Rate:
