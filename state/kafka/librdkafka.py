@@ -231,8 +231,9 @@ def bulk_available() -> bool:
 def commit_offsets(properties: Mapping[str, str], offsets: Mapping[Place, tuple[int, str]]) -> list[ClientFailure]:
     """Commits offsets of the group in the properties of a consumer, which never joins it, with their metadata as they are.
 
-    confluent-kafka 2.x counts the zero byte behind a text as part of the metadata. Kafka Streams in Java does not read such metadata
-    ("Unsupported offset metadata found"): after `streams export-app` it knew no closed window, and gave all results on close again.
+    confluent-kafka 2.x counts the zero byte behind a text as part of the metadata. Kafka Streams in Java does not read such
+    metadata ("Unsupported offset metadata found"): after `streams export-app` it knew no closed window, and gave all results on
+    close again.
 
     Returns:
         The failures.

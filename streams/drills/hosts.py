@@ -194,7 +194,6 @@ class LoopbackHost:
         started = [] if self._started is None else [self._started, *self._others]
         self._started, self._others = None, []
         for one in started:
-            one.watch()
             one.close()
             one.all_gone()
             self._guard.forget(one.process.pid)
@@ -355,7 +354,6 @@ class SparkCluster:
         for host in self.hosts:
             host.end()
         if self._master is not None:
-            self._master.watch()
             self._master.close()
             self._master.all_gone()
             self._guard.forget(self._master.process.pid)

@@ -356,9 +356,9 @@ def _as_json(change: StoreChange) -> bytes:
 
 # --- The changes of tasks that run in several processes, as one stream.
 #
-# Each process gives the events of its tasks, with the places of these tasks as ids. The merged stream gives each event the places of
-# all tasks. Invariants: nothing with an id is sent before the places of all tasks are known; when a process goes away, or gives up a
-# task, the stream continues in the process that then has the task, after the last event that came.
+# Each process gives the events of its tasks, with the places of these tasks as ids. The merged stream gives each event the places
+# of all tasks. Invariants: nothing with an id is sent before the places of all tasks are known; when a process goes away, or gives
+# up a task, the stream continues in the process that then has the task, after the last event that came.
 
 _PATIENCE_S = 60.0
 """How long a task may be in no process before the stream ends: longer than the group needs to move it to another one."""

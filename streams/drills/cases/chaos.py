@@ -71,12 +71,9 @@ def kill_python_driver(on: World) -> str:
 def kill_jvm(on: World) -> str:
     """SIGKILL to the JVM only: the Python driver must notice and end."""
     current = on.application.current
-    current.watch()
-    java = current.java()
-    if not java:
+    if not current.java():
         return "it has no JVM yet, or no more"
-    for process in java:
-        process.kill()
+    current.kill_java()
     code = current.ended(STOP_S)
     on.application.start()
     return f"killed the JVM alone, the driver ended with exit code {code} ({current.last_words()[:100]}), started again"
