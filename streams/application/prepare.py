@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from state.changelog import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
+from state.commit.live import LiveKafka
 from state.commit.marker import MarkerLog
 from state.errors import TopicNotFoundError
 from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
@@ -56,6 +57,11 @@ class PreparedSub:
     tasks: int
     placement: Placement | None = None
     misplaced: str | None = None
+
+
+def kafka_of(config: StreamsConfig) -> LiveKafka:
+    """The logs of an application's cluster."""
+    return LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
 
 
 def task_settings(config: StreamsConfig, partition_counts: Mapping[str, int]) -> TaskSettings:

@@ -35,6 +35,7 @@ from streams.application.prepare import (
     PreparedSub,
     ensure_internal_topics,
     has_committed,
+    kafka_of,
     plan_application,
 )
 from streams.application.rescale.plan import check_no_rescale
@@ -294,9 +295,7 @@ class Preflight:
         return SubIdentity(config.application_id, sub.name, prepared.tasks, sub.topology_hash, placement)
 
     def markers(self, prepared: PreparedSub) -> MarkerAccess:
-        config = self.application.config
-        kafka = self.kafka or LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
-        return MarkerAccess(kafka, self.identity(prepared))
+        return MarkerAccess(self.kafka or kafka_of(self.application.config), self.identity(prepared))
 
     def _check_commits_of_live(self, prepared: PreparedSub, checkpoint: Checkpoint, markers: Markers) -> None:
         """Compares live tasks' markers with the consumer group's positions, committed together with them; Spark logs neither.

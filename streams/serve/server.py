@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Any
 
 from state.changelog import commits_topic, endpoints_topic, ensure_endpoints
-from state.commit.live import LiveKafka
 from state.commit.marker import UNPLACED
 from state.errors import KafkaClientError, StreamsError, TopicNotFoundError
 from state.kafka.consumers import GroupMember
@@ -32,7 +31,7 @@ from state.restore.verify import check_not_rescaled
 from state.stores.task_store import open_task_store
 from state.tables.files import make_private
 from streams.application.markers import placed_marker
-from streams.application.prepare import task_settings
+from streams.application.prepare import kafka_of, task_settings
 from streams.application.restore import SERVED_AT_A_TIME
 from streams.application.stored_tasks import stateful_subs, stored_tasks, with_own_topics
 from streams.cluster.records import Outgoing, RecordWriter
@@ -92,7 +91,7 @@ class StoreServer:
         self._placements = _Placements(self._ask_placement, list(tasks))
         if not self._tasks:
             raise ConfigError(f"no store of {app} has a changelog, so there is nothing to serve")
-        self._kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+        self._kafka = kafka_of(config)
         make_private(folder)
         global_copy = self._global_copy(topology)
         checks = self._check_not_rescaled, self._is_elsewhere
