@@ -244,7 +244,7 @@ def status_in_kafka(
     topics = {topic for sub in known for topic in sub.topics}
     commits = {commits_topic(app, sub.name): sub for sub in known}
     found = admin.describe_topics(sorted({*topics, *commits}))
-    places = [(name, number) for name in topics & found.keys() for number in range(found[name].partitions)]
+    places = [place for place in partitions_of(found) if place[0] in topics]
     begins, ends, read = admin.begin_offsets(places), admin.end_offsets(places), admin.group_offsets(app, places)
     subs = []
     for topic, one in commits.items():

@@ -112,8 +112,7 @@ def run(
     else:
         print_table(("Drill", "Title", "Result", "Seconds", "Recovery", ""), map(_row, results))
     outcomes = {one.outcome for one in results}
-    if code := 1 if Outcome.FAILED in outcomes else NOT_SAFE if Outcome.SPOILED in outcomes else 0:
-        raise typer.Exit(code)
+    raise typer.Exit(1 if Outcome.FAILED in outcomes else NOT_SAFE if Outcome.SPOILED in outcomes else 0)
 
 
 def _hold_and_report(

@@ -13,7 +13,7 @@ from state.changelog import commits_topic
 from state.commit.marker import CommitMarker
 from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError
-from state.kafka.topics import TopicPartition
+from state.kafka.topics import TopicPartition, partitions_of
 from streams.application.markers import newest_marker
 from streams.application.prepare import Application, PreparedSub, plan_application
 from streams.application.start import Preflight
@@ -197,8 +197,7 @@ class Inspection:
 
     def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         """The partitions of the given topics that exist."""
-        found = self.admin.describe_topics(sorted(set(topics)))
-        return [(name, number) for name, info in sorted(found.items()) for number in range(info.partitions)]
+        return sorted(partitions_of(self.admin.describe_topics(sorted(set(topics)))))
 
     @property
     def source_topics(self) -> set[str]:
