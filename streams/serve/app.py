@@ -112,9 +112,9 @@ class Api:
         self._source = source
         self._following = 0
         self._readers = CapacityLimiter(_READERS)
-        self._queries = Turns(_QUERIES, _WAITING, "queries in SQL")
+        self._queries = Turns(_QUERIES, "queries in SQL")
         # Turns for requests of other processes, which hold a turn there: these must not wait for each other.
-        self._parts = Turns(_PARTS, _WAITING, "queries in SQL of other processes")
+        self._parts = Turns(_PARTS, "queries in SQL of other processes")
         self._sink = None if write is None else Topics(served, write)
         self.metrics = ServingMetrics(served.application_id, self._figures)
 
@@ -722,8 +722,6 @@ _FOLLOW_S = 2.0
 _QUERIES = 2
 """How many queries in SQL run at a time: each has its memory, a process and a thread."""
 _PARTS = 4
-_WAITING = 32
-"""How many queries in SQL wait for their turn."""
 _T = TypeVar("_T")
 _Rows = tuple[list[tuple[int, bytes | None]], tuple[Point, ...]]
 """Rows as JSON, each with its place in the answer, and the points (task and commit) that they were read at."""

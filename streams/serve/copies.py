@@ -268,7 +268,6 @@ class TaskCopy(FollowedTask, Copy):
         source: Kafka; used by one thread at a time.
         task: The task and its stores.
         make: Makes the object that opens the stores.
-        clock_s: Measures ages.
         on_close: Called when the copy is closed.
     """
 
@@ -279,12 +278,11 @@ class TaskCopy(FollowedTask, Copy):
         source: StoreSource,
         task: CopiedTask,
         make: MakeStores,
-        clock_s: Clock = time.monotonic,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(source, task, make, clock_s)
+        super().__init__(source, task, make)
         self._on_close = on_close
-        self._flushed_s = clock_s()
+        self._flushed_s = self.clock_s()
         self._position = Position()
 
     def markers(self, end: int) -> list[CommitMarker]:
@@ -365,7 +363,6 @@ class GlobalCopy(Copy):
         tables: The tables, over a store that is empty.
         store: The store, which is closed with the copy.
         now_ms: The wall clock, for timestamp extractors.
-        clock_s: Measures ages.
         on_close: Called when the copy is closed.
     """
 
@@ -375,10 +372,9 @@ class GlobalCopy(Copy):
         tables: GlobalTables,
         store: TaskStore,
         now_ms: Callable[[], int],
-        clock_s: Clock = time.monotonic,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__("the copy of the global tables", clock_s)
+        super().__init__("the copy of the global tables")
         self._source = source
         self._tables = tables
         self._store = store
