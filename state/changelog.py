@@ -207,21 +207,13 @@ def check_topic(name: str, partitions: int, tasks: int, found: Mapping[str, str]
     Raises:
         ChangelogMismatchError: The topic would lose or mix up state.
     """
-    _check_partitions(name, partitions, tasks)
-    _check_config(name, wanted, found)
-
-
-def _check_partitions(name: str, found: int, tasks: int) -> None:
-    if found != tasks:
+    if partitions != tasks:
         raise ChangelogMismatchError(
             name,
-            f"it has {found} partitions, but the application runs with {tasks} tasks, and each task needs its own",
-            f"run with tasks={found}, or change the number with `streams rescale`; if the topic is left over from something else, "
-            f"delete it: kafka-topics.sh --delete --topic {name}",
+            f"it has {partitions} partitions, but the application runs with {tasks} tasks, and each task needs its own",
+            f"run with tasks={partitions}, or change the number with `streams rescale`; if the topic is left over from something "
+            f"else, delete it: kafka-topics.sh --delete --topic {name}",
         )
-
-
-def _check_config(name: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> None:
     wrong = {
         key: (found[key], wanted[key])
         for key in _CHECKED
@@ -278,8 +270,6 @@ def check_end(store: str, end: int, version: int, promised: int) -> None:
 # Records therefore stay for `trim_delay_ms` after they are no longer needed, which gives an operator time to intervene. Each commit
 # marker notes what was needed when, so neither a restart nor a move to another host restarts the delay. Example, with a delay of a
 # day: the notes (0 h, offset 100) and (3 h, offset 250) let records below 100 be deleted after 24 h, and below 250 after 27 h.
-
-DAY_MS = 24 * 60 * 60 * 1000
 
 Noted = Mapping[str, Sequence[tuple[int, int]]]
 """Store -> (time, first changelog offset needed then), the oldest first."""

@@ -39,8 +39,7 @@ from state.errors import (
 )
 from state.kafka.config import ClientConfig, admin_config
 from state.kafka.error_mapping import NO_ANSWER, TOPIC_NOT_FOUND, TRANSIENT, failure_of, request_error, timed_out
-from state.kafka.librdkafka import bulk_available
-from state.kafka.native_offsets import commit_offsets
+from state.kafka.librdkafka import bulk_available, commit_offsets
 from state.kafka.topics import LogEnds, RecordDeleter, TopicInfo, TopicPartition, TopicSpec
 
 POLL_S = 0.05

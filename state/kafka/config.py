@@ -84,17 +84,14 @@ def consumer_config(client: ClientConfig, prefetch_bytes: int = DEFAULT_PREFETCH
     return {**tuning, **client, **_CONSUMER_REQUIRED}
 
 
-def producer_config(
-    client: ClientConfig, transactional_id: str, transaction_timeout_ms: int, compression: str | None = None
-) -> dict[str, str]:
+def producer_config(client: ClientConfig, transactional_id: str, transaction_timeout_ms: int) -> dict[str, str]:
     """Properties of a producer that writes one transaction."""
-    chosen = {} if compression is None else {"compression.type": compression}
     required = {
         **_PRODUCER_REQUIRED,
         "transactional.id": transactional_id,
         "transaction.timeout.ms": str(transaction_timeout_ms),
     }
-    return {**_COMMON, **_PRODUCER_TUNING, **client, **chosen, **required}
+    return {**_COMMON, **_PRODUCER_TUNING, **client, **required}
 
 
 def kept_producer_config(client: ClientConfig) -> dict[str, str]:

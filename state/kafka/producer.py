@@ -53,7 +53,6 @@ class TransactionalProducer:
         transactional_id: Kafka's `transactional.id`; only the newest producer of an id is alive.
         timeout_s: Seconds that any one call may take; also the broker's timeout of an open transaction.
         bulk: Produce through librdkafka's C API where the installed confluent-kafka allows it.
-        compression: `compression.type`, e.g. `lz4`; None = as in `config`.
         kept: Whether it may write several transactions (`again`).
         stuck: Ends the process, with a reason; called if a call has not returned long after its time-out.
         clock: A monotonic clock, in seconds.
@@ -66,7 +65,6 @@ class TransactionalProducer:
         timeout_s: float = 60.0,
         *,
         bulk: bool = True,
-        compression: str | None = None,
         kept: bool = False,
         stuck: Callable[[str], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -82,7 +80,7 @@ class TransactionalProducer:
         self._began = self._committed_s = 0.0
         if kept:
             config = kept_producer_config(config)
-        properties = producer_config(config, transactional_id, int(timeout_s * 1000), compression)
+        properties = producer_config(config, transactional_id, int(timeout_s * 1000))
         self._transport: ProducerTransport
         if bulk and bulk_available():
             from state.kafka.native_producer import BulkTransport

@@ -28,7 +28,6 @@ from state.stores.codec import (
     prefix_end,
     split_session_key,
     split_window_key,
-    upper_with_suffix,
 )
 from state.stores.segments import (
     SEGMENT_PREFIX,
@@ -484,43 +483,19 @@ class WindowBytesStore:
 
         The rows of one segment at a time are sorted in memory.
         """
-        return self.fetch_keys(None, None, from_ms, to_ms, reverse)
-
-    def fetch_keys(
-        self, key_from: bytes | None, key_to: bytes | None, from_ms: int, to_ms: int, reverse: bool = False
-    ) -> Iterator[tuple[bytes, int, bytes]]:
-        """The rows of `fetch_all` whose key is in key_from <= key <= key_to (None = open)."""
         from_ms = max(from_ms, 0)
         if to_ms < from_ms:
             return
         segments = self._segments.between(from_ms, to_ms)
         for segment in reversed(segments) if reverse else segments:
             rows: list[tuple[int, bytes, int, bytes]] = []
-            for row, value in self._scan_segment(segment, key_from, key_to):
-                key, start, sequence = split_window_key(row)
-                if (
-                    from_ms <= start <= to_ms
-                    and (key_from is None or key >= key_from)
-                    and (key_to is None or key <= key_to)
-                ):
+            for row, value in self._buffer.scan(self._segments.prefix(segment), self._segments.prefix(segment + 1)):
+                key, start, sequence = split_window_key(row[SEGMENT_PREFIX:])
+                if from_ms <= start <= to_ms:
                     rows.append((start, key, sequence, value))
             rows.sort(reverse=reverse)
             for start, key, _, value in rows:
                 yield key, start, value
-
-    def _scan_segment(
-        self, segment: int, key_from: bytes | None, key_to: bytes | None
-    ) -> Iterator[tuple[bytes, bytes]]:
-        prefix = self._segments.prefix(segment)
-        lower = prefix + (key_from or b"")
-        if key_to is None:
-            upper = self._segments.prefix(segment + 1)
-        else:
-            upper = prefix + upper_with_suffix(key_to, pack_window_suffix(MAX_TIME, MAX_SEQUENCE)) + b"\x00"
-        if lower >= upper:
-            return
-        for row, value in self._buffer.scan(lower, upper):
-            yield row[SEGMENT_PREFIX:], value
 
     def _next_sequence(self, key: bytes, start: int, segment: int) -> int:
         """The next number of a (key, start), whose rows are numbered 0, 1, 2, ...: nearly always 0."""

@@ -61,12 +61,3 @@ def prefix_end(prefix: bytes) -> bytes | None:
     if not stripped:
         return None
     return stripped[:-1] + bytes((stripped[-1] + 1,))
-
-
-def upper_with_suffix(key: bytes, max_suffix: bytes) -> bytes:
-    """The largest `p ∥ max_suffix` for any prefix p of `key`, which is the end of a scan up to `key`.
-
-    A key k <= `key` may be a prefix of `key`, and then `k ∥ suffix` may sort after `key ∥ max_suffix`: with keys "a" and
-    "ab", the row "a" ∥ 0x7f.. sorts after "ab" ∥ anything. (Kafka Streams: `OrderedBytes.upperRange`.)
-    """
-    return max(key[:length] + max_suffix for length in range(len(key) + 1))

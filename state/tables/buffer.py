@@ -237,11 +237,6 @@ def decode_values(encoded: pa.BinaryArray) -> pa.BinaryArray:
     return sliced(pc.if_else(written, encoded, pa.scalar(None, pa.binary())), 9)
 
 
-def decode_timestamps(encoded: pa.BinaryArray) -> Int64s:
-    """The timestamps of encoded entries, ms."""
-    return numbers_at(encoded, 0)
-
-
 def decode_value(encoded: bytes) -> bytes | None:
     """The value of one encoded entry, None = deleted."""
     return None if len(encoded) == 8 else encoded[9:]
@@ -452,7 +447,7 @@ class WriteBuffer:
         changes = self.changes(lower, upper, reverse)
         if changes is None:
             return base
-        return _without_deleted(overlay(changes, base, reverse))
+        return ((key, value) for key, value in overlay(changes, base, reverse) if value is not None)
 
     def changes(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[RowChange] | None:
         """This step's writes of a range in key order, None if memory and scratch have none."""
@@ -616,7 +611,7 @@ class WriteBuffer:
         self.move_to(scratch)
         keys, entries = scratch.scan_part(self._prefix, self._end, _PART_ROWS, _PART_BYTES)
         while len(keys):
-            yield WriteColumns(keys, decode_values(entries), decode_timestamps(entries))
+            yield WriteColumns(keys, decode_values(entries), numbers_at(entries, 0))
             keys, entries = scratch.scan_part(keys[-1].as_py() + b"\x00", self._end, _PART_ROWS, _PART_BYTES)
 
     def _scratch(self) -> DiskTable:
@@ -626,10 +621,6 @@ class WriteBuffer:
 
 def _at(keys: pa.BinaryArray, rows: npt.NDArray[np.int64]) -> pa.BinaryArray:
     return keys if len(rows) == len(keys) else keys.take(pa.array(rows))
-
-
-def _without_deleted(changes: Iterator[RowChange]) -> Iterator[Row]:
-    return ((key, value) for key, value in changes if value is not None)
 
 
 def _end_of(prefix: bytes) -> bytes:

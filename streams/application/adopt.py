@@ -16,7 +16,7 @@ import orjson
 from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError, FencedError
 from state.kafka.admin import KafkaAdmin
-from state.kafka.topics import TopicInfo, TopicPartition
+from state.kafka.topics import TopicInfo, TopicPartition, partitions_of
 from streams.application.markers import MarkerAccess, still_running
 from streams.application.prepare import Application, PreparedSub
 from streams.application.start import Findings, Preflight
@@ -187,7 +187,7 @@ class Adopter:
         known = {place: start for place, (start, _) in done_ranges(sub, markers).items()}
         for marker in filter(None, markers.values()):
             known |= marker.live_positions
-        places = [(name, number) for name, info in sorted(topics.items()) for number in range(info.partitions)]
+        places = sorted(partitions_of(topics))
         positions = reading_positions(admin, sub.application_id, places, known, findings.checkpoint, self.given)
         confirmed = self._is_confirmed(prepared, known)
         return plan_adoption(sub, markers, ids, positions, global_topics, str(uuid.uuid4()), confirmed)

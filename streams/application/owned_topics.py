@@ -11,7 +11,7 @@ after a refused change it still describes the program that wrote the state. A ch
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -133,13 +133,6 @@ class OwnedTopics:
     query_ids: frozenset[str] = frozenset()
 
 
-@dataclass
-class _Found:
-    own: dict[str, str] = field(default_factory=dict)
-    foreign: dict[str, str] = field(default_factory=dict)
-    query_ids: set[str] = field(default_factory=set)
-
-
 def owned_topics(application_id: str, kept: Mapping[str, Any] | None, admin: KafkaAdmin, log: MarkerLog) -> OwnedTopics:
     """The ownership of all topics whose names begin with the application id."""
     names = set(admin.topic_names())
@@ -147,21 +140,25 @@ def owned_topics(application_id: str, kept: Mapping[str, Any] | None, admin: Kaf
     alike = {name for name in names if name.startswith(f"{application_id}-") and name.endswith(INTERNAL_ENDINGS)}
     pauses = {pauses_topic(application_id)} & names
     serving = {endpoints_topic(application_id)} & names
-    found = _Found(
-        {
-            **dict.fromkeys(described, "topology.json"),
-            **dict.fromkeys(pauses, "its pauses"),
-            **dict.fromkeys(serving, "processes that serve its stores"),
-        }
-    )
+    own = {
+        **dict.fromkeys(described, "topology.json"),
+        **dict.fromkeys(pauses, "its pauses"),
+        **dict.fromkeys(serving, "processes that serve its stores"),
+    }
+    foreign: dict[str, str] = {}
+    queries = set()
     commits = admin.describe_topics(sorted(name for name in alike - pauses if name.endswith(COMMITS)))
     for topic, info in commits.items():
         for marker in _readable_markers(log, topic, info.partitions):
-            _add_topics(found, application_id, topic, marker)
-    own = {name: proof for name, proof in found.own.items() if name in names and name not in found.foreign}
-    foreign = {name: owner for name, owner in found.foreign.items() if name in names}
+            proven = _proven(topic, marker) & names
+            if marker.application_id == application_id:
+                queries.add(marker.query_id)
+                own = dict.fromkeys(proven, f"the commits of query {marker.query_id}") | own
+            else:
+                foreign |= dict.fromkeys(proven, marker.application_id)
+    own = {name: proof for name, proof in sorted(own.items()) if name not in foreign}
     unproven = tuple(sorted(alike - own.keys() - foreign.keys()))
-    return OwnedTopics(dict(sorted(own.items())), dict(sorted(foreign.items())), unproven, frozenset(found.query_ids))
+    return OwnedTopics(own, dict(sorted(foreign.items())), unproven, frozenset(queries))
 
 
 def commits_topics_of(application_id: str, topics: Iterable[str]) -> dict[str, str]:
@@ -181,18 +178,15 @@ def _readable_markers(log: MarkerLog, topic: str, partitions: int) -> list[Commi
         return []
 
 
-def _add_topics(found: _Found, application_id: str, topic: str, marker: CommitMarker) -> None:
+def _proven(topic: str, marker: CommitMarker) -> set[str]:
+    """The topics that a marker proves to belong to its application; none if it does not name it."""
     owner = marker.application_id
     if not owner:
-        return
+        return set()
     # Also what exists only while a rescale is unfinished: its copies would bring back what a reset has deleted.
     stores = (each(owner, store) for store in marker.changelog_ends for each in (changelog_topic, staging_topic))
     proven = {topic, *stores, *(rescale_topic(owner, sub) for sub in commits_topics_of(owner, [topic]).values())}
     # A sub-topology that is named after a repartition topic reads that topic; the other topics it reads may be anyone's.
     if (read := topic.removesuffix(COMMITS)).endswith(REPARTITION) and read in marker.topic_ids:
         proven.add(read)
-    if owner == application_id:
-        found.query_ids.add(marker.query_id)
-        found.own |= {name: f"the commits of query {marker.query_id}" for name in proven if name not in found.own}
-    else:
-        found.foreign |= dict.fromkeys(proven, owner)
+    return proven

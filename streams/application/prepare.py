@@ -8,12 +8,13 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from state.changelog import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
+from state.commit.live import LiveKafka
 from state.commit.marker import MarkerLog
 from state.errors import TopicNotFoundError
 from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
 from state.kafka.placement import Placement
 from state.kafka.topics import TopicInfo, TopicPartition, TopicSpec, partitions_of
-from streams.application.dead_letters import check_dead_letter_topic
+from streams.application.dead_letters import check_dead_letter_topic, dead_letter_topics
 from streams.application.given_tables import ensure_given_tables
 from streams.application.ingests import ensure_ingests, ingest_partitions
 from streams.application.owned_topics import own_manifest, owned_topics
@@ -24,7 +25,7 @@ from streams.engine.source.offsets import SourceOffsets
 from streams.engine.source.partition_times import asks_for_partition_time
 from streams.engine.source.topics import SourceSpec
 from streams.model.table_columns import ColumnRule
-from streams.topology.graph import Failed, Graph, ProcessorNode
+from streams.topology.graph import Graph, ProcessorNode
 from streams.topology.plan import (
     Plan,
     SubTopology,
@@ -56,6 +57,11 @@ class PreparedSub:
     tasks: int
     placement: Placement | None = None
     misplaced: str | None = None
+
+
+def kafka_of(config: StreamsConfig) -> LiveKafka:
+    """The logs of an application's cluster."""
+    return LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
 
 
 def task_settings(config: StreamsConfig, partition_counts: Mapping[str, int]) -> TaskSettings:
@@ -123,9 +129,7 @@ class Application:
         self._await_decided(admin, {sink.topic.topic_name(self.config.application_id) for sink in sinks})
 
     def _await_decided(self, admin: KafkaAdmin, topics: Iterable[str]) -> None:
-        found = admin.describe_topics(topics)
-        places = partitions_of(found)
-        wait_until_decided(admin, places, self.decide_s)
+        wait_until_decided(admin, partitions_of(admin.describe_topics(topics)), self.decide_s)
 
     @property
     def decide_s(self) -> float:
@@ -158,16 +162,13 @@ class Application:
         """The end offsets of the external source topics, by topic and partition."""
         internal = self.plan.repartition_topics
         topics = {topic for prepared in self.subs for topic in prepared.sub.topics if topic not in internal}
-        found = admin.describe_topics(sorted(topics))
-        places = partitions_of(found)
+        places = partitions_of(admin.describe_topics(sorted(topics)))
         return admin.end_offsets(places) if time_ms is None else admin.offsets_for_times(dict.fromkeys(places, time_ms))
 
     @property
     def dead_letter_topics(self) -> list[str]:
         """The topics of dead letters: of the policies, and of operators that retry."""
-        sinks = (sink for prepared in self.subs for sink in prepared.sub.sinks)
-        named = {str(sink.topic) for sink in sinks if sink.failed == Failed()}
-        return sorted(named | ({self.config.dead_letter_topic} if self.config.dead_letter_topic else set()))
+        return sorted(dead_letter_topics(self.plan.topology, self.config.dead_letter_topic))
 
     def task_settings(self, partition_counts: Mapping[str, int]) -> TaskSettings:
         return task_settings(self.config, partition_counts)

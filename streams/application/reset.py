@@ -176,12 +176,11 @@ def start_positions(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog, wa
             "positions, and start with --set starting_offsets=timestamp:MS"
         )
     inputs = _inputs(config, admin, log)
-    found = admin.describe_topics({topic for topics in inputs.values() for topic in topics})
-    missing = sorted({topic for topics in inputs.values() for topic in topics} - found.keys())
-    if missing:
+    read = {topic for topics in inputs.values() for topic in topics}
+    found = admin.describe_topics(read)
+    if missing := sorted(read - found.keys()):
         raise ConfigError(f"{', '.join(missing)}: the application reads it, but it does not exist")
-    places = [(name, number) for name, info in sorted(found.items()) for number in range(info.partitions)]
-    at = _positions(admin, places, wanted)
+    at = _positions(admin, sorted(partitions_of(found)), wanted)
     by_topic = {
         name: TopicOffsets(info.topic_id, tuple(at[name, number] for number in range(info.partitions)))
         for name, info in found.items()
@@ -442,7 +441,7 @@ def plan_drop(config: StreamsConfig, sink: str, admin: KafkaAdmin) -> SinkDrop:
             f"checkpoint's folder {sink} with your own tools. Nothing was deleted."
         )
     found = admin.describe_topics([topic, *(commits_topic(app, name) for name in kept["sub_topologies"])])
-    places = {(name, n) for name, info in found.items() for n in range(info.partitions)}
+    places = set(partitions_of(found))
     own = {place for place in places if place[0] == topic}
     read, begins, ends = admin.group_offsets(app, own), admin.begin_offsets(own), admin.end_offsets(own)
     waiting = sum(ends[place] - max(begins[place], read.get(place, 0)) for place in own)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from state.commit.live import LiveKafka
 from state.errors import RestoreError
 from state.kafka.topics import TopicPartition
 from state.restore.follower import Clock, FollowedTask, Follower
@@ -19,6 +18,7 @@ from state.restore.restorer import RestoreListener
 from state.restore.snapshots import NO_SNAPSHOTS, SnapshotSettings
 from state.restore.task_stores import StoreSource, TaskStateManager
 from state.restore.verify import LINKED, RebuiltTask, VerifiedTask, rebuild_task, verify_task
+from streams.application.prepare import kafka_of
 from streams.application.stored_tasks import StoredTask
 from streams.config import StreamsConfig
 
@@ -41,7 +41,7 @@ def restore_tasks(
     Raises:
         StreamsError: A changelog cannot be read, or does not match the last commit.
     """
-    kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+    kafka = kafka_of(config)
 
     def rebuild(task: StoredTask) -> RebuiltTask:
         specs = [node.spec for node in task.stores.values() if keep(node.name)]
@@ -62,7 +62,7 @@ def verify_tasks(
     Raises:
         StreamsError: A changelog cannot be read, or does not match the last commit, or the local state is damaged.
     """
-    kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+    kafka = kafka_of(config)
 
     def verify(task: StoredTask) -> VerifiedTask:
         specs = [node.spec for node in task.stores.values()]

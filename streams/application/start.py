@@ -35,6 +35,7 @@ from streams.application.prepare import (
     PreparedSub,
     ensure_internal_topics,
     has_committed,
+    kafka_of,
     plan_application,
 )
 from streams.application.rescale.plan import check_no_rescale
@@ -108,7 +109,6 @@ def check_may_continue(application: Application, admin: KafkaAdmin, log: MarkerL
     kept = own_manifest(config)
     if kept is not None and has_committed(kept["sub_topologies"], config.application_id, admin):
         check_structure(application.plan, kept)
-        warn_of_rows_left(application.plan, kept)
         check_readable(application, kept, admin)
         check_all_read(application, kept, admin)
 
@@ -145,19 +145,16 @@ def check_commits_owner(plan: Plan, admin: KafkaAdmin, log: MarkerLog) -> None:
 
 
 def check_structure(plan: Plan, kept: Mapping[str, Any]) -> None:
-    """Checks that the program may continue with the state of the described one."""
-    against = [change for change in compare_plan(kept, plan) if change.refused and not change.depends]
+    """Checks that the program may continue with the state of the described one, and logs changes that ask the user to act."""
+    changes = compare_plan(kept, plan)
+    against = [change for change in changes if change.refused and not change.depends]
     if against:
         reasons = "; ".join(f"{one.where}: {one.what} {one.says.removesuffix(f'. {REFUSED}')}" for one in against)
         raise TopologyMismatchError(
             f"the state of {plan.application_id} was written by another topology, described in topology.json in the checkpoint's "
             f"folder: {reasons}. {REFUSED}. Nothing was written. `streams diff` shows all differences."
         )
-
-
-def warn_of_rows_left(plan: Plan, kept: Mapping[str, Any]) -> None:
-    """Names changes of the program that do not prevent the start but require the user to do something."""
-    for change in compare_plan(kept, plan):
+    for change in changes:
         if change.severity is not StateEffect.SAFE and not change.refused:
             _log.warning("%s: %s: %s %s.", plan.application_id, change.where, change.what, change.says)
 
@@ -298,9 +295,7 @@ class Preflight:
         return SubIdentity(config.application_id, sub.name, prepared.tasks, sub.topology_hash, placement)
 
     def markers(self, prepared: PreparedSub) -> MarkerAccess:
-        config = self.application.config
-        kafka = self.kafka or LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
-        return MarkerAccess(kafka, self.identity(prepared))
+        return MarkerAccess(self.kafka or kafka_of(self.application.config), self.identity(prepared))
 
     def _check_commits_of_live(self, prepared: PreparedSub, checkpoint: Checkpoint, markers: Markers) -> None:
         """Compares live tasks' markers with the consumer group's positions, committed together with them; Spark logs neither.

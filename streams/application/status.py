@@ -94,8 +94,7 @@ def _position(files: CheckpointFiles, sink: LakeSink, topic: str) -> TopicOffset
 # --- The status of a running application: how far it has read, each task's last commit, and its speed.
 #
 # All of it comes from Kafka, so that any host can ask: the committed offsets of the consumer group named after the
-# application, the ends of its topics, and the last commit marker of each task. Lake sinks have no such offsets: see
-# `lake_sinks.py`.
+# application, the ends of its topics, and the last commit marker of each task. Lake sinks have no such offsets: see above.
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +244,7 @@ def status_in_kafka(
     topics = {topic for sub in known for topic in sub.topics}
     commits = {commits_topic(app, sub.name): sub for sub in known}
     found = admin.describe_topics(sorted({*topics, *commits}))
-    places = [(name, number) for name in topics & found.keys() for number in range(found[name].partitions)]
+    places = [place for place in partitions_of(found) if place[0] in topics]
     begins, ends, read = admin.begin_offsets(places), admin.end_offsets(places), admin.group_offsets(app, places)
     subs = []
     for topic, one in commits.items():
@@ -254,6 +253,7 @@ def status_in_kafka(
         markers = list(newest_markers(log, topic, range(tasks)))
         # A live task tells the consumer group once a second only.
         live = {place: end for last in markers for place, end in last.live_positions.items()}
+        newest = max(markers, key=lambda last: last.now_ms, default=None)
         committed = (
             TaskStatus(last.task, last.version, last.now_ms, last.stream_time, last.counts.get("out", 0), last.live)
             for last in markers
@@ -266,26 +266,20 @@ def status_in_kafka(
                 {place: ends[place] for place in own},
                 tuple(sorted(committed, key=lambda last: last.task)),
                 pauses.of(one.name),
-                _last_records(markers),
+                _last_records(markers, newest),
                 tuple(looked_up_by(last.operator_state for last in markers)),
                 next((last.placement for last in markers if last.placement != UNPLACED), None),
-                None if _runs_live(markers) else pauses.left_live.get(one.name),
+                None if newest is not None and newest.live else pauses.left_live.get(one.name),
             )
         )
     return Status(app, at_ms, tuple(subs), sinks, pauses.execution)
 
 
-def _runs_live(markers: Sequence[CommitMarker]) -> bool:
-    """Whether the last commit of any task was live."""
-    return bool(markers) and max(markers, key=lambda last: last.now_ms).live
-
-
-def _last_records(markers: Sequence[CommitMarker]) -> int:
-    newest = max((one.now_ms for one in markers), default=0)
+def _last_records(markers: Sequence[CommitMarker], newest: CommitMarker | None) -> int:
     read = {
         (topic, partition): end - start
         for one in markers
-        if one.now_ms == newest
+        if newest is not None and one.now_ms == newest.now_ms
         for topic, of in one.ranges.items()
         for partition, (start, end) in of.items()
     }

@@ -135,8 +135,9 @@ class EmbeddedBroker:
             cluster = ClusterRecord.load(self.data_dir)
             if cluster is not None:
                 self._end(cluster, signal.SIGTERM, timeout_s, _chosen(cluster, node_id))
-            if node_id is None:
-                self._release_guard()
+            if node_id is None and self._guard is not None:
+                self._guard.release()
+                self._guard = None
             if delete:
                 self._delete()
         if delete:
@@ -268,11 +269,6 @@ class EmbeddedBroker:
                 self._guard.forget(process.pid)
             cluster = cluster.with_process(node.node_id, None)
             cluster.save(self.data_dir)
-
-    def _release_guard(self) -> None:
-        if self._guard is not None:
-            self._guard.release()
-            self._guard = None
 
     def _delete(self) -> None:
         """Removes only the broker's files: the folder is the user's and may contain other files."""

@@ -260,9 +260,6 @@ class ClusterSecrets:
         path = self.properties_file(user)
         return parse_java_properties(path.read_text(encoding="utf-8")) if path.exists() else None
 
-    def new_password(self) -> str:
-        return secrets.token_hex(_SECRET_BYTES)
-
     def files(self) -> list[Path]:
         return sorted(self.folder.glob("*.properties"))
 
@@ -303,7 +300,7 @@ def write_clients(security: ClusterSecrets, bootstrap_servers: str, users: tuple
             security.write_client(file.stem, {**known, "bootstrap.servers": bootstrap_servers})
     for user in users:
         if security.written_client(user) is None:
-            password = security.new_password()
+            password = secrets.token_hex(_SECRET_BYTES)
             _set_password(admin, user, password)
             client = security.client(user, bootstrap_servers, password)
             _await_login(client)

@@ -164,11 +164,8 @@ def list_letters(
     elif not rows:
         typer.echo("no dead letters")
     else:
-        texts, numbers = (
-            ("Topic", "Error", "Message", "Stage", "Origin"),
-            (">Letters", ">Replayed", ">Last", ">Position"),
-        )
-        print_table((*texts, *numbers), map(_cells, rows))
+        headings = ("Topic", "Error", "Message", "Stage", "Origin", ">Letters", ">Replayed", ">Last", ">Position")
+        print_table(headings, map(_cells, rows))
 
 
 def _rows(log: LiveKafka, topic: str, choice: Choice, each: bool) -> list[dict[str, Any]]:

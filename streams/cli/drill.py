@@ -111,12 +111,8 @@ def run(
         print_json([one.as_dict() for one in results])
     else:
         print_table(("Drill", "Title", "Result", "Seconds", "Recovery", ""), map(_row, results))
-    if code := _exit_code({one.outcome for one in results}):
-        raise typer.Exit(code)
-
-
-def _exit_code(outcomes: set[Outcome]) -> int:
-    return 1 if Outcome.FAILED in outcomes else NOT_SAFE if Outcome.SPOILED in outcomes else 0
+    outcomes = {one.outcome for one in results}
+    raise typer.Exit(1 if Outcome.FAILED in outcomes else NOT_SAFE if Outcome.SPOILED in outcomes else 0)
 
 
 def _hold_and_report(

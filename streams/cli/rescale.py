@@ -94,23 +94,19 @@ def rescale(
     check_no_question(as_json, yes or dry_run, "add --dry-run, or --yes to rescale")
     choices, (topology, config) = state.choices(), application.of(target)
     say = partial(typer.echo, err=as_json)
-    with (
-        KafkaAdmin(config.client) as admin,
-        open_checkpoint(config) as files,
-        RestoreProgress(doing="copying") as progress,
-    ):
+    progress = RestoreProgress(doing="copying")
+    with KafkaAdmin(config.client) as admin, open_checkpoint(config) as files, progress:
         moved = LiveRescale(config, admin, files, progress)
-        to_plan = tasks is None and placement is None
-        rescaler, plan = (
-            moved.to_plan(topology, choices) if to_plan else (moved.rescaler(topology, tasks, choices, placement), None)
-        )
+        if tasks is None and placement is None:
+            rescaler, plan = moved.to_plan(topology, choices)
+        else:
+            rescaler, plan = moved.rescaler(topology, tasks, choices, placement), None
         planned = [as_dict(sub) for sub in rescaler.subs]
         for line in [*map(_line, rescaler.subs), *(() if plan is None else _about(plan, admin))]:
             say(line)
         if done := rescaler.waiting and not dry_run and (yes or _asked(abort)):
-            with while_stopped(
-                config, admin, [commits_topic(config.application_id, sub.sub.name) for sub in rescaler.subs]
-            ):
+            commits = [commits_topic(config.application_id, sub.sub.name) for sub in rescaler.subs]
+            with while_stopped(config, admin, commits):
                 rescaler.abort() if abort else rescaler.run()
             if not abort:
                 moved.forget_left_live()

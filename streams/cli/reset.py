@@ -15,6 +15,7 @@ from state.changelog import commits_topic
 from state.commit.live import LiveKafka
 from state.kafka.admin import KafkaAdmin
 from state.kafka.connection import RightsProbe
+from state.kafka.topics import partitions_of
 from streams.application.adopt import carry_out, plan_moves
 from streams.application.instances import while_stopped
 from streams.application.owned_topics import commits_topics_of
@@ -257,7 +258,7 @@ def move_positions(
     for move in moves:
         say(f"{move.sub.name} reads on at {move.first.start}")
     say("state: kept. What is read again is counted again, what is skipped is missing from it")
-    warnings = running_signs(admin, [(topic, n) for topic, info in found.items() for n in range(info.partitions)])
+    warnings = running_signs(admin, partitions_of(found))
     if not execute:
         for warning in warnings:
             say(f"warning: {warning}")

@@ -51,10 +51,6 @@ class WorkOptions(OptionGroup):
     ] = None
     max_records_per_trigger: Annotated[int | None, option("Largest number of records in a micro-batch.")] = None
 
-    def settings(self) -> dict[str, Any]:
-        """The options as settings."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class SeenOptions(OptionGroup):
@@ -68,10 +64,6 @@ class SeenOptions(OptionGroup):
     serve: ServeAddress = None
     log_format: Format = None
     log_level: Level = None
-
-    def settings(self) -> dict[str, Any]:
-        """The options as settings."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -108,7 +100,7 @@ def run(
     as_json: Annotated[bool, option("With --explain: print JSON, for programs.", "--json")] = False,
 ) -> None:
     """Run a topology on Spark until Ctrl-C, exactly once."""
-    options = {**work.settings(), **policies.settings(), **seen.settings()}
+    options = {**asdict(work), **policies.settings(), **asdict(seen)}
     if seen.log_format is LogFormat.JSON:
         # Errors in the settings are lines of JSON, too.
         set_up_command(LogSettings(seen.log_format, seen.log_level))

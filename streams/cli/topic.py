@@ -298,9 +298,7 @@ def delete(
     client = cluster.client()
     with KafkaAdmin(client) as admin:
         found = admin.describe_topics(topics)
-        for name in topics:
-            if name not in found:
-                raise TopicNotFoundError(name)
+        TopicNotFoundError.if_missing(topics, found)
         if not yes:
             typer.confirm(f"Delete {', '.join(topics)} of Kafka {printable(client)}?", abort=True)
         admin.delete_topics(topics)

@@ -16,7 +16,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -27,7 +26,7 @@ from state.tables.open_tables import open_linked
 from streams.broker.processes import HOST, Watchdog, free_ports
 from streams.drills.drill import DrillFailed, NotPossibleHere
 from streams.drills.processes import CommandProcess, Supervised, own_environment, python_workers, runs, wait_until
-from streams.driver.launch.settings import archive_options
+from streams.driver.launch.settings import archive_options, pyspark_folder
 
 BRIDGE = "hosts"
 PREFIX = "10.77.0."
@@ -194,7 +193,6 @@ class LoopbackHost:
         started = [] if self._started is None else [self._started, *self._others]
         self._started, self._others = None, []
         for one in started:
-            one.watch()
             one.close()
             one.all_gone()
             self._guard.forget(one.process.pid)
@@ -355,7 +353,6 @@ class SparkCluster:
         for host in self.hosts:
             host.end()
         if self._master is not None:
-            self._master.watch()
             self._master.close()
             self._master.all_gone()
             self._guard.forget(self._master.process.pid)
@@ -379,13 +376,13 @@ class SparkCluster:
 
     @property
     def _spark_class(self) -> str:
-        return str(spark_home() / "bin" / "spark-class")
+        return str(pyspark_folder() / "bin" / "spark-class")
 
     @staticmethod
     def _environment(options: str) -> dict[str, str]:
         java = {"SPARK_DAEMON_JAVA_OPTS": f"{_java()} {options}".strip(), "SPARK_DAEMON_MEMORY": "192m"}
         # Executors find Python's modules by the environment of their worker.
-        return {"SPARK_HOME": str(spark_home()), "SPARK_NO_DAEMONIZE": "1", "PYTHONPATH": python_path(), **java}
+        return {"SPARK_HOME": str(pyspark_folder()), "SPARK_NO_DAEMONIZE": "1", "PYTHONPATH": python_path(), **java}
 
     def _said(self) -> str:
         return "" if self._master is None else self._master.log()
@@ -414,14 +411,6 @@ def step_of(folder: Path) -> int:
         finally:
             table.close()
     return 0 if step is None else step[1]
-
-
-def spark_home() -> Path:
-    """The folder of Spark: the installed pyspark."""
-    found = find_spec("pyspark")
-    assert found is not None, "pyspark is a dependency"
-    assert found.origin is not None, "pyspark is a package"
-    return Path(found.origin).parent
 
 
 @contextmanager

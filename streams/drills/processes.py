@@ -178,6 +178,7 @@ class CommandProcess:
         )
 
     def close(self) -> None:
+        """Sends SIGKILL to all processes of the command."""
         self.watch()
         self._send(signal.SIGKILL)
         self.process.wait()
@@ -321,7 +322,6 @@ class Supervised:
 
     def kill_all(self) -> None:
         """Sends SIGKILL to driver, JVM and workers, and waits until all have ended."""
-        self.current.watch()
         self.current.close()
         self.current.all_gone()
 

@@ -21,7 +21,7 @@ from state.kafka.key_hash import partition_for_key
 from streams import EmitStrategy, Grouped, JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows
 from streams.application.stored_tasks import stored_tasks
 from streams.config import StreamsConfig
-from streams.drills.subject import Flow, Site, store_rows, wrong_commits, wrong_restore
+from streams.drills.subject import Flow, Site, store_rows, wrong_commits, wrong_reader, wrong_restore
 from streams.drills.topics import SOON_ELSEWHERE, OutsideReader, Read, read_committed
 from streams.topology.topology import Topology
 
@@ -259,10 +259,7 @@ def wrong_outputs(servers: str, wanted: Results, seen: Mapping[str, Sequence[Rea
         found[topic] = Counter(results)
         if topic in (TOTALS, REGIONS):
             said += out_of_order(topic, results)
-        if sorted(seen[topic], key=lambda one: (one.partition, one.offset)) != records:
-            said.append(
-                f"{topic}: the reader saw {len(seen[topic])} records during the fault, now there are {len(records)}"
-            )
+        said += wrong_reader(topic, seen[topic], records)
     return [*differences(wanted, found), *said]
 
 
@@ -284,7 +281,7 @@ def wrong_state(program: Topology, config: StreamsConfig, into: Path, wanted: Re
 
 @dataclass
 class OwnProgram:
-    """The program of `topology.py`, or one that contains it, with a continuous flow of input.
+    """The program above, or one that contains it, with a continuous flow of input.
 
     Attributes:
         target: The program, as `streams run` takes it.

@@ -117,6 +117,13 @@ class Subject(Protocol):
         """Compares results, commits and stores with what they must be, and returns the differences; empty: all is right."""
 
 
+def wrong_reader(topic: str, seen: Sequence[Read], records: Sequence[Read]) -> list[str]:
+    """Whether a reader that read a topic during the fault saw other records than there are now."""
+    if sorted(seen, key=lambda one: (one.partition, one.offset)) == records:
+        return []
+    return [f"{topic}: the reader saw {len(seen)} records during the fault, now there are {len(records)}"]
+
+
 def wrong_commits(servers: str, application_id: str) -> list[str]:
     """Tasks whose versions are not 1, 2, 3 and so on. After a rescale, they count on from the version that was taken over."""
     said = []

@@ -13,14 +13,7 @@ from urllib.parse import unquote
 
 import orjson
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewPartitions,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, NewPartitions
 from pyarrow import parquet
 
 from state.errors import TopicNotFoundError
@@ -202,16 +195,12 @@ class ScratchTopics:
 
     def alter(self, name: str, config: Mapping[str, str]) -> None:
         """Sets some settings of a topic, and leaves the others."""
-        entries = [
-            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()
-        ]
-        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-        # Held until the answer is there: a client that is collected meanwhile cancels its requests.
-        client = AdminClient(self._client)
-        client.incremental_alter_configs([resource])[resource].result(_TIMEOUT_S)
+        with KafkaAdmin(self._client) as admin:
+            admin.alter_topic(name, config)
 
     def grow(self, name: str, partitions: int) -> None:
         """Adds partitions, and waits until all of them answer."""
+        # Held until the answer is there: a client that is collected meanwhile cancels its requests.
         client = AdminClient(self._client)
         client.create_partitions([NewPartitions(name, partitions)])[name].result(_TIMEOUT_S)
         places = [(name, number) for number in range(partitions)]

@@ -19,7 +19,7 @@ from streams.application.prepare import Application, plan_application
 from streams.application.stored_tasks import stored_tasks
 from streams.config import StreamsConfig
 from streams.drills.drill import Conditions, DrillFailed
-from streams.drills.subject import Flow, Site, store_rows, wrong_commits, wrong_restore
+from streams.drills.subject import Flow, Site, store_rows, wrong_commits, wrong_reader, wrong_restore
 from streams.drills.topics import OutsideReader, Read, read_committed, read_first
 from streams.drills.world import START_S, World
 from streams.errors import ConfigError
@@ -202,11 +202,7 @@ class UsersProgram:
         """Compares results and stores with those of the undisturbed run, and the stores with their changelogs."""
         said = []
         for name in self.outputs:
-            records = read_committed(place.servers, name)
-            if sorted(seen[name], key=lambda one: (one.partition, one.offset)) != records:
-                said.append(
-                    f"{name}: the reader saw {len(seen[name])} records during the fault, now there are {len(records)}"
-                )
+            said += wrong_reader(name, seen[name], read_committed(place.servers, name))
         if last_per_key(seen) != self._last:
             said.append("the last results of the keys are not those of the run without faults")
         rows = self._store_rows(place)

@@ -217,7 +217,6 @@ class World:
         while first.running and second.running and time.monotonic() < deadline:
             time.sleep(_POLL_S)
         ended = {name: one.last_words() for name, one in (("first", first), ("second", second)) if not one.running}
-        second.watch()
         second.close()
         second.all_gone()
         if not first.running:

@@ -18,7 +18,6 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming import StreamingQuery
 
 from state.changelog import commits_topic
-from state.commit.live import LiveKafka
 from state.errors import CheckpointMismatchError
 from state.kafka.admin import KafkaAdmin, TransientRetry
 from state.kafka.topics import TopicPartition
@@ -32,7 +31,7 @@ from streams.application.jobs import query_job
 from streams.application.owned_topics import local_folder, write_manifest
 from streams.application.pausing import Pausing
 from streams.application.placements import Placements, Undecided
-from streams.application.prepare import PreparedSub, written_ends
+from streams.application.prepare import PreparedSub, kafka_of, written_ends
 from streams.application.start import Preflight, check_places, prepare_start
 from streams.checkpoint.files import CheckpointFiles, LocalFiles
 from streams.checkpoint.files import is_local as is_on_disk
@@ -379,9 +378,7 @@ class StreamsApplication:
         """A watch for records that decide the placements of live sub-topologies; None: all placements are decided."""
         if all(one.placement is not None for one in live):
             return None
-        config = self.config
-        log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
-        return Undecided(self._application, log, self.progress.say)
+        return Undecided(self._application, kafka_of(self.config), self.progress.say)
 
     def _is_over(self, asked: str | None, undecided: Undecided | None) -> bool:
         """Whether the queries are to end: all input is read, another execution is asked for, or records have shown a placement."""
@@ -417,7 +414,7 @@ class StreamsApplication:
         read = self._run_end.positions()
         with KafkaAdmin(self.config.client) as admin:
             for prepared in live:
-                sources = Preflight(self._application, self._files, admin, self.progress.say).sources(prepared)
+                sources = self._preflight(admin).sources(prepared)
                 ids = {name: info.topic_id for name, info in sources.described({}).items()}
                 # A record of a retry topic that is not due yet was read, and still waits.
                 at = {
@@ -441,7 +438,7 @@ class StreamsApplication:
             partitions = {name: info.partitions for name, info in admin.describe_topics(asked).items()}
             ways = ways_of(application, partitions, processes, others, refused, running)
             self._tell_obstacles({name: why for name, why in ways.obstacles.items() if name not in refused})
-            switch = Switch(Preflight(application, self._files, admin, self.progress.say), self.progress.say)
+            switch = self._switch(admin)
             starts = {}
             for prepared in ways.live:
                 name = prepared.sub.name
@@ -506,11 +503,9 @@ class StreamsApplication:
         if record is None:
             return False
         config = self.config
-        log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         with KafkaAdmin(config.client) as admin:
-            found = Placements(self._application, admin, log, (record,)).chosen_again(one)
-            preflight = Preflight(self._application, self._files, admin, self.progress.say)
-            if found is None or not Switch(preflight, self.progress.say).unplace(one):
+            found = Placements(self._application, admin, kafka_of(config), (record,)).chosen_again(one)
+            if found is None or not self._switch(admin).unplace(one):
                 return False
         assert found.placement is not None, "it was chosen"
         subs = tuple(found if two is one else two for two in self._application.subs)
@@ -536,10 +531,8 @@ class StreamsApplication:
         self._note_left({name: left})
 
     def _why_left(self, one: PreparedSub, record: tuple[str, int, int] | None, admin: KafkaAdmin) -> LeftLive:
-        config = self.config
         if record is not None:
-            log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
-            return Placements(self._application, admin, log).left_live(one, record, now_ms())
+            return Placements(self._application, admin, kafka_of(self.config)).left_live(one, record, now_ms())
         partitions = {name: info.partitions for name, info in admin.describe_topics(one.sub.topics).items()}
         return LeftLive(now_ms(), obstacle(one, partitions) or "a topic has got more partitions")
 
@@ -644,9 +637,14 @@ class StreamsApplication:
             raise
 
     def _firsts(self, admin: KafkaAdmin) -> Mapping[str, FirstBatch]:
-        preflight = Preflight(self._application, self._files, admin, self.progress.say)
-        Switch(preflight, self.progress.say).finish(self._application.subs)
-        return preflight.run()
+        self._switch(admin).finish(self._application.subs)
+        return self._preflight(admin).run()
+
+    def _preflight(self, admin: KafkaAdmin) -> Preflight:
+        return Preflight(self._application, self._files, admin, self.progress.say)
+
+    def _switch(self, admin: KafkaAdmin) -> Switch:
+        return Switch(self._preflight(admin), self.progress.say)
 
     @property
     def _files(self) -> CheckpointFiles:
@@ -686,7 +684,7 @@ class StreamsApplication:
             (given, records_of(given, lambda: session_itself(self._spark)))
             for given in given_rows(self._application.plan.topology)
         ]
-        kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+        kafka = kafka_of(config)
         for given, rows in found:
             written, deleted = write_rows(kafka, config.application_id, given, rows, now_ms())
             self.progress.say(

@@ -46,9 +46,9 @@ class _Lines(logging.Handler):
 class RecentLines(_Lines):
     """Keeps the last lines."""
 
-    def __init__(self, most: int = _MOST) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._lines: deque[bytes] = deque(maxlen=most)
+        self._lines: deque[bytes] = deque(maxlen=_MOST)
 
     def take(self, line: bytes) -> None:
         """Keeps a line, unless it is kept already."""

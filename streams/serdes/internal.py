@@ -33,6 +33,8 @@ class _Internal(Serde[T]):
 
     __slots__ = ()
     holds: ClassVar[type[Any]]
+    takes: ClassVar[str] = ""
+    """A hint for an error about an object of another class."""
 
     def kept(self) -> Self:
         """The same over serdes that are kept."""
@@ -43,7 +45,7 @@ class _Internal(Serde[T]):
         if value is None:
             return None
         if not isinstance(value, self.holds):
-            raise cannot_serialize(self, topic, value)
+            raise cannot_serialize(self, topic, value, self.takes)
         return self._bytes_of(topic, value, headers)
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> T | None:
@@ -51,7 +53,7 @@ class _Internal(Serde[T]):
         return None if data is None else self._object_of(topic, data, headers)
 
     @abstractmethod
-    def _bytes_of(self, topic: str, value: Any, headers: Headers) -> bytes: ...
+    def _bytes_of(self, topic: str, value: Any, headers: Headers) -> bytes | None: ...
 
     @abstractmethod
     def _object_of(self, topic: str, data: bytes, headers: Headers) -> T: ...
@@ -318,32 +320,23 @@ class WaitingSerde(_Internal[WaitingRecord]):
 
 
 @dataclass(frozen=True, slots=True)
-class HeadersSerde(Serde[ValueAndHeaders[Any]]):
+class HeadersSerde(_Internal[ValueAndHeaders[Any]]):
     """`length of headers(4) ∥ headers ∥ value`: the values of a store with headers (`state.stores.header_rows`).
 
     Attributes:
         inner: Serde of the value.
     """
 
+    holds = ValueAndHeaders
+    takes = "a store with headers takes ValueAndHeaders(value, headers)"
+
     inner: Serde
 
-    def kept(self) -> HeadersSerde:
-        """The same over serdes that are kept."""
-        return kept_parts(self)
-
-    def serialize(self, topic: str, value: ValueAndHeaders[Any] | None, headers: Headers = None) -> bytes | None:
-        """Bytes of a `ValueAndHeaders`. Raises `SerdeError` for anything else."""
-        if value is None:
-            return None
-        if not isinstance(value, ValueAndHeaders):
-            raise cannot_serialize(self, topic, value, "a store with headers takes ValueAndHeaders(value, headers)")
+    def _bytes_of(self, topic: str, value: ValueAndHeaders[Any], headers: Headers) -> bytes | None:
         own, data = encode_headers(value.headers), self.inner.serialize(topic, value.value, value.headers)
         return None if data is None else LENGTH.pack(len(own)) + own + data
 
-    def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> ValueAndHeaders[Any] | None:
-        """The `ValueAndHeaders`. Raises `SerdeError` if the bytes are too few."""
-        if data is None:
-            return None
+    def _object_of(self, topic: str, data: bytes, headers: Headers) -> ValueAndHeaders[Any]:
         if len(data) < LENGTH.size:
             raise cannot_deserialize(self, topic, data, "cut off")
         cell, value = split_row(data)

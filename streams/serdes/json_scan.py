@@ -210,7 +210,71 @@ def _rises(data: Bytes, starts: Any, ends: Any, last: int, start: Any, end: Any)
 
 
 @kernel
-def _scan(  # noqa: PLR0912, PLR0915 - one compiled loop; a call per value would cost more than the value
+def _name_end(
+    data: Bytes, at: Any, end: Any, starts: Any, ends: Any, base: int, count: int, in_order: bool
+) -> Any:  # pragma: no cover - compiled
+    """The position after the colon of a name at `at`, which is added to the names of its object, those from `base` to `count`."""
+    if data[at] != 34 or count == _NAMES:
+        return UNSURE_AT
+    start = at + _1
+    at = plain_text_end(data, start, end)
+    if at == UNSURE_AT or at >= end or data[at] != 58:
+        return UNSURE_AT
+    if not _is_new(data, starts, ends, base, count, start, at - _1):
+        return UNSURE_AT
+    if in_order and count > base and not _rises(data, starts, ends, count - 1, start, at - _1):
+        return UNSURE_AT
+    starts[count], ends[count] = start, at - _1
+    return at + _1
+
+
+@kernel
+def _is_normal(  # noqa: PLR0912 - one compiled loop; a call per value would cost more than the value
+    data: Bytes, at: Any, end: Any, in_order: bool, open_levels: Any, open_names: Any
+) -> bool:  # pragma: no cover - compiled
+    """Whether data[at:end] is certainly JSON as orjson writes it."""
+    objects, bases = open_levels[0], open_levels[1]
+    starts, ends = open_names[0], open_names[1]
+    level, names, state = -1, 0, _VALUE
+    while at < end:
+        byte = data[at]
+        if state == _VALUE:
+            state = _END
+            if byte == 34:
+                at = plain_text_end(data, at + _1, end)
+            elif byte == 123 or byte == 91:  # noqa: PLR1714
+                if level + 1 == _LEVELS:
+                    return False
+                level += 1
+                objects[level], bases[level] = byte == 123, names
+                at += _1
+                if at < end and data[at] == byte + 2:
+                    level -= 1
+                    at += _1
+                else:
+                    state = _NAME if byte == 123 else _VALUE
+            elif byte == 45 or (byte >= 48 and byte <= 57):
+                at = _number_end(data, at, end)
+            else:
+                at = literal_end(data, at, end)
+        elif state == _NAME:
+            at = _name_end(data, at, end, starts, ends, bases[level], names, in_order)
+            names, state = names + 1, _VALUE
+        else:
+            if level >= 0 and byte == 44:
+                state = _NAME if objects[level] else _VALUE
+            elif level >= 0 and byte == (125 if objects[level] else 93):
+                names, level = bases[level], level - 1
+            else:
+                return False
+            at += _1
+        if at == UNSURE_AT:
+            return False
+    return state == _END and level < 0
+
+
+@kernel
+def _scan(
     data: Bytes, bounds: Any, valid: Any, in_order: bool, open_levels: Any, open_names: Any, normal: Any
 ) -> None:  # pragma: no cover - compiled
     """Fill `normal`.
@@ -218,68 +282,11 @@ def _scan(  # noqa: PLR0912, PLR0915 - one compiled loop; a call per value would
     Two arrays are room to work in. `open_levels`, int64[2, _LEVELS], says of each open object or array whether it is an object, and
     the number of its first name. `open_names`, uint64[2, _NAMES], has the start and the end of each name of open objects.
     """
-    objects, bases = open_levels[0], open_levels[1]
-    starts, ends = open_names[0], open_names[1]
     for row in range(len(bounds) - 1):
-        if not valid[row]:
-            continue
         at, end = bounds[row], bounds[row + 1]
         # A null is None, and no value at all.
-        if at >= end or data[at] == 110:
-            continue
-        level, names, state = -1, 0, _VALUE
-        while True:
-            if at >= end:
-                normal[row] = state == _END and level < 0
-                break
-            byte = data[at]
-            if state == _VALUE:
-                state = _END
-                if byte == 34:
-                    at = plain_text_end(data, at + _1, end)
-                elif byte == 123 or byte == 91:  # noqa: PLR1714
-                    if level + 1 == _LEVELS:
-                        break
-                    level += 1
-                    objects[level], bases[level] = byte == 123, names
-                    at += _1
-                    if at < end and data[at] == byte + 2:
-                        level -= 1
-                        at += _1
-                    else:
-                        state = _NAME if byte == 123 else _VALUE
-                elif byte == 45 or (byte >= 48 and byte <= 57):
-                    at = _number_end(data, at, end)
-                else:
-                    at = literal_end(data, at, end)
-            elif state == _NAME:
-                if byte != 34 or names == _NAMES:
-                    break
-                start = at + _1
-                at = plain_text_end(data, start, end)
-                if at == UNSURE_AT or at >= end or data[at] != 58:
-                    break
-                if not _is_new(data, starts, ends, bases[level], names, start, at - _1):
-                    break
-                if in_order and names > bases[level] and not _rises(data, starts, ends, names - 1, start, at - _1):
-                    break
-                starts[names], ends[names] = start, at - _1
-                names += 1
-                at += _1
-                state = _VALUE
-            else:
-                if level < 0:
-                    break
-                if byte == 44:
-                    state = _NAME if objects[level] else _VALUE
-                elif byte == (125 if objects[level] else 93):
-                    names = bases[level]
-                    level -= 1
-                else:
-                    break
-                at += _1
-            if at == UNSURE_AT:
-                break
+        if valid[row] and at < end and data[at] != 110:
+            normal[row] = _is_normal(data, at, end, in_order, open_levels, open_names)
 
 
 def normal_json(values: BinaryColumn, in_order: bool = False) -> npt.NDArray[np.bool_]:

@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
-from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -45,9 +44,7 @@ from streams.serve.answers import (
     refused,
     rows_answer,
 )
-from streams.serve.feed.changes import ChangeFeed, known_places
-from streams.serve.feed.events import ServerSentEvent, encoded, events
-from streams.serve.feed.merged import Merged
+from streams.serve.feed import ChangeFeed, Merged, ServerSentEvent, encoded, events, known_places
 from streams.serve.http.connections import ConnectionLimits, connection_class
 from streams.serve.http.security import CALLER, CERTIFICATE, Caller, Guard, RefusedError, Scope, Turns, address_of, note
 from streams.serve.http.servers import register_any_text
@@ -115,9 +112,9 @@ class Api:
         self._source = source
         self._following = 0
         self._readers = CapacityLimiter(_READERS)
-        self._queries = Turns(_QUERIES, _WAITING, "queries in SQL")
+        self._queries = Turns(_QUERIES, "queries in SQL")
         # Turns for requests of other processes, which hold a turn there: these must not wait for each other.
-        self._parts = Turns(_PARTS, _WAITING, "queries in SQL of other processes")
+        self._parts = Turns(_PARTS, "queries in SQL of other processes")
         self._sink = None if write is None else Topics(served, write)
         self.metrics = ServingMetrics(served.application_id, self._figures)
 
@@ -128,16 +125,15 @@ class Api:
 
     def application(self) -> Routes:
         """The ASGI application. It has none of Starlette's middleware, since every error becomes an answer here or in uvicorn."""
-        stores = _STORES
         return Routes(
             routes=[
                 AnsweredRoute(f"{_STORES}/keys/{{key:any_text}}", self._guarded("key", Scope.READ, self._key)),
                 AnsweredRoute(
-                    f"{stores}/keys:batch", self._guarded("batch", Scope.READ, self._batch), methods=["POST"]
+                    f"{_STORES}/keys:batch", self._guarded("batch", Scope.READ, self._batch), methods=["POST"]
                 ),
-                AnsweredRoute(f"{stores}/range", self._guarded("range", Scope.READ, self._range)),
-                AnsweredRoute(f"{stores}/windows", self._guarded("windows", Scope.READ, self._windows)),
-                AnsweredRoute(f"{stores}/changes", self._guarded("changes", Scope.READ, self._changes)),
+                AnsweredRoute(f"{_STORES}/range", self._guarded("range", Scope.READ, self._range)),
+                AnsweredRoute(f"{_STORES}/windows", self._guarded("windows", Scope.READ, self._windows)),
+                AnsweredRoute(f"{_STORES}/changes", self._guarded("changes", Scope.READ, self._changes)),
                 AnsweredRoute("/v1/topics/{topic}", self._guarded("topic", Scope.WRITE, self._write), methods=["POST"]),
                 AnsweredRoute("/v1/sql", self._guarded("sql", Scope.READ, self._sql), methods=["POST"]),
                 AnsweredRoute("/v1/metadata", self._guarded("metadata", Scope.READ, self._metadata)),
@@ -322,51 +318,40 @@ class Api:
         keys = self._keys_of(body := await self._body(request))
         found = keys_bytes(store, keys)
         by_task = store.by_task(found)
-
         part = parse_part(given.text(PART), store)
         if part is not None and (at := given.text(_AT)) is not None:
             return await self._kept(store, part, given, at)
         versions = given.versions()
         if part is None and given.of_one_step:
             versions = await self._versions(store, by_task, request, given, shown_json(body))
-
         is_here = part is not None or self._is_here(store, by_task)
         as_arrow = part is None and wants_arrow(request)
         as_stored = as_arrow and is_here
-
-        def read(tasks: Mapping[int, Sequence[int]]) -> tuple[list[bytes | None], tuple[Point, ...]]:
-            values, _, points = store.get_each(found, versions, self._limits.batch_bytes, tasks)
-            return values if as_stored else store.texts(found, values), points
 
         async def here(tasks: Mapping[int, Sequence[int]]) -> tuple[list[bytes | None], tuple[Point, ...]]:
             """The row of each key that these tasks may have."""
             if not versions:
                 await self._ready(store, tasks, given)
+            read = partial(_batch_here, store, found, versions, self._limits.batch_bytes, tasks, as_stored)
             # A thread costs more than a few rows.
-            return read(tasks) if len(found) <= _FEW else await self._read(partial(read, tasks))
+            return read() if len(found) <= _FEW else await self._read(read)
 
-        async def ask(node: Node | None, some: Collection[int]) -> _Rows[int]:
+        async def ask(node: Node | None, some: Collection[int]) -> _Rows:
             places = sorted(place for task in some for place in by_task[task])
             if node is None:
                 rows, points = await here({task: by_task[task] for task in some})
-                each = [rows[place] for place in places]
-            else:
-                asked = shown_json({"keys": [keys[place] for place in places]})
-                answer = await self._part_of(node, request, some, given, asked, versions)
-                each = [None if row is None else shown_json(row) for row in answer["rows"]]
-                points = tuple(map(parse_point, answer["tasks"]))
-            return list(zip(places, each, strict=True)), points
+                return [(place, rows[place]) for place in places], points
+            asked = shown_json({"keys": [keys[place] for place in places]})
+            answer = await self._part_of(node, request, some, given, asked, versions)
+            each = [None if row is None else shown_json(row) for row in answer["rows"]]
+            return list(zip(places, each, strict=True)), tuple(map(parse_point, answer["tasks"]))
 
         if is_here:
             rows, points = await here(by_task)
         elif (elsewhere := self._redirected(store, by_task, request, given)) is not None:
             return elsewhere
         else:
-            answers = await self._router.gather(store, by_task, ask)
-            points = tuple(point for _, points in answers for point in points)
-            rows = [None] * len(found)
-            for place, row in chain.from_iterable(some for some, _ in answers):
-                rows[place] = row if row is not None else rows[place]
+            rows, points = _joined(await self._router.gather(store, by_task, ask), len(found))
         summary = Answer((), points)
         if as_arrow:
             stored = store.stored(found, rows) if as_stored else [row for row in rows if row is not None]
@@ -737,11 +722,8 @@ _FOLLOW_S = 2.0
 _QUERIES = 2
 """How many queries in SQL run at a time: each has its memory, a process and a thread."""
 _PARTS = 4
-_WAITING = 32
-"""How many queries in SQL wait for their turn."""
-_Place = TypeVar("_Place")
 _T = TypeVar("_T")
-_Rows = tuple[list[tuple[_Place, bytes | None]], tuple[Point, ...]]
+_Rows = tuple[list[tuple[int, bytes | None]], tuple[Point, ...]]
 """Rows as JSON, each with its place in the answer, and the points (task and commit) that they were read at."""
 _Page = tuple[list[tuple[Order, bytes]], tuple[Point, ...], bool]
 """Rows of a page, each with its place in the order; the points of the read; whether rows were cut off (`Asked.within`)."""
@@ -805,6 +787,30 @@ async def _behind(first: ServerSentEvent, others: AsyncIterator[ServerSentEvent]
 def wants_arrow(request: Request) -> bool:
     """Whether the answer is to be an Arrow stream."""
     return ARROW in request.headers.get("accept", "")
+
+
+def _batch_here(
+    store: ReadStore,
+    keys: Sequence[bytes],
+    versions: Mapping[int, int],
+    most_bytes: int,
+    tasks: Mapping[int, Sequence[int]],
+    as_stored: bool,
+) -> tuple[list[bytes | None], tuple[Point, ...]]:
+    """The row of each key that these tasks may have, as JSON or as it is stored."""
+    values, _, points = store.get_each(keys, versions, most_bytes, tasks)
+    return values if as_stored else store.texts(keys, values), points
+
+
+def _joined(parts: Iterable[_Rows], count: int) -> tuple[list[bytes | None], tuple[Point, ...]]:
+    """The rows of all places, from the parts that several processes have; a place may be in several parts, and has one row."""
+    rows: list[bytes | None] = [None] * count
+    points: list[Point] = []
+    for part, read_at in parts:
+        points += read_at
+        for place, row in part:
+            rows[place] = row if row is not None else rows[place]
+    return rows, tuple(points)
 
 
 def _page_here(store: ReadStore, asked: Asked, as_arrow: bool) -> Response:

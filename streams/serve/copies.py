@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from hashlib import blake2b
 from math import ceil
 from typing import Protocol
 
+from state.columns import RecordColumns
+from state.commit.live import LiveKafka
 from state.commit.marker import CommitMarker
 from state.commit.session import FLUSH_EVERY_S
+from state.errors import KafkaClientError
+from state.kafka.reader import ReaderPool
 from state.kafka.topics import TopicInfo, TopicPartition, partitions_of
 from state.restore.follower import Clock, FollowedCopy, FollowedTask, MakeStores
 from state.restore.place import CopiedTask
@@ -264,7 +268,6 @@ class TaskCopy(FollowedTask, Copy):
         source: Kafka; used by one thread at a time.
         task: The task and its stores.
         make: Makes the object that opens the stores.
-        clock_s: Measures ages.
         on_close: Called when the copy is closed.
     """
 
@@ -275,12 +278,11 @@ class TaskCopy(FollowedTask, Copy):
         source: StoreSource,
         task: CopiedTask,
         make: MakeStores,
-        clock_s: Clock = time.monotonic,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(source, task, make, clock_s)
+        super().__init__(source, task, make)
         self._on_close = on_close
-        self._flushed_s = clock_s()
+        self._flushed_s = self.clock_s()
         self._position = Position()
 
     def markers(self, end: int) -> list[CommitMarker]:
@@ -361,7 +363,6 @@ class GlobalCopy(Copy):
         tables: The tables, over a store that is empty.
         store: The store, which is closed with the copy.
         now_ms: The wall clock, for timestamp extractors.
-        clock_s: Measures ages.
         on_close: Called when the copy is closed.
     """
 
@@ -371,10 +372,9 @@ class GlobalCopy(Copy):
         tables: GlobalTables,
         store: TaskStore,
         now_ms: Callable[[], int],
-        clock_s: Clock = time.monotonic,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__("the copy of the global tables", clock_s)
+        super().__init__("the copy of the global tables")
         self._source = source
         self._tables = tables
         self._store = store
@@ -415,3 +415,43 @@ class GlobalCopy(Copy):
             self._end_reading()
             self._store.close()
             self._on_close()
+
+
+# --- Kafka for a copy, which `state.restore.follower` brings forward with it.
+
+_BEGINS_S = 60.0
+_PREFETCH_BYTES = 8 * 1024 * 1024
+_STAYS = {"queued.min.messages": "100000", "fetch.wait.max.ms": "500"}
+"""The reader of a micro-batch fetches nothing while records wait, which would delay a copy. And since brokers answer as soon as
+something is committed, there is no need to ask them more often about partitions without commits."""
+
+
+class CopyKafka(LiveKafka):
+    """Kafka for one copy. Readers stay open between commits, and the beginnings of logs are looked up only now and then."""
+
+    def __init__(self, client: Mapping[str, str], transaction_timeout_ms: int, bulk: bool, logs: int) -> None:
+        super().__init__(client, transaction_timeout_ms, bulk)
+        self._properties, self._native = {**_STAYS, **client}, bulk
+        self._readers = ReaderPool(logs, _PREFETCH_BYTES)
+        self._begins: dict[TopicPartition, tuple[int, float]] = {}
+
+    def begin_offset(self, partition: TopicPartition) -> int:
+        begin, until_s = self._begins.get(partition, (0, 0.0))
+        if time.monotonic() >= until_s:
+            begin = super().begin_offset(partition)
+            self._begins[partition] = begin, time.monotonic() + _BEGINS_S
+        return begin
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]:
+        """Committed records [start, end)."""
+        if start < end:
+            try:
+                yield from self._readers.reader(self._properties, topic, partition, start, self._native).read(end)
+            except KafkaClientError:
+                # The log may begin later by now.
+                self._begins.clear()
+                raise
+
+    def close(self) -> None:
+        """Closes the readers."""
+        self._readers.close()

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Generic
 
 from state.stores.codec import MAX_TIME
-from streams.application.store_rows import StoreRow
 from streams.errors import QueryError, StoreNotReadyError
 from streams.model.typing import K, V
 from streams.serve.client import ClientRow
@@ -126,8 +125,4 @@ class LocalStore(Generic[K, V]):
 
 
 def _client_rows(answer: Answer) -> Iterator[ClientRow[K, V]]:
-    return map(_client_row, answer.rows)
-
-
-def _client_row(row: StoreRow) -> ClientRow[K, V]:
-    return ClientRow(row.key, row.value, row.timestamp, row.window_start, row.window_end)
+    return (ClientRow(row.key, row.value, row.timestamp, row.window_start, row.window_end) for row in answer.rows)

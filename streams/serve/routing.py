@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from streams.errors import QueryError, StoreNotReadyError
-from streams.serve.feed.events import ServerSentEvent
+from streams.serve.feed import ServerSentEvent
 from streams.serve.http.servers import check_installed
 from streams.serve.nodes import Node, Nodes
 from streams.serve.reading import ReadStore

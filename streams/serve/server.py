@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from state.changelog import commits_topic, endpoints_topic, ensure_endpoints
-from state.commit.live import LiveKafka
 from state.commit.marker import UNPLACED
 from state.errors import KafkaClientError, StreamsError, TopicNotFoundError
 from state.kafka.consumers import GroupMember
@@ -31,7 +31,7 @@ from state.restore.verify import check_not_rescaled
 from state.stores.task_store import open_task_store
 from state.tables.files import make_private
 from streams.application.markers import placed_marker
-from streams.application.prepare import task_settings
+from streams.application.prepare import kafka_of, task_settings
 from streams.application.restore import SERVED_AT_A_TIME
 from streams.application.stored_tasks import stateful_subs, stored_tasks, with_own_topics
 from streams.cluster.records import Outgoing, RecordWriter
@@ -40,8 +40,7 @@ from streams.config.settings import Address
 from streams.engine.graph.global_tables import GlobalTables, global_store_specs
 from streams.engine.source.log import now_ms
 from streams.errors import ConfigError, StoreNotReadyError
-from streams.serve.copies import GlobalCopy, TaskCopy
-from streams.serve.copy_kafka import CopyKafka
+from streams.serve.copies import CopyKafka, GlobalCopy, TaskCopy
 from streams.serve.http.security import Guard, Security, check_protected
 from streams.serve.http.servers import HttpThread, check_installed, listening
 from streams.serve.local import LocalStore
@@ -81,44 +80,26 @@ class StoreServer:
         parallel: int = SERVED_AT_A_TIME,
         alone: bool = False,
     ) -> None:
-        self._config = config
-        self._folder = folder
+        self._config, self._folder, self._url, self._alone = config, folder, url, alone
         app = config.application_id
-        topology = with_real_tables(with_own_topics(topology, config), config.application_id)
+        topology = with_real_tables(with_own_topics(topology, config), app)
         places = [task.place for task in stored_tasks(topology, config)]
-        subs = stateful_subs(topology, app, sorted({place.sub_topology for place in places}))
         tasks = {place.sub_topology: place.tasks for place in places}
+        subs = stateful_subs(topology, app, sorted(tasks))
         known = [replica_task(app, sub, task, tasks[sub.name]) for sub in subs for task in range(tasks[sub.name])]
         self._tasks = {task.commits: task for task in known if task.specs}
         self._placements = _Placements(self._ask_placement, list(tasks))
         if not self._tasks:
             raise ConfigError(f"no store of {app} has a changelog, so there is nothing to serve")
-        self._kafka = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
+        self._kafka = kafka_of(config)
         make_private(folder)
         global_copy = self._global_copy(topology)
-        self._follower = Follower(
-            self._kafka,
-            self._copy,
-            self._tasks,
-            global_copy,
-            parallel,
-            self._check_not_rescaled,
-            self._is_elsewhere,
-        )
-        self.served = Served(
-            topology,
-            app,
-            subs,
-            tasks,
-            lambda: self._follower.copies,
-            self._kafka,
-            lambda: global_copy,
-            self._placement_of,
-        )
+        checks = self._check_not_rescaled, self._is_elsewhere
+        self._follower = Follower(self._kafka, self._copy, self._tasks, global_copy, parallel, *checks)
+        copies = (lambda: self._follower.copies), self._kafka, (lambda: global_copy)
+        self.served = Served(topology, app, subs, tasks, *copies, self._placement_of)
         name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._group = f"{app}-serve-{name}" if alone else group or f"{app}-serve"
-        self._url = url
-        self._alone = alone
         self._writer = RecordWriter(config.client)
         # A late record has nothing that the next one does not have.
         self._node_writer = RecordWriter(config.client, wait_s=BEAT_S)
@@ -127,14 +108,13 @@ class StoreServer:
         self._ended = threading.Event()
         self._error: Exception | None = None
         self.on_error: Callable[[], None] = lambda: None
-        self._threads = [
-            threading.Thread(target=self._run, name="follower", daemon=True),
-            threading.Thread(target=self._placements.run, args=(self._ended,), name="placements", daemon=True),
-        ]
+        loops: dict[str, Callable[[], None]] = {
+            "follower": self._run,
+            "placements": partial(self._placements.run, self._ended),
+        }
         if url is not None:
-            self._threads.append(
-                threading.Thread(target=self.nodes.run, args=(self._ended,), name="nodes", daemon=True)
-            )
+            loops["nodes"] = partial(self.nodes.run, self._ended)
+        self._threads = [threading.Thread(target=loop, name=name, daemon=True) for name, loop in loops.items()]
 
     def __enter__(self) -> StoreServer:
         if self._url is not None:

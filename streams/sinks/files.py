@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from streams.errors import LakeSchemaError
-from streams.sinks.sink import SinkTable
-from streams.sinks.values import as_json
+from streams.sinks.sink import SinkTable, as_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

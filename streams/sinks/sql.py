@@ -19,8 +19,7 @@ from streams.errors import (
     SinkUnavailableError,
     StreamsError,
 )
-from streams.sinks.sink import SinkTable
-from streams.sinks.values import as_json
+from streams.sinks.sink import SinkTable, as_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

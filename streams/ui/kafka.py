@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from state.changelog import commits_topic, ensure_replays, pauses_topic
-from state.commit.live import LiveKafka
 from state.kafka.admin import LateAdmin
 from state.kafka.connection import RightsProbe
 from state.kafka.topics import TopicPartition, partitions_of
@@ -33,7 +32,7 @@ from streams.application.dead_letters import (
 from streams.application.doctor.examine import examine, findings
 from streams.application.doctor.inspection import Inspection
 from streams.application.pausing import Pausing
-from streams.application.prepare import Application, plan_application
+from streams.application.prepare import Application, kafka_of, plan_application
 from streams.application.rights import check_replay_rights
 from streams.application.status import Status, SubInKafka, status_in_kafka, subs_in_kafka, subs_of
 from streams.application.transactions import undecided
@@ -101,7 +100,7 @@ class KafkaLook:
     def __post_init__(self) -> None:
         self._admin = LateAdmin(self.config.client, _REQUEST_S)
         self._quick = LateAdmin(self.config.client, LATE_S)
-        self.log = LiveKafka(self.config.client, self.config.transaction_timeout_ms, bulk=self.config.bulk_io)
+        self.log = kafka_of(self.config)
 
     def close(self) -> None:
         self._admin.close()

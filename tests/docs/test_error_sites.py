@@ -59,7 +59,7 @@ RAISED_IN = {
     "CursorExpiredError": (
         "streams/serve/client",
         "streams/serve/copies",
-        "streams/serve/feed/changes",
+        "streams/serve/feed",
         "streams/serve/reading",
     ),
     "DamagedCheckpointError": ("streams/checkpoint/files",),

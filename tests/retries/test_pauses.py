@@ -249,7 +249,7 @@ class Run(IngestRun):
 @pytest.fixture(autouse=True)
 def _no_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was ever written, and Spark's checkpoint has an id."""
-    for name, found in {"LiveKafka": None, "last_markers": {}, "checkpoint_files": None, "query_id_of": "id"}.items():
+    for name, found in {"last_markers": {}, "checkpoint_files": None, "query_id_of": "id"}.items():
         monkeypatch.setattr(query_module, name, lambda *_, found=found, **__: found)
     monkeypatch.setattr(query_module, "logged_batch", lambda *_: None)
 

@@ -10,7 +10,7 @@ from state.errors import KafkaClientError
 from streams.errors import CursorExpiredError, QueryError
 from streams.serdes.json_text import loads
 from streams.serve.app import Api
-from streams.serve.feed.changes import ChangeFeed
+from streams.serve.feed import ChangeFeed
 from streams.serve.http.security import Guard, Security
 from streams.serve.scans import Scan
 from streams.testing import TopologyTestDriver
@@ -58,7 +58,7 @@ def test_who_comes_back_with_an_id_misses_nothing_and_sees_nothing_twice(driver)
 
 
 def test_a_large_commit_is_several_events_and_can_be_continued_in_between(driver, monkeypatch):
-    monkeypatch.setattr("streams.serve.feed.changes.MOST_ROWS", 7)
+    monkeypatch.setattr("streams.serve.feed.MOST_ROWS", 7)
     changes, seen = changes_of(driver), []
     click(driver, [(name, 1000) for name in NAMES])
     while parts := list(changes.next()):
@@ -69,7 +69,7 @@ def test_a_large_commit_is_several_events_and_can_be_continued_in_between(driver
 
 
 def test_an_event_has_no_more_than_so_many_bytes_unless_one_row_has(driver, monkeypatch):
-    monkeypatch.setattr("streams.serve.feed.changes.MOST_BYTES", 3 * len('"k001"1'))
+    monkeypatch.setattr("streams.serve.feed.MOST_BYTES", 3 * len('"k001"1'))
     changes, seen = changes_of(driver), []
     click(driver, [(name, 1000) for name in NAMES])
     while parts := list(changes.next()):
@@ -77,7 +77,7 @@ def test_an_event_has_no_more_than_so_many_bytes_unless_one_row_has(driver, monk
         seen += flat(parts[:1])
         changes = changes_of(driver, after=parts[0].id)
     assert sorted(seen) == [(name, 1) for name in NAMES]
-    monkeypatch.setattr("streams.serve.feed.changes.MOST_BYTES", 1)
+    monkeypatch.setattr("streams.serve.feed.MOST_BYTES", 1)
     click(driver, [(name, 2000) for name in NAMES[:3]])
     assert [len(change.rows) for change in changes.next()] == [1, 1, 1]
 
@@ -113,7 +113,7 @@ def test_rows_that_come_first_are_of_commits_that_need_not_be_kept(driver, monke
 
 def test_the_first_rows_are_events_of_so_many_bytes(driver, monkeypatch):
     click(driver, [(name, 1000) for name in NAMES])
-    monkeypatch.setattr("streams.serve.feed.changes.MOST_BYTES", 100)
+    monkeypatch.setattr("streams.serve.feed.MOST_BYTES", 100)
     found = list(changes_of(driver).initial(Scan(limit=1000)))
     assert max(len(change.rows) for change in found) < 10
     assert sorted(flat(found)) == [(name, 1) for name in NAMES]

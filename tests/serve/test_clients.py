@@ -25,7 +25,7 @@ from streams.serdes.json_text import loads
 from streams.serve.app import Api
 from streams.serve.client import StoreClient
 from streams.serve.copies import life_of
-from streams.serve.feed.changes import ChangeFeed
+from streams.serve.feed import ChangeFeed
 from streams.serve.http.security import Guard, Security
 from streams.testing import TopologyTestDriver
 

@@ -17,9 +17,7 @@ from state.errors import KafkaClientError
 from streams.errors import StoreNotReadyError
 from streams.serve.app import Api
 from streams.serve.client import StoreClient
-from streams.serve.feed.changes import ChangeFeed, parse_places
-from streams.serve.feed.events import ServerSentEvent
-from streams.serve.feed.merged import Merged
+from streams.serve.feed import ChangeFeed, Merged, ServerSentEvent, parse_places
 from streams.serve.http.security import Guard, Security
 from streams.serve.nodes import BEAT_S, Node, Nodes
 from streams.serve.routing import NODE, Router
@@ -508,7 +506,7 @@ def test_a_task_that_nobody_gives_ends_the_stream(monkeypatch):
         raise StoreNotReadyError("not here")
         yield
 
-    monkeypatch.setattr("streams.serve.feed.merged._PATIENCE_S", 0.5)
+    monkeypatch.setattr("streams.serve.feed._PATIENCE_S", 0.5)
     (event,) = merged(source, lambda tasks: [("a", tasks)])
     assert (event.kind, b"for a minute" in event.data) == ("error", True)
 
@@ -548,7 +546,7 @@ def test_changes_that_nobody_has_are_refused_at_once(cluster):
 
 def test_changes_of_a_process_that_is_gone_are_not_taken_for_all(cluster, monkeypatch):
     """Without `follow`, too: what its tasks had is missing."""
-    monkeypatch.setattr("streams.serve.feed.merged._PATIENCE_S", 0.5)
+    monkeypatch.setattr("streams.serve.feed._PATIENCE_S", 0.5)
     client = cluster.processes["none"].client
     cluster.processes["whole"].tasks = set()
     cluster.down.add("b")

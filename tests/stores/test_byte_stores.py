@@ -99,9 +99,6 @@ def test_window(rocks, puts, key, other, low, high, reverse):
         inside = [(s, k, v) for s, k, v in rows if low <= s <= high]
         assert list(store.fetch_range(key, low, high, reverse)) == [(s, v) for s, k, v in inside if k == key]
         assert list(store.fetch_all(low, high, reverse)) == [(k, s, v) for s, k, v in inside]
-        assert list(store.fetch_keys(key, other, low, high, reverse)) == [
-            (k, s, v) for s, k, v in inside if key <= k <= other
-        ]
         assert store.fetch(key, low) == model.get((key, low))
         assert store.multi_fetch([(key, low), (other, high)]) == [model.get((key, low)), model.get((other, high))]
 
@@ -219,13 +216,6 @@ def test_timestamped_round_trip(value, timestamp):
 )
 def test_prefix_end(prefix, end):
     assert codec.prefix_end(prefix) == end
-
-
-@given(st.binary(max_size=4), st.binary(max_size=4), STAMPS)
-def test_upper_with_suffix_covers_all_lower_keys(key, other, start):
-    bound = codec.upper_with_suffix(key, codec.pack_window_suffix(codec.MAX_TIME, codec.MAX_SEQUENCE))
-    if other <= key:
-        assert other + codec.pack_window_suffix(start, 0) <= bound
 
 
 # --- Versioned stores (KIP-889) against a plain model.

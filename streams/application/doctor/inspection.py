@@ -13,10 +13,10 @@ from state.changelog import commits_topic
 from state.commit.marker import CommitMarker
 from state.commit.protocols import KafkaAccess
 from state.errors import CheckpointMismatchError
-from state.kafka.topics import TopicPartition
+from state.kafka.topics import TopicPartition, partitions_of
 from streams.application.markers import newest_marker
 from streams.application.prepare import Application, PreparedSub, plan_application
-from streams.application.start import Findings, Preflight
+from streams.application.start import Preflight
 from streams.application.transactions import TransactionsAdmin
 from streams.checkpoint.compare import Markers
 from streams.checkpoint.files import Checkpoint, CheckpointFiles
@@ -188,7 +188,7 @@ class Inspection:
             access = preflight.markers(prepared)
             markers = access.read() if self.admin.describe_topics([access.topic]) else {}
             return SubLook(prepared, markers, Checkpoint(), error, adoptable=False)
-        return SubLook(prepared, found.markers, found.checkpoint, found.wrong, _adoptable(found))
+        return SubLook(prepared, found.markers, found.checkpoint, found.wrong, any(found.markers.values()))
 
     def has_moved(self, look: SubLook, task: int) -> bool:
         """Whether a task has committed since its marker was read: then the application runs, and being ahead is not a fault."""
@@ -197,8 +197,7 @@ class Inspection:
 
     def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         """The partitions of the given topics that exist."""
-        found = self.admin.describe_topics(sorted(set(topics)))
-        return [(name, number) for name, info in sorted(found.items()) for number in range(info.partitions)]
+        return sorted(partitions_of(self.admin.describe_topics(sorted(set(topics)))))
 
     @property
     def source_topics(self) -> set[str]:
@@ -211,7 +210,3 @@ class Inspection:
         sinks = (sink.topic for one in self.application.subs for sink in one.sub.sinks if sink.topic is not None)
         named = {str(topic) for topic in sinks} - set(self.application.plan.repartition_topics)
         return named | ({self.config.dead_letter_topic} if self.config.dead_letter_topic else set())
-
-
-def _adoptable(found: Findings) -> bool:
-    return any(found.markers.values())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 from state.changelog import changelog_topic, check_end, cleanup_policy, trim_notes
 from state.commit.guards import check_nothing_written
@@ -151,7 +150,8 @@ _MIB = 1024 * 1024
 
 def disk(inspection: Inspection) -> Iterator[Finding]:
     """Checks that the state folder has room, and belongs to the user who runs this."""
-    folder = _existing(inspection.config.state_dir)
+    state_dir = inspection.config.state_dir
+    folder = next(one for one in (state_dir, *state_dir.parents) if one.exists())
     usage = shutil.disk_usage(folder)
     size = sum(task.size_bytes for task in StateDirectory(inspection.config.state_dir).tasks(inspection.app))
     if usage.free < max(_FREE * usage.total, size):
@@ -169,10 +169,6 @@ def disk(inspection: Inspection) -> Iterator[Finding]:
                 "the stores, and folders with mode 0700 are the owner's only",
                 f"chown -R {os.getuid()} {path}",
             )
-
-
-def _existing(folder: Path) -> Path:
-    return next(one for one in (folder, *folder.parents) if one.exists())
 
 
 def stores(inspection: Inspection) -> Iterator[Finding]:

@@ -122,7 +122,10 @@ class Exporter:
         sub, access = self.preflight.identity(prepared), self.preflight.markers(prepared)
         found = access.read() if self.preflight.admin.describe_topics([access.topic]) else {}
         # An export that was interrupted has ended some tasks already.
-        markers = {task: marker and _without_end(marker) for task, marker in found.items()}
+        markers = {
+            task: marker and replace(marker, query_id=marker.query_id.removesuffix(EXPORTED))
+            for task, marker in found.items()
+        }
         check_program(sub, markers)
         checkpoint = read_checkpoint(
             self.preflight.files, sub.name, {marker.batch_id for marker in markers.values() if marker}
@@ -154,10 +157,6 @@ class Exporter:
                 continue
             if not access.replace(task, marker, replace(marker, query_id=marker.query_id + EXPORTED)):
                 raise still_running(self.preflight.identity(one.prepared), task, "export-app")
-
-
-def _without_end(marker: CommitMarker) -> CommitMarker:
-    return replace(marker, query_id=marker.query_id.removesuffix(EXPORTED))
 
 
 def _note(

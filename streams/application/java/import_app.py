@@ -11,7 +11,7 @@ command begins again: a marker of an import is replaced as long as no step has f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -321,8 +321,7 @@ class Importer:
                     )
 
     def _positions(self, prepared: PreparedSub) -> dict[TopicPartition, int]:
-        infos = self._admin.describe_topics(prepared.sub.topics)
-        places = [(topic, number) for topic, info in sorted(infos.items()) for number in range(info.partitions)]
+        places = sorted(partitions_of(self._admin.describe_topics(prepared.sub.topics)))
         return reading_positions(self._admin, self._id, places, {}, Checkpoint(), self.given)
 
     def _placement(self, prepared: PreparedSub, logs: Mapping[str, Sequence[JavaLog]]) -> Placement:
@@ -396,26 +395,16 @@ class Importer:
                     f"Delete it (`streams topic delete {topic}`) if it is a copy, and try again"
                 )
             ensure_changelogs(self._admin, [spec], self._id, prepared.tasks, config.replication_factor)
+            source = self._theirs(spec.name)
             for task, log in enumerate(one.logs[spec.name]):
-                self._copy_log(prepared, spec, task, log.end)
-            self.preflight.say(f"copied {self._theirs(spec.name)} to {topic}")
-
-    def _copy_log(self, prepared: PreparedSub, spec: StoreSpec, task: int, end: int) -> None:
-        source, topic = self._theirs(spec.name), changelog_topic(self._id, spec.name)
-        identity = self.preflight.identity(prepared).task(task, "")
-        with closing(fenced_producer(self.kafka, identity.transactional_id)) as producer:
-            for columns in self.kafka.read(source, task, self.kafka.begin_offset((source, task)), end):
-                producer.begin()
-                producer.send_columns(topic, task, columns.keys, columns.values, columns.timestamps, columns.headers)
-                producer.flush()
-                producer.commit()
-        self.preflight.until_decided(self._admin, [(topic, task)], self._application.decide_s)
+                rows = self.kafka.read(source, task, self.kafka.begin_offset((source, task)), log.end)
+                self._send(prepared, topic, task, rows)
+            self.preflight.say(f"copied {source} to {topic}")
 
     def _notes(self) -> dict[TopicPartition, tuple[int, OffsetNote]]:
         """The committed offsets that have metadata of Kafka Streams, with this metadata."""
         topics = {topic for prepared in self._application.subs for topic in prepared.sub.topics}
-        infos = self._admin.describe_topics(sorted(topics))
-        places = [(topic, number) for topic, info in infos.items() for number in range(info.partitions)]
+        places = partitions_of(self._admin.describe_topics(sorted(topics)))
         found = {}
         for place, (offset, text) in self._admin.group_notes(self._id, places).items():
             note = OffsetNote.decode(text)
@@ -433,20 +422,22 @@ class Importer:
                 changed: list[tuple[bytes, bytes | None, int]] = [(key, None, NO_TIME) for key in gone]
                 changed += [(key, value, at) for key, (value, at) in part.rows.items() if before.get(key) != value]
                 if changed:
-                    self._send(one.prepared, topic, task, changed)
+                    keys, values, times = zip(*changed, strict=True)
+                    stamps = np.maximum(np.array(times, np.int64), 0)
+                    rows = ChangelogBatch(pa.array(keys, pa.binary()), pa.array(values, pa.binary()), stamps)
+                    self._send(one.prepared, topic, task, [rows])
 
     def _send(
-        self, prepared: PreparedSub, topic: str, task: int, rows: Sequence[tuple[bytes, bytes | None, int]]
+        self, prepared: PreparedSub, topic: str, task: int, batches: Iterable[RecordColumns | ChangelogBatch]
     ) -> None:
-        """Writes rows in a transaction."""
-        keys, values, times = zip(*rows, strict=True)
+        """Writes each batch in a transaction."""
         identity = self.preflight.identity(prepared).task(task, "")
         with closing(fenced_producer(self.kafka, identity.transactional_id)) as producer:
-            producer.begin()
-            stamps = np.maximum(np.array(times, np.int64), 0)
-            producer.send_columns(topic, task, pa.array(keys, pa.binary()), pa.array(values, pa.binary()), stamps)
-            producer.flush()
-            producer.commit()
+            for one in batches:
+                producer.begin()
+                producer.send_columns(topic, task, one.keys, one.values, one.timestamps, one.headers)
+                producer.flush()
+                producer.commit()
         self.preflight.until_decided(self._admin, [(topic, task)], self._application.decide_s)
 
     def _write(self, one: SubImport, notes: Mapping[TopicPartition, tuple[int, OffsetNote]]) -> None:

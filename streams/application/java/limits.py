@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from state.changelog import DAY_MS
 from state.commit.protocols import KafkaAccess
 from state.kafka.admin import KafkaAdmin
 from state.kafka.librdkafka import DISABLE_VARIABLE, bulk_available
@@ -159,8 +160,6 @@ def _has_records(log: KafkaAccess, place: TopicPartition, start: int, end: int) 
 
 
 # --- Settings of topics.
-
-DAY_MS = 24 * 60 * 60 * 1000
 
 
 def settings_for_java(kind: StoreKind, retention_ms: int | None) -> dict[str, str]:

@@ -14,7 +14,7 @@ from state.restore.directory import StateDirectory
 from state.restore.restorer import RestoreListener
 from streams.application.markers import MarkerAccess
 from streams.application.pausing import Pausing
-from streams.application.prepare import PreparedSub, plan_application
+from streams.application.prepare import PreparedSub, kafka_of, plan_application
 from streams.application.rescale.plan import UsersChoices, first_batch
 from streams.application.rescale.replan import Replan, replan, states_of, unfinished_replan
 from streams.application.rescale.rescale import RescaleContext, Rescaler, SubRescale, opened
@@ -96,7 +96,7 @@ class LiveRescale:
 
     @property
     def _kafka(self) -> LiveKafka:
-        return LiveKafka(self.config.client, self.config.transaction_timeout_ms, bulk=self.config.bulk_io)
+        return kafka_of(self.config)
 
     def forget_left_live(self) -> None:
         """Forgets why sub-topologies have left live execution."""

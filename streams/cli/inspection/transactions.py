@@ -12,6 +12,7 @@ import typer
 
 from state.changelog import changelog_topic, commits_topic
 from state.kafka.admin import KafkaAdmin
+from state.kafka.topics import partitions_of
 from streams.application.prepare import Application, plan_application
 from streams.application.transactions import OpenTransaction, end, open_transactions
 from streams.cli.command import OptionGroup, argument, command, option
@@ -104,8 +105,7 @@ def transactions(
     check_no_question(as_json and choice.ends, yes, "add --yes to end transactions")
     config, topics = _looked_at(target, application, choice.topic or [])
     with KafkaAdmin(config.client) as admin, JavaRequests(config.client) as java:
-        found = admin.describe_topics(topics)
-        places = [(name, number) for name, info in sorted(found.items()) for number in range(info.partitions)]
+        places = sorted(partitions_of(admin.describe_topics(topics)))
         opened = open_transactions(admin, java.admin, places, lambda: time.sleep(_PAUSE_S))
         shown = [one for one in opened if choice.includes(one)]
         now_ms = int(time.time() * 1000)

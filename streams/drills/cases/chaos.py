@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
 import psutil
@@ -71,12 +71,9 @@ def kill_python_driver(on: World) -> str:
 def kill_jvm(on: World) -> str:
     """SIGKILL to the JVM only: the Python driver must notice and end."""
     current = on.application.current
-    current.watch()
-    java = current.java()
-    if not java:
+    if not current.java():
         return "it has no JVM yet, or no more"
-    for process in java:
-        process.kill()
+    current.kill_java()
     code = current.ended(STOP_S)
     on.application.start()
     return f"killed the JVM alone, the driver ended with exit code {code} ({current.last_words()[:100]}), started again"
@@ -257,21 +254,11 @@ _POLL_S = 0.1
     any_program=True,
 )
 def random_faults(world: World) -> None:
-    soak(world, world.conditions.soak_s)
-
-
-def soak(world: World, seconds: float, blows: Sequence[Blow] = tuple(WEIGHTS)) -> None:
-    """Applies random blows to a running application.
-
-    Raises:
-        DrillFailed: The application ended by itself, or wrote no results for too long.
-    """
     world.start()
-    weights = [WEIGHTS[blow] for blow in blows]
-    end, number = time.monotonic() + seconds, 0
+    end, number = time.monotonic() + world.conditions.soak_s, 0
     while time.monotonic() < end:
         number += 1
-        (blow,) = world.drawn.choices(blows, weights)
+        (blow,) = world.drawn.choices(tuple(WEIGHTS), tuple(WEIGHTS.values()))
         world.say(f"{number}. {blow.__name__} …")
         what = blow(world)
         world.saw(f"{number}. {what}")

@@ -60,16 +60,12 @@ TABLES_S = 120.0
 )
 def killed_around_a_delta_commit(world: World) -> None:
     lake = world.folder / "lake"
-    world.partly_live()
-    world.application.target = "streams.drills.variants:tables"
-    variables = {FOLDER: str(lake)}
+    variables = _variables(world, "variants:tables", lake)
     for kill in KILLS:
         _start_to_be_killed(world, kill, variables)
         world.saw(f"driver killed at {kill}; {counted(len(delta_rows(lake / EACH)), 'row')} so far")
     world.restarts("the last kill", environment=variables)
-    world.at_rest()
-    _become_right(world, lambda: differences(world, lake))
-    world.say(f"{counted(len(delta_rows(lake / EACH)), 'order')} in the tables, each once")
+    _tables_become_right(world, lake)
 
 
 @drill(
@@ -82,9 +78,7 @@ def killed_around_a_delta_commit(world: World) -> None:
 )
 def adopted_after_a_delta_commit(world: World) -> None:
     lake = world.folder / "lake"
-    world.partly_live()
-    world.application.target = "streams.drills.variants:tables"
-    variables = {FOLDER: str(lake)}
+    variables = _variables(world, "variants:tables", lake)
     _start_to_be_killed(world, ADOPTED_AFTER, variables)
     rows = len(delta_rows(lake / EACH))
     world.require(rows > 0, "nothing was in the table yet")
@@ -92,9 +86,7 @@ def adopted_after_a_delta_commit(world: World) -> None:
     world.saw(f"driver killed at {ADOPTED_AFTER} and all checkpoints deleted; {counted(rows, 'row')} so far")
     adopt(world, variables)
     world.restarts("a new checkpoint was adopted", environment=variables)
-    world.at_rest()
-    _become_right(world, lambda: differences(world, lake))
-    world.say(f"{counted(len(delta_rows(lake / EACH)), 'order')} in the tables, each once")
+    _tables_become_right(world, lake)
 
 
 @drill(
@@ -108,15 +100,12 @@ def adopted_after_a_delta_commit(world: World) -> None:
 def killed_around_commits_of_stores(world: World) -> None:
     folder = world.folder / "stores"
     folder.mkdir()
-    world.partly_live()
-    world.application.target = "streams.drills.stores:stores"
     address = world.keep(postgres(world.folder / "postgres"))
-    variables = {FOLDER: str(folder), POSTGRES: address}
+    variables = {**_variables(world, "stores:stores", folder), POSTGRES: address}
     for kill in STORE_KILLS:
         _start_to_be_killed(world, kill, variables)
         world.saw(f"driver killed at {kill}")
     world.restarts("the last kill", environment=variables)
-    world.at_rest()
     _become_right(world, lambda: _wrong_in_stores(world, folder, address))
     rows = {**each_order(folder), **latest_order(folder, address)}
     world.say(", ".join(f"{store}: {counted(len(found), 'row')}" for store, found in rows.items()))
@@ -134,11 +123,23 @@ def _wrong_in_stores(world: World, folder: Path, address: str) -> list[str]:
     ]
 
 
+def _variables(world: World, target: str, folder: Path) -> dict[str, str]:
+    """Makes a function of a module here the program of the drill, and returns the variables with which it starts."""
+    world.partly_live()
+    world.application.target = f"streams.drills.{target}"
+    return {FOLDER: str(folder)}
+
+
 def _start_to_be_killed(world: World, point: str, variables: dict[str, str]) -> None:
     """Starts a driver that kills itself at a crash point, and waits until it has."""
     world.application.start(environment={**variables, CRASH: point})
     code = world.application.current.ended(START_S)
     world.require(code == -signal.SIGKILL, f"{point}: exit code {code}: {world.application.current.last_words()}")
+
+
+def _tables_become_right(world: World, lake: Path) -> None:
+    _become_right(world, lambda: differences(world, lake))
+    world.say(f"{counted(len(delta_rows(lake / EACH)), 'order')} in the tables, each once")
 
 
 def differences(world: World, lake: Path) -> list[str]:
@@ -159,9 +160,7 @@ def differences(world: World, lake: Path) -> list[str]:
 )
 def killed_around_a_call(world: World) -> None:
     folder, checkpoint = world.folder / "calls", world.application.checkpoint / ARCHIVE
-    world.partly_live()
-    world.application.target = "streams.drills.variants:archive"
-    variables = {FOLDER: str(folder)}
+    variables = _variables(world, "variants:archive", folder)
     for kill in CALL_KILLS:
         _start_to_be_killed(world, kill, variables)
         world.saw(f"driver killed at {kill}; batches so far: {len(calls_of(folder))}")
@@ -177,7 +176,6 @@ def killed_around_a_call(world: World) -> None:
     world.saw(world.refused("LakePositionError", environment=variables)[:140])
     lost.rename(checkpoint)
     world.restarts("the checkpoint was put back", environment=variables)
-    world.at_rest()
     _become_right(world, lambda: wrong_calls(read_committed(world.broker.bootstrap_servers, ORDERS), calls_of(folder)))
     world.say(f"{len(calls_of(folder))} batches, each with one number and the same rows")
 
@@ -195,9 +193,7 @@ def killed_within_an_ingest(world: World) -> None:
     add_rows(folder, *range(20))
     with world.admin() as admin:
         admin.create_topics([TopicSpec(OUT, PARTITIONS, {"retention.ms": "-1"}, 1)])
-    world.partly_live()
-    world.application.target = "streams.drills.variants:ingest"
-    variables = {FOLDER: str(folder)}
+    variables = _variables(world, "variants:ingest", folder)
     world.start(environment=variables)
     world.wait_for(lambda: _ingested(world) == [*range(20)], "the first rows")
     world.stop_at_rest()
@@ -241,7 +237,8 @@ def _markers(world: World) -> dict[int, int]:
 
 
 def _become_right(world: World, wrong: Callable[[], list[str]]) -> None:
-    """Waits until there is no difference any more, as long as the tables still change: a lake sink writes after the steps."""
+    """Waits until all input is read and there is no difference, as long as the tables change: a sink writes after the steps."""
+    world.at_rest()
     before, since = [""], 0.0
     while found := wrong():
         if found != before:

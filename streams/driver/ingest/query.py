@@ -25,7 +25,7 @@ from state.commit.ingest import check_batch, check_rows, write_batch
 from state.commit.ingest_batch import IngestBatch
 from state.commit.live import LiveKafka
 from streams.application.ingests import ingest_topic, keys_digest, last_markers, logged_batch, remake_checkpoint
-from streams.application.prepare import Application
+from streams.application.prepare import Application, kafka_of
 from streams.checkpoint.files import query_id_of
 from streams.driver.checkpoint_files import checkpoint_files, checkpoint_of_query
 from streams.driver.delta import open_delta
@@ -142,19 +142,17 @@ class IngestRun:
 
     def _read_once(self, ingest: Ingest, frame: DataFrame) -> None:
         config = self.application.config
-        log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         # Tasks that have no marker are left over from a run that ended within the batch.
-        if len(last_markers(log, ingest, config.application_id)) < ingest.partitions:
+        if len(last_markers(kafka_of(config), ingest, config.application_id)) < ingest.partitions:
             self._tell_started(ingest)
             self._write(ingest, frame, STATIC, IngestBatch(0, "", time.time_ns() // 1_000_000))
 
     def _start(self, ingest: Ingest) -> StreamingQuery:
         config, folder = self.application.config, ingest.lasting_name
         files = checkpoint_files(self.session, config.checkpoint_dir)
-        log = LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
         if query_id_of(files, folder) is None:
-            batch = remake_checkpoint(files, ingest, last_markers(log, ingest, config.application_id))
-            if batch is not None:
+            markers = last_markers(kafka_of(config), ingest, config.application_id)
+            if (batch := remake_checkpoint(files, ingest, markers)) is not None:
                 self.progress.say(f"the checkpoint of '{ingest.name}' was missing: made again up to batch {batch}")
 
         first = True

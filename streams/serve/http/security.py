@@ -30,6 +30,10 @@ CERTIFICATE = "streams.certificate"
 """The key of the ASGI scope under which the name in the client's certificate is kept."""
 _WRONG_AT_ONCE, _WRONG_PER_S = 20, 1.0
 """The number of wrong tokens that an address may send before it has to wait, and how many more it may send each second."""
+_CALLERS = 10_000
+"""The number of callers whose requests are counted."""
+_WAITING = 32
+"""The number of requests that wait for their turn."""
 _MOST_RATE = 1_000_000.0
 _NAME, _PATH = 200, 2000
 """The most characters of the name and of the path in an audit line."""
@@ -212,7 +216,7 @@ class Guard:
         except NotValidError as error:
             why = f"the token is not valid here: {error}"
         self._wrong.wait_s(network)
-        raise _unknown(why)
+        raise RefusedError(401, why, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
 
 
 def check_host(host: str, address: str) -> None:
@@ -356,10 +360,6 @@ def _claimed(claimed: Claimed) -> Caller:
     return Caller(claimed.subject, known[-1])
 
 
-def _unknown(why: str) -> RefusedError:
-    return RefusedError(401, why, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
-
-
 class _Rate:
     """A bucket of requests for each caller, which fills at the rate.
 
@@ -367,14 +367,12 @@ class _Rate:
         rate: How many a second.
         most: How many at once.
         clock_s: A monotonic clock.
-        callers: How many callers are remembered.
     """
 
-    def __init__(self, rate: float, most: float, clock_s: Callable[[], float], callers: int = 10_000) -> None:
+    def __init__(self, rate: float, most: float, clock_s: Callable[[], float]) -> None:
         self._rate = rate
         self._most = most
         self._clock_s = clock_s
-        self._callers = callers
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, caller: str, takes: int = 1) -> float:
@@ -384,7 +382,7 @@ class _Rate:
         left = min(self._most, left + (now_s - at_s) * self._rate)
         wait_s = 0.0 if left >= 1 else (1 - left) / self._rate
         self._buckets[caller] = (left if wait_s else left - takes, now_s)
-        if len(self._buckets) > self._callers:
+        if len(self._buckets) > _CALLERS:
             self._buckets.popitem(last=False)
         return wait_s
 
@@ -394,16 +392,15 @@ class Turns:
 
     Args:
         most: How many do it at a time.
-        waiting: How many wait.
         what: A description of it, for messages.
     """
 
-    def __init__(self, most: int, waiting: int, what: str) -> None:
+    def __init__(self, most: int, what: str) -> None:
         self._free = asyncio.Semaphore(most)
-        self._waits, self._waiting, self._what = 0, waiting, what
+        self._waits, self._what = 0, what
 
     async def __aenter__(self) -> None:
-        if self._waits >= self._waiting:
+        if self._waits >= _WAITING:
             raise RefusedError(503, f"too many {self._what} wait for their turn: ask again", {"Retry-After": "1"})
         self._waits += 1
         try:

@@ -265,7 +265,7 @@ class SimulatedProducer:
             raise ProduceError(
                 f"committing a transaction of {self.transactional_id!r}: no reply from the broker in time"
             )
-        self._kafka.end_transaction(self._transactional, self._epoch, committed=True)
+        self._kafka.end_transaction(self._transactional, self._epoch)
         if fate is Fate.TWICE:
             self._kafka.delay_commit(self._transactional, self._epoch)
             self._repeated = True
@@ -579,10 +579,10 @@ class SimulatedKafka:
         transactional.offsets.setdefault(group_id, {}).update(offsets)
         self.hook.after(event)
 
-    def end_transaction(self, transactional: Transactional, epoch: int, committed: bool) -> None:
-        """EndTxn of the old protocol: ends the open transaction of this epoch's producer, even if an earlier one was meant."""
+    def end_transaction(self, transactional: Transactional, epoch: int) -> None:
+        """EndTxn of the old protocol: commits the open transaction of this epoch's producer, even if an earlier one was meant."""
         transactional.check(epoch)
-        for group, offsets in transactional.end(committed).items():
+        for group, offsets in transactional.end(committed=True).items():
             self.groups.setdefault(group, {}).update(offsets)
         if self.hook.before(RequestEvent("control", transactional.name)) is Fate.NOW:
             self.decide(transactional)
@@ -610,7 +610,7 @@ class SimulatedKafka:
         late, self.late = self.late, []
         for transactional, epoch in late:
             try:
-                self.end_transaction(transactional, epoch, committed=True)
+                self.end_transaction(transactional, epoch)
             except FencedError:
                 continue
 

@@ -1,1 +1,0 @@
-"""Changes of stores, as streams of events."""
