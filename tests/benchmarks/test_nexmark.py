@@ -24,6 +24,7 @@ def input_batches():
     return list(batches(EVENTS, PARTITIONS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", NEXMARK, ids=list(QUERIES))
 def test_a_query_gives_what_duckdb_recomputes(workload, input_batches):
     config = RunConfig(workload.name, "a", "", TOPICS, PARTITIONS, 2, "exactly-once", "", {})

@@ -131,6 +131,7 @@ def test_windows_of_a_step(shape: str, seed: int) -> None:
     assert not found.fallbacks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["strict", "compat"])
 @pytest.mark.parametrize("shape", PROGRAMS)
 def test_functions_are_called_in_parts(shape: str, mode: str) -> None:
@@ -139,6 +140,7 @@ def test_functions_are_called_in_parts(shape: str, mode: str) -> None:
         check_both_ways(program(PROGRAMS[shape]), feed(5, ["in"]), partitions={"in": 2}, processing="skip", mode=mode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["dlq", "fail"])
 @pytest.mark.parametrize("shape", [name for name in PROGRAMS if "close" not in name and "dropped" not in name])
 def test_records_at_fault(shape: str, policy: str) -> None:
