@@ -11,8 +11,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Tests on Spark and Kafka wait half of their time: two processes run them, each with a broker and a Spark of its own. Two others,
 # which give way to them, meanwhile run the tests that need neither, so that no core is idle when either group has ended.
-# Files in alphabetical order end with short ones; by the number of their tests, the longest ones would come last.
+# A process takes one file after the other, and imports it then: imported by all of them, the files cost more CPU than they need to.
 TEST_PROCESSES ?= 2
+IN_PROCESSES = -n $(TEST_PROCESSES) --dist load --maxschedchunk 1 -p tests.whole_files -o console_output_style=classic
 MINUTES ?= 5
 SEED ?=
 # Tests start hundreds of Python processes: without bytecode, each compiles the engine again, for a third of the CPU of its start.
@@ -65,20 +66,20 @@ test: jars ## Check style and types, and run all tests but the long ones, on rea
 
 .PHONY: test-brokers
 test-brokers: jars
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "kafka or spark"
+	$(BIN)/python -m pytest $(IN_PROCESSES) -m "kafka or spark"
 
 .PHONY: test-others
 test-others: venv
 	nice -n 5 $(MAKE) --no-print-directory lint
-	nice -n 5 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not kafka and not spark"
+	nice -n 5 $(BIN)/python -m pytest $(IN_PROCESSES) -m "not kafka and not spark"
 
 .PHONY: test-long
 test-long: jars ## Run the long tests and all examples of random tests: more cases of what `make test` proves (takes an hour or more)
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --long
+	$(BIN)/python -m pytest $(IN_PROCESSES) --long
 
 .PHONY: test-fast
 test-fast: venv ## Run the tests that need neither Kafka nor Spark, without the slow ones, in a few minutes
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile -m "not kafka and not spark and not slow"
+	$(BIN)/python -m pytest $(IN_PROCESSES) -m "not kafka and not spark and not slow"
 
 .PHONY: sim
 sim: venv ## Play random histories of the commit protocol in a simulated world; SEED=n replays one with its log

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from hypothesis import strategies as st
+
 from state.headers import decode_headers
 from streams.engine.graph.settings import ONE_BY_ONE
 from streams.errors import RecordFailedError
@@ -32,6 +34,17 @@ class Fed:
     timestamp: int
     headers: Headers = ()
     partition: int | None = None
+
+
+def any_fed(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] = (b"a", b"b", b"c", None),
+    topics: Sequence[str] = ("in",),
+) -> st.SearchStrategy[Fed]:
+    """Any record of few keys and values, at a time from 0 to 40, perhaps with a header, in one of two partitions."""
+    headers = st.sampled_from(((), (("h", b"1"),)))
+    of_few = (st.sampled_from(cells) for cells in (topics, keys, values))
+    return st.builds(Fed, *of_few, st.integers(0, 40), headers, st.integers(0, 1))
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,7 @@ FACADES = {f"streams/dsl/{name}.py" for name in ("grouped", "kstream", "kstream_
 """The one circle: streams give tables, tables give streams, as `KStreamImpl` and `KTableImpl` do in Kafka Streams."""
 
 
+@lru_cache
 def python_files() -> list[Path]:
     return sorted(path for folder in ("state", "streams") for path in (ROOT / folder).rglob("*.py"))
 
@@ -124,6 +125,7 @@ def file_of(module: str) -> Path | None:
     return None
 
 
+@lru_cache(None)
 def floor(path: Path) -> int:
     """The number of a file's floor; packages' own `__init__.py` above all floors have none: -1."""
     name = path.relative_to(ROOT).as_posix()

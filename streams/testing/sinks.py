@@ -8,11 +8,13 @@ from __future__ import annotations
 import copy
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from contextlib import closing, suppress
+from typing import IO, Any
 
 import cloudpickle
 import pyarrow as pa
@@ -24,7 +26,24 @@ SCHEMA = pa.schema([("key", pa.string()), ("number", pa.int64()), ("text", pa.st
 KEYS = ("key",)
 _Row = tuple[Any, ...]
 _LONGEST_S = 60.0
-_CHILD = "import sys, cloudpickle; cloudpickle.loads(sys.stdin.buffer.read())()"
+_WRITERS = """
+import contextlib, os, sys, traceback
+import cloudpickle
+
+while size := sys.stdin.buffer.readline():
+    work = sys.stdin.buffer.read(int(size))
+    with contextlib.suppress(Exception):
+        cloudpickle.loads(work)  # for its imports
+    if not (pid := os.fork()):
+        print(os.getpid(), flush=True)
+        try:
+            cloudpickle.loads(work)()
+        except BaseException:
+            print(traceback.format_exc(), flush=True)
+        os._exit(1)
+    print("ended", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+"""A process that forks each writer: it has imported what writers need, which takes more CPU than what they write."""
 
 
 def check_sink(
@@ -49,10 +68,11 @@ def check_sink(
     Raises:
         AssertionError: The sink breaks the contract; the message has the check, the rows found, and the rows expected.
     """
-    for by_key in (False, True) if keys else (False,):
-        for check in (_writes, _discards, _dies, _fences, _forgets_nothing_at_random, _survives_kills):
-            name = f"{check.__name__.strip('_')}_{'upsert' if by_key else 'append'}"
-            check(_Checked(name, make, read, KEYS if by_key else (), random.Random(seed), kills))
+    with closing(_Writers()) as writers:
+        for by_key in (False, True) if keys else (False,):
+            for check in (_writes, _discards, _dies, _fences, _forgets_nothing_at_random, _survives_kills):
+                name = f"{check.__name__.strip('_')}_{'upsert' if by_key else 'append'}"
+                check(_Checked(name, make, read, KEYS if by_key else (), random.Random(seed), kills, writers))
 
 
 class _Checked:
@@ -66,8 +86,10 @@ class _Checked:
         keys: tuple[str, ...],
         random: random.Random,
         kills: int,
+        writers: _Writers,
     ) -> None:
         self.name, self._read, self.keys, self.random, self.kills = name, read, keys, random, kills
+        self.writers = writers
         self.sink, self.table = make(name), SinkTable(f"check-sink/{name}", SCHEMA, keys)
         self.rows: list[_Row] = []
         self.position: str | None = None
@@ -162,12 +184,12 @@ def _dies(checked: _Checked) -> None:
     """Checks a process that dies between write and commit, and one that dies right after a commit."""
     for number in range(2):
         batch, after = checked.batch(number), checked.position
-        _killed(_Writing(checked, batch, commits=False))
+        checked.writers.kill(_Writing(checked, batch, commits=False))
         checked.looks_right(f"the writer of batch {number} died before the commit")
         checked.opened().close()
         checked.looks_right(f"the sink was opened after the writer of batch {number} had died before the commit")
         checked.position = after
-        _killed(_Writing(checked, batch, commits=True))
+        checked.writers.kill(_Writing(checked, batch, commits=True))
         checked.committed(batch)
         checked.opened().close()
         checked.looks_right(f"the writer of batch {number} died after the commit")
@@ -222,8 +244,10 @@ def _survives_kills(checked: _Checked) -> None:
     """Checks a process that writes and commits batches, and is killed at any moment."""
     number = 0
     for _ in range(checked.kills):
-        # Long enough for the imports of the process and some batches, so that many kills come within one.
-        _killed(_Writing(checked, None, commits=True, first=number), after_s=checked.random.uniform(0.0, 0.5))
+        # Long enough for some batches, so that many kills come within one.
+        checked.writers.kill(
+            _Writing(checked, None, commits=True, first=number), after_s=checked.random.uniform(0.0, 0.5)
+        )
         sink = copy.copy(checked.sink)
         found = sink.open(checked.table)
         sink.close()
@@ -257,30 +281,43 @@ class _Writing:
                 time.sleep(_LONGEST_S)
 
 
-def _killed(work: _Writing, after_s: float = 0.0) -> None:
-    """Runs the work in a process, and kills the process so many seconds after its first message."""
-    # By value, because the process would else import all of `streams.testing`, for a second of CPU.
-    this = sys.modules[__name__]
-    cloudpickle.register_pickle_by_value(this)
-    dumped = cloudpickle.dumps(work)
-    cloudpickle.unregister_pickle_by_value(this)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-    with subprocess.Popen(
-        [sys.executable, "-c", _CHILD],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdin.write(dumped)
-        process.stdin.close()
-        said = process.stdout.readline()
-        time.sleep(after_s if said else 0)
-        ended = process.poll()
-        process.kill()
-        wrong = process.stderr.read().decode() if ended is not None else ""
-    if ended is not None:
-        raise AssertionError(f"the process that writes ended by itself: {wrong.strip()[-2000:]}")
+class _Writers:
+    """Processes that write and are killed; their parent starts with the first and ends with `close`."""
+
+    def __init__(self) -> None:
+        self._parent: subprocess.Popen[bytes] | None = None
+
+    def kill(self, work: _Writing, after_s: float = 0.0) -> None:
+        """Runs the work in a process, and kills the process so many seconds after its first message."""
+        # By value, because the process would else import all of `streams.testing`, for a second of CPU.
+        this = sys.modules[__name__]
+        cloudpickle.register_pickle_by_value(this)
+        dumped = cloudpickle.dumps(work)
+        cloudpickle.unregister_pickle_by_value(this)
+        asked, said = self._pipes()
+        asked.write(b"%d\n%b" % (len(dumped), dumped))
+        asked.flush()
+        pid, lines = int(said.readline()), [said.readline()]
+        if not lines[0].startswith(b"ended "):
+            time.sleep(after_s)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        while lines[-1] and not lines[-1].startswith(b"ended "):
+            lines.append(said.readline())
+        if lines[-1] != b"ended %d\n" % -signal.SIGKILL:
+            wrong = b"".join(lines[:-1]).decode().strip()
+            raise AssertionError(f"the process that writes ended by itself: {wrong[-2000:]}")
+
+    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        if self._parent is None:
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+            command = [sys.executable, "-c", _WRITERS]
+            self._parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        assert self._parent.stdin is not None
+        assert self._parent.stdout is not None
+        return self._parent.stdin, self._parent.stdout
+
+    def close(self) -> None:
+        if self._parent is not None:
+            with self._parent:
+                self._parent.kill()

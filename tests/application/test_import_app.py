@@ -556,6 +556,7 @@ class Killed:
         """Nothing happens."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["take_over", "hand_over"])
 def test_a_kill_at_any_request_loses_nothing(tmp_path: Path, what: str) -> None:
     """The command given again, or `streams adopt` behind the last marker, ends what was begun."""

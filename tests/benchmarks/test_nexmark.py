@@ -81,6 +81,7 @@ def check_explained(topology: Any, taken: dict[str, set[Way]], counts: dict[str,
         assert said[name].way is way, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", NEXMARK, ids=list(QUERIES))
 def test_a_query_gives_what_duckdb_recomputes(workload, input_batches):
     config = RunConfig(workload.name, "a", "", TOPICS, PARTITIONS, 2, "exactly-once", "", {})

@@ -20,13 +20,15 @@ FILES = sorted(CASES.glob("*.jsonl"))
 
 
 LONG = ("generated", "random_tables", "strict")
+SLOW = ("stream_stream_join", "table_table_join")
 
 
 def pieces() -> Iterator[Any]:
     """The files, the large ones in thirds of every third case, each with some of every family; two are for `make test-long`."""
     for file in FILES:
         if file.stem not in LONG:
-            yield pytest.param(file, slice(None), id=file.stem)
+            marks = [pytest.mark.slow] if file.stem in SLOW else []
+            yield pytest.param(file, slice(None), marks=marks, id=file.stem)
             continue
         yield pytest.param(file, slice(0, None, 3), marks=pytest.mark.slow, id=file.stem)
         for first in (1, 2):

@@ -315,6 +315,7 @@ class Watched(ReaderPipeline):
             yield task, rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", PROGRAMS)
 def test_no_record_changes_its_task_and_the_results_are_the_same(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     without = play(built(build), "micro-batch")

@@ -123,6 +123,7 @@ def check_zone(zone: str) -> None:
         assert not wrong, (unit, zone, wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ODD_ZONES)
 def test_windows_cover_all_time(zone: str) -> None:
     check_zone(zone)

@@ -291,6 +291,7 @@ def test_the_text_alone_is_the_first_argument() -> None:
     assert "line" not in caught.value.args[0]
 
 
+@pytest.mark.slow
 def test_a_command_that_runs_no_code_of_the_user_s_names_no_line(tmp_path: Path) -> None:
     command = [str(Path(sysconfig.get_path("scripts")) / "streams"), "describe", "nowhere:topology"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

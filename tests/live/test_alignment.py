@@ -184,6 +184,7 @@ def test_a_replay_drops_nothing_that_a_reader_in_order_of_time_keeps(
     assert replay.results() == in_order(program(), given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_with_the_grace_that_micro_batches_need_all_executions_agree(program: Callable[[int], Topology]) -> None:
     """What several tasks write into a repartition topic in one micro-batch is in no order there; live, little grace is enough."""

@@ -56,6 +56,7 @@ def expected(records: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(updates, st.booleans(), st.booleans())
 def test_the_result_is_that_of_the_rows_that_are_there(records, together, caching):

@@ -29,7 +29,7 @@ from streams.model.windows import Windows
 from streams.operators.aggregate.aggregates import WindowAggregate
 from streams.topology.plan import plan_alone
 from streams.topology.ways import Way, ways
-from tests.both_ways import Fed, check_both_ways, counted, played
+from tests.both_ways import Fed, any_fed, check_both_ways, counted, played
 from tests.operators.both_ways import examples
 from tests.operators.test_tables_together import feed
 
@@ -229,18 +229,7 @@ def test_no_step_goes_one_by_one_because_a_function_fails() -> None:
     assert set(answers) == {"together", "ChangedInPlace"}  # the step at fault runs again, together as well
 
 
-records = st.lists(
-    st.builds(
-        Fed,
-        st.just("in"),
-        st.sampled_from([b"a", b"b", b"c", None]),
-        st.sampled_from([b'{"a": 1}', b'{"a":1}', b"3", b"4", b'"text"', b"null", None, b"[1,2]"]),
-        st.integers(0, 40),
-        st.sampled_from([(), (("h", b"1"),)]),
-        st.integers(0, 1),
-    ),
-    max_size=12,
-)
+records = st.lists(any_fed([b'{"a": 1}', b'{"a":1}', b"3", b"4", b'"text"', b"null", None, b"[1,2]"]), max_size=12)
 
 
 @pytest.mark.slow

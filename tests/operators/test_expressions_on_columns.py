@@ -209,6 +209,7 @@ def test_what_bytes_do_not_decide_is_left_to_the_definition(how: Callable[[Any],
     assert on_columns(how(col("a")), rows) == by_record(how(col("a")), rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", BINARY)
 def test_every_pair_of_edges_is_computed_as_for_records(how: Callable[[Any, Any], Any]) -> None:
     pairs = [{"a": a, "b": b} for a in EDGES + FLOATS + TEXTS + [None, True, False] for b in EDGES + FLOATS + TEXTS]

@@ -105,6 +105,7 @@ def test_both_tables_change(shape: str, seed: int) -> None:
     assert not found.fallbacks or "fails" in shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["skip", "dlq", "fail"])
 def test_records_at_fault(policy: str) -> None:
     """In what order dead letters come, and which record stops the application."""

@@ -22,7 +22,7 @@ from streams.dsl.suppressed import BufferConfig
 from streams.operators.table.suppress import Suppress
 from streams.topology.plan import plan_alone
 from streams.topology.ways import ways
-from tests.both_ways import Fed, check_both_ways, counted
+from tests.both_ways import Fed, any_fed, check_both_ways, counted
 from tests.operators.both_ways import examples
 from tests.operators.test_tables_together import feed
 
@@ -75,18 +75,7 @@ def test_an_idle_task_emits_what_is_due() -> None:
     )
 
 
-records = st.lists(
-    st.builds(
-        Fed,
-        st.just("in"),
-        st.sampled_from([b"a", b"b", b"c", None]),
-        st.sampled_from([b'{"a": 1}', b"3", b'"text"', b"null", None]),
-        st.integers(0, 40),
-        st.sampled_from([(), (("h", b"1"),)]),
-        st.integers(0, 1),
-    ),
-    max_size=12,
-)
+records = st.lists(any_fed([b'{"a": 1}', b"3", b'"text"', b"null", None]), max_size=12)
 
 
 @pytest.mark.slow

@@ -157,6 +157,7 @@ def test_of_a_stream_of_typed_values(by, found, largest, caching):
     assert values[-1:] == [best(given_tasks, BY[by], largest)][: len(given_tasks)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", BY)
 @up_to(8)
 @given(

@@ -175,6 +175,7 @@ def test_rows_as_columns_are_rows_one_by_one(rows: list[tuple[int, list[tuple[by
         assert misfit(RowFormat.UNMATCHED, batch(struct.pack(">qB", 5, side), value, mark)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before_s", [0, 40])
 def test_sides_that_wait_for_different_times(before_s: int) -> None:
     """Records of the side that waits less leave first, also after a restart, and each once."""

@@ -12,6 +12,8 @@ from streams.errors import ConfigError
 from tests.docs.console import play
 from tests.packaging.conftest import ROOT, run
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 from streams import JsonSerde, StreamsBuilder, StringSerde
 from streams.testing import TopologyTestDriver
@@ -26,7 +28,6 @@ with TopologyTestDriver(builder.build()) as driver:
 """
 
 
-@pytest.mark.slow
 def test_the_wheel_holds_the_engine_its_types_and_its_licence_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"streams", "streams_on_spark"}
@@ -38,14 +39,12 @@ def test_the_wheel_holds_the_engine_its_types_and_its_licence_and_nothing_else(w
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
-@pytest.mark.slow
 def test_an_error_is_explained_from_the_wheel(python: Path, tmp_path: Path) -> None:
     said = run(tmp_path, python.parent / "streams", "errors", "OffsetsLostError").stdout
     assert said.startswith("OffsetsLostError\n\nKind: data\n")
     assert "Is anything lost? For one of your topics, yes" in said
 
 
-@pytest.mark.slow
 def test_pytest_finds_the_fixtures(python: Path, tmp_path: Path) -> None:
     test = "def test_it(topology_test_driver):\n    assert callable(topology_test_driver)\n"
     (tmp_path / "test_app.py").write_text(test)
@@ -53,7 +52,6 @@ def test_pytest_finds_the_fixtures(python: Path, tmp_path: Path) -> None:
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.slow
 def test_a_type_checker_finds_the_types(python: Path, tmp_path: Path) -> None:
     said = run(tmp_path, python.parent / "streams", "init", "shop", "--template", "typed")
     assert said.returncode == 0, said.stderr
@@ -80,7 +78,6 @@ def test_the_tutorial_works_from_the_wheel(python: Path, tmp_path: Path, monkeyp
     play(f"```console\n{where}\n```\n{tutorial}", tmp_path, python)
 
 
-@pytest.mark.slow
 def test_a_packed_environment_needs_no_activation_for_its_python(python: Path, wheel: Path, tmp_path: Path) -> None:
     """As docs/deployment.md says: by `bin/python -m streams` as it is, by `streams` once it is activated."""
     packed, there = tmp_path / "environment.tar.gz", tmp_path / "opt"
@@ -104,7 +101,6 @@ def test_a_packed_environment_needs_no_activation_for_its_python(python: Path, w
     try_out(Path(shutil.make_archive(str(tmp_path / "whole"), "gztar", there)), str(tmp_path / "app.py"))
 
 
-@pytest.mark.slow
 def test_an_environment_that_cannot_be_packed_is_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(PROGRAM)
     said = run(tmp_path, sys.executable, "-m", "streams", "package", "app.py").stderr
@@ -122,7 +118,6 @@ def test_the_version_is_the_same_everywhere(python: Path, wheel: Path, tmp_path:
     assert run(tmp_path, python.parent / "streams", "--version").stdout == f"streams-on-spark {version}\n"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("hiding", ["state.py", "state/__init__.py"])
 def test_a_topology_runs_from_the_wheel_also_beside_a_module_called_state(
     python: Path, tmp_path: Path, hiding: str

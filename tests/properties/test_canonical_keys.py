@@ -187,6 +187,7 @@ class Versions:
         return 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("serde", "written", "canonical"), list(serde_cases()))
 @pytest.mark.parametrize(("rocksdb", "with_headers"), [(False, False), (False, True), (True, False)])
 def test_every_serde_has_one_notation(

@@ -322,6 +322,7 @@ def test_both_ways_skip_the_same_records(given_steps: Any) -> None:
     check_both_ways(program(extended, both), fed(given_steps), deserialization="skip", processing="skip")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 @given(given_steps=steps)
 @up_to(8)

@@ -13,6 +13,7 @@ from datetime import timedelta
 from itertools import count
 from typing import Any, TypeAlias
 
+import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
@@ -374,6 +375,7 @@ def records(rng: random.Random) -> list[list[Fed]]:
     return steps
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**32))
 @examples
 def test_functions_that_change_their_arguments_change_nothing_else(seed: int) -> None:

@@ -92,6 +92,7 @@ def played(shape: str, way: Way, records: Sequence[tuple[str, Any, int]], kinds:
         return {key: value for key, value in found.items() if value is not None}, driver.dropped("processing")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @up_to(10)
 @given(

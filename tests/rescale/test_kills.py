@@ -228,6 +228,7 @@ def test_records_that_wait_come_back_in_the_order_of_their_keys(rescales: dict[i
     assert shipped(True, rescales) == {key: [f"{key}{number}" for number in range(6)] for key in KEYS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rescales", [{2: 3}, {3: 4, 6: 2, 7: 3}])
 def test_without_order_they_come_back_when_they_are_due(rescales: dict[int, int]) -> None:
     assert shipped(False, rescales) == shipped(False, {})

@@ -311,6 +311,7 @@ def contents(world: World) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_an_interrupted_one_keeps_starts_away_and_goes_on_or_is_taken_back(tmp_path: Path) -> None:
     world = World(tmp_path / "own", built(two_counts))
     world.feed()

@@ -194,6 +194,7 @@ class Forgetful(StringSerde):
         return super().deserialize(topic, data, headers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_no_key_waits_for_ever_for_records_that_are_gone(seed):
     """Any records that wait may vanish; all others are processed once and in order, and no record goes round for ever."""
@@ -416,6 +417,7 @@ def test_results_of_a_key_are_in_order_where_that_is_asked_for(seed):
         assert numbers == sorted(numbers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", [point for point in POINTS if point not in RESTORING])
 @pytest.mark.parametrize("keep_order", [False, True])
 def test_a_crash_anywhere_changes_nothing(keep_order, point):

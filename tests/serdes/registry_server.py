@@ -16,6 +16,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 Answer = tuple[int, Any]
+QUICK = {"max.retries": 0, "timeout": 60}
+"""Settings of a client that does not wait for a registry that is silent."""
 
 
 class FakeRegistry:

@@ -11,7 +11,6 @@ import json
 import pickle
 import sys
 import uuid
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import pytest
@@ -36,9 +35,7 @@ from streams.serdes import registry as registry_module
 from streams.serdes.base import serde_identity
 from streams.testing import TopologyTestDriver
 from streams.topology.plan import build_plan
-from tests.serdes.registry_server import FakeRegistry, running
-
-QUICK = {"max.retries": 0, "timeout": 60}
+from tests.serdes.registry_server import QUICK
 
 
 def avro(name: str, *fields: dict) -> str:
@@ -68,17 +65,6 @@ def message_class(*fields: str) -> type:
 
 
 Price = message_class("currency", "amount")
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeRegistry]:
-    with running() as registry:
-        yield registry
-
-
-@pytest.fixture
-def registry(fake: FakeRegistry) -> SchemaRegistry:
-    return SchemaRegistry(fake.url, QUICK)
 
 
 def test_the_wire_format_of_avro(fake, registry):

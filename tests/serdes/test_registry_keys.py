@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,8 +24,8 @@ from streams import (
     StreamsBuilder,
 )
 from streams.testing import TopologyTestDriver
-from tests.serdes.registry_server import FakeRegistry, running
-from tests.serdes.test_registry import QUICK, message_class
+from tests.serdes.registry_server import FakeRegistry
+from tests.serdes.test_registry import message_class
 
 J = JsonSerde()
 ID, SHOP = {"name": "id", "type": "long"}, {"name": "shop", "type": "string"}
@@ -34,17 +33,6 @@ ID, SHOP = {"name": "id", "type": "long"}, {"name": "shop", "type": "string"}
 
 def record(*fields: dict[str, Any], **more: Any) -> str:
     return json.dumps({"type": "record", "name": "Key", "namespace": "shop", "fields": list(fields), **more})
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeRegistry]:
-    with running() as registry:
-        yield registry
-
-
-@pytest.fixture
-def registry(fake: FakeRegistry) -> SchemaRegistry:
-    return SchemaRegistry(fake.url, QUICK)
 
 
 def counts(serde: Serde[Any], written: list[bytes], tasks: int, headers: Any = ()) -> tuple[list[Any], list[Any]]:

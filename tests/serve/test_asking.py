@@ -47,6 +47,7 @@ async def failure(client: httpx2.AsyncClient, url: str) -> Exception:
     raise AssertionError("a connection that is reset has no answer")
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_reset_at_once_is_an_error_of_the_connection() -> None:
     # Of some thousands, a few are reset before anyio has asked for the peer's address, which is how uvloop loses it.
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:

@@ -164,6 +164,7 @@ def rows(client, method, path, body):
             return found, points
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a", "b", "none"])
 def test_every_process_gives_what_one_with_all_tasks_gives(cluster, name):
     client, whole = cluster.processes[name].client, cluster.processes["whole"].client

@@ -40,6 +40,7 @@ def test_a_query_gets_its_rows_and_nothing_of_an_earlier_one():
     ]
 
 
+@pytest.mark.slow
 def test_one_call_of_a_function_is_killed_and_the_next_query_is_answered():
     begun_s = time.monotonic()
     with pytest.raises(QueryError, match=r"takes longer than 0\.5 s"):

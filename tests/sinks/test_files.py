@@ -49,6 +49,7 @@ def write(sink: FilesSink, n: int) -> None:
     sink.commit(str(n), after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sink", "rows"), [(ParquetSink, parquet_rows), (JsonLinesSink, json_rows)])
 def test_it_has_each_row_once_whatever_is_killed(
     tmp_path: Path, sink: type[FilesSink], rows: Callable[[Path], list[dict[str, Any]]]

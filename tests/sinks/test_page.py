@@ -40,6 +40,7 @@ def test_the_program_for_iceberg_declares_its_table() -> None:
     assert builder.build().lake_sinks["orders-iceberg"].target_text == "iceberg table shop.orders of shop"
 
 
+@pytest.mark.slow
 def test_the_sink_of_the_page_has_each_row_once(tmp_path: Path) -> None:
     written, proved = BLOCKS[2:4]
     code = [line for line in written.partition("class ")[2].splitlines() if line.strip()]

@@ -54,6 +54,7 @@ def rows_of(address: str, table: str) -> list[dict[str, Any]]:
         return []
 
 
+@pytest.mark.slow
 def test_it_has_each_row_once_whatever_is_killed(address: str) -> None:
     check_sink(lambda name: PostgresSink(address, name), lambda name: rows_of(address, name))
 

@@ -31,6 +31,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "shop.db"
 
 
+@pytest.mark.slow
 def test_it_has_each_row_once_whatever_is_killed(path: Path) -> None:
     check_sink(lambda name: SqliteSink(path, name), lambda name: rows_of(path, name))
 
@@ -155,6 +156,7 @@ def _keeps_the_position_apart(path: Path) -> SqliteSink:
     return Apart(path, "orders")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "said"),
     [

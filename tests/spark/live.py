@@ -92,7 +92,7 @@ def grow(harness: Harness, topic: str, partitions: int) -> None:
     eventually(there, f"{partitions} partitions of {topic}")
 
 
-def eventually(ask: Callable[[], bool], what: str, seconds: float = 150) -> None:
+def eventually(ask: Callable[[], bool], what: str, seconds: float = 240) -> None:
     """Waits until something is so."""
     deadline = time.monotonic() + seconds
     while not ask():

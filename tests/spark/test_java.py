@@ -313,6 +313,7 @@ def run(*path: Path, program: str = PROGRAM) -> list[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_pyspark_comes_from_the_installed_package(tmp_path: Path) -> None:
     assert len(ARCHIVES) == 3
     foreign = tmp_path / "users.zip"
@@ -324,6 +325,7 @@ def test_pyspark_comes_from_the_installed_package(tmp_path: Path) -> None:
     assert not any(str(archive) in archives for archive in ARCHIVES)
 
 
+@pytest.mark.slow
 def test_the_daemon_of_a_cluster_s_executor_needs_no_sitecustomize_for_that(tmp_path: Path) -> None:
     other = tmp_path / "pyspark.zip"
     other.write_bytes(ARCHIVES[1].read_bytes())
@@ -334,6 +336,7 @@ def test_the_daemon_of_a_cluster_s_executor_needs_no_sitecustomize_for_that(tmp_
     assert run(other, ARCHIVES[0], program=program)[0].startswith(str(other)), "of another Spark"
 
 
+@pytest.mark.slow
 def test_another_spark_s_archives_stay(tmp_path: Path) -> None:
     other = tmp_path / "pyspark.zip"
     other.write_bytes(ARCHIVES[1].read_bytes())

@@ -17,16 +17,9 @@ from streams.driver.leases import STEADY_S, LeaseWatch
 from streams.driver.live_query import LiveQuery
 from streams.driver.queries import readable
 from streams.engine.spark import worker
+from tests.spark.live import eventually
 
-WAIT_S = 240.0
 HOST = "127.0.0.1"
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {WAIT_S:g} s: {what}"
-        time.sleep(0.05)
 
 
 def writing(log: str) -> Callable[..., Callable[[int], None]]:
@@ -64,11 +57,11 @@ def test_leases_follow_each_other_with_as_many_slots_as_there_may_be(
     with live.LiveDriver(HOST, HOST, lambda message: None) as driver:
         query, gate = live.start_live(spark, "leases", job, driver, lambda: None, watch)
         try:
-            until(lambda: len(leases()) >= 4, "two leases with a call for each slot")
+            eventually(lambda: len(leases()) >= 4, "two leases with a call for each slot")
             had = len(leases())
             possible[0] = 3
             driver.end_leases()
-            until(lambda: len(leases()) >= had + 9 or not query.isActive, "further leases")
+            eventually(lambda: len(leases()) >= had + 9 or not query.isActive, "further leases")
             assert query.isActive, query.exception()
             tracker = spark.sparkContext.statusTracker()
             jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(query.runId)]
@@ -97,7 +90,7 @@ def test_a_slot_that_fails_ends_the_query_with_what_it_raised(
     job: Any = SimpleNamespace(slots=1)
     with live.LiveDriver(HOST, HOST, lambda message: None) as driver:
         query, _ = live.start_live(spark, "leases", job, driver, lambda: None)
-        until(lambda: not query.isActive, "the end of the query")
+        eventually(lambda: not query.isActive, "the end of the query")
     failure = query.exception()
     assert failure is not None
     assert str(readable(failure)) == "ValueError: slot 0 cannot"
@@ -123,7 +116,7 @@ def test_a_lease_that_does_not_end_is_cancelled(
     job: Any = SimpleNamespace(slots=1)
     with live.LiveDriver(HOST, HOST, lambda message: None) as driver:
         query, gate = live.start_live(spark, "leases", job, driver, lambda: None)
-        until(Path(begun).exists, "a slot")
+        eventually(Path(begun).exists, "a slot")
         gate.stop(query, drain_s=0.2)
     assert not query.isActive
     assert query.exception() is None
@@ -144,7 +137,7 @@ def test_a_lease_is_begun_without_the_json_of_spark_s_page(spark: SparkSession) 
         scopes.append(empty._jrdd.rdd().scope().isEmpty())
 
     query = LiveQuery(context, "lease", lease)
-    until(lambda: not query.isActive, "the lease ends")
+    eventually(lambda: not query.isActive, "the lease ends")
     assert query.exception() is None
     assert scopes == [True]
     assert not context.parallelize([], 1)._jrdd.rdd().scope().isEmpty(), "a user's own jobs keep their names"

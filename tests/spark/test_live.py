@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -36,19 +36,13 @@ from streams.errors import ConfigError
 from streams.logs.events import LEFT_LIVE, RESTORED, RUNNING, Event
 from streams.topology.topology import Topology
 from tests.spark.harness import Harness, Sent, last_per_key
+from tests.spark.live import eventually
 from tests.spark.test_checkpoints import adopt, rescale
 from tests.spark.test_restore import differences
 
 pytestmark = pytest.mark.micro_batches("these go there and back, and each says which of its runs is live")
 
 WAIT_S = 60.0
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {WAIT_S:g} s: {what}"
-        time.sleep(0.05)
 
 
 @contextmanager
@@ -94,18 +88,18 @@ def test_an_application_goes_on_in_the_other_execution_with_its_state(
 
     with running(harness, topology, execution=Execution.LIVE):
         harness.send(source, map(record, range(100, 150)))
-        until(partial(is_found, harness, target, 150), "live results")
+        eventually(partial(is_found, harness, target, 150), "live results")
         harness.send(source, map(record, range(150, 200)))
-        until(lambda: found(harness, target) == expected(200), "more live results")
+        eventually(lambda: found(harness, target) == expected(200), "more live results")
     monkeypatch.setattr(runner, "LEASE_S", 1.0)
     leases, run_lease = [], live_query.run_lease
     monkeypatch.setattr(live_query, "run_lease", lambda *lease: (leases.append(lease), run_lease(*lease)))
     with running(harness, topology, execution=Execution.LIVE):
         harness.send(source, map(record, range(200, 225)))
-        until(lambda: found(harness, target) == expected(225), "live results after a restart")
-        until(lambda: len(leases) > 2, "another lease")
+        eventually(lambda: found(harness, target) == expected(225), "live results after a restart")
+        eventually(lambda: len(leases) > 2, "another lease")
         harness.send(source, map(record, range(225, 250)))
-        until(lambda: found(harness, target) == expected(250), "live results of another lease")
+        eventually(lambda: found(harness, target) == expected(250), "live results of another lease")
 
     harness.send(source, map(record, range(250, 300)))
     harness.run(topology)
@@ -168,7 +162,7 @@ def test_a_worker_killed_anywhere_changes_nothing(
             while len(struck()) < len(points):
                 harness.send(source, map(record, range(sent, sent + 50)))
                 sent += 50
-                until(partial(is_found, harness, target, sent), f"results in spite of {points}")
+                eventually(partial(is_found, harness, target, sent), f"results in spite of {points}")
         assert [line.rpartition(" ")[2].partition("@")[0] for line in struck()] == points
     for key in expected(sent):
         outputs = [orjson.loads(one.value or b"")["n"] for one in harness.read(target) if one.key == key.encode()]
@@ -205,9 +199,9 @@ def test_global_tables_and_retry_topics_live(harness: Harness) -> None:
 
     with running(harness, topology, execution=Execution.LIVE):
         harness.send(source, [Sent(b"k", b"a", 1_000), Sent(b"k", b"b", 1_001)])
-        until(lambda: out() == [b"a 1"], "what has a price")
+        eventually(lambda: out() == [b"a 1"], "what has a price")
         harness.send(prices, [Sent(b"b", b"2", 0)])
-        until(lambda: out() == [b"a 1", b"b 2"], "what has got one")
+        eventually(lambda: out() == [b"a 1", b"b 2"], "what has got one")
 
 
 def test_an_application_that_starts_while_it_is_paused_continues_after_its_resume(harness: Harness) -> None:
@@ -215,18 +209,18 @@ def test_an_application_that_starts_while_it_is_paused_continues_after_its_resum
     topology = counts(source, target)
     harness.send(source, map(record, range(50)))
     with running(harness, topology, execution=Execution.LIVE) as app:
-        until(partial(is_found, harness, target, 50), "live results")
+        eventually(partial(is_found, harness, target, 50), "live results")
         app.pause()
     harness.send(source, map(record, range(50, 100)))
     with running(harness, topology, execution=Execution.LIVE) as app:
         # The slots have nothing to do, and say nothing.
         gates = app._application._gates
-        until(
+        eventually(
             lambda: any(gate._driver.begun for gate in gates.values() if isinstance(gate, LiveGate)), "slots that wait"
         )
         assert found(harness, target) == expected(50)
         app.resume()
-        until(partial(is_found, harness, target, 100), "results after the resume")
+        eventually(partial(is_found, harness, target, 100), "results after the resume")
 
 
 def test_an_operator_switches_a_running_application_there_and_back(harness: Harness) -> None:
@@ -247,7 +241,7 @@ def test_an_operator_switches_a_running_application_there_and_back(harness: Harn
             assert time.monotonic() < deadline, f"not within {WAIT_S:g} s: {wanted}"
             harness.send(source, map(record, range(sent, sent + 50)))
             sent += 50
-            until(partial(is_found, harness, target, sent), f"results on the way to {wanted}")
+            eventually(partial(is_found, harness, target, sent), f"results on the way to {wanted}")
 
     begun: list[Event] = []
     heard = {RUNNING: begun, RESTORED: list[Event]()}
@@ -261,7 +255,7 @@ def test_an_operator_switches_a_running_application_there_and_back(harness: Harn
         begun.clear()
         for times, wanted in enumerate((Execution.MICRO_BATCH, Execution.AUTO, Execution.MICRO_BATCH), 1):
             pausing.execute(wanted)
-            until(lambda times=times: len(begun) == times, f"{wanted} without a record")  # type: ignore[misc]
+            eventually(lambda times=times: len(begun) == times, f"{wanted} without a record")  # type: ignore[misc]
         until_it_runs("micro-batch")
         pausing.execute(Execution.AUTO)
         until_it_runs("live")
@@ -270,7 +264,7 @@ def test_an_operator_switches_a_running_application_there_and_back(harness: Harn
     with running(harness, topology):
         harness.send(source, map(record, range(sent, sent + 50)))
         sent += 50
-        until(lambda: found(harness, target) == expected(sent), "results after a restart")
+        eventually(lambda: found(harness, target) == expected(sent), "results after a restart")
         assert execution() == "live", "what was asked for is in force over restarts"
         pausing.execute(None)
         until_it_runs("micro-batch")
@@ -289,8 +283,8 @@ def test_windows_and_two_sub_topologies_run_live(harness: Harness) -> None:
     with running(harness, topology, execution=Execution.LIVE):
         for first in range(0, 300, 50):
             harness.send(source, map(record, range(first, first + 50)))
-        until(lambda: bool(found(harness, target)), "results")
-        until(lambda: max(found(harness, target).values()) >= 300, "all results")
+        eventually(lambda: bool(found(harness, target)), "results")
+        eventually(lambda: max(found(harness, target).values()) >= 300, "all results")
 
 
 def joined(orders: str, users: str, target: str) -> Topology:
@@ -321,9 +315,9 @@ def test_new_keys_and_topics_of_different_sizes_run_live(harness: Harness) -> No
     # The users are older, so they come first.
     harness.send(orders, map(order, range(30)))
     with running(harness, topology, execution=Execution.LIVE):
-        until(lambda: found(harness, target) == counted(30), "live results")
+        eventually(lambda: found(harness, target) == counted(30), "live results")
         harness.send(orders, map(order, range(30, 90)))
-        until(lambda: found(harness, target) == counted(90), "live results")
+        eventually(lambda: found(harness, target) == counted(90), "live results")
     harness.send(orders, map(order, range(90, 120)))
     harness.run(topology)
     assert found(harness, target) == counted(120), "the other execution has the same plan"
@@ -350,7 +344,7 @@ def test_what_cannot_run_live_is_named_before_anything_is_written_and_can_after_
         assert moved.to_plan(topology, UsersChoices())[0].waiting == []
     harness.send(source, map(record, range(10, 25)))
     with running(harness, topology, execution=Execution.LIVE):
-        until(lambda: found(harness, target) == {"all": 25}, "live results behind those of micro-batches")
+        eventually(lambda: found(harness, target) == {"all": 25}, "live results behind those of micro-batches")
 
 
 def write_by_default(harness: Harness, topic: str, records: Iterable[Sent]) -> None:
@@ -371,9 +365,9 @@ def test_what_confluent_kafka_writes_by_default_runs_live(harness: Harness, firs
         if first == "the application":
             time.sleep(2.0)
             write_by_default(harness, source, sent)
-        until(lambda: sum(found(harness, target).values()) == len(sent), "live results")
+        eventually(lambda: sum(found(harness, target).values()) == len(sent), "live results")
         write_by_default(harness, source, sent)
-        until(lambda: sum(found(harness, target).values()) == 2 * len(sent), "more live results")
+        eventually(lambda: sum(found(harness, target).values()) == 2 * len(sent), "more live results")
         with KafkaAdmin(harness.config().client) as admin:
             planned = plan_application(topology, harness.config(), admin)
             (status,) = application_status(planned, admin, live(harness.config()), 0).subs
@@ -391,11 +385,11 @@ def test_a_key_in_another_partition_continues_in_micro_batches(harness: Harness)
     topology = counts(source, target)
     with running(harness, topology, execution=Execution.AUTO):
         harness.send(source, map(record, range(50)))
-        until(lambda: found(harness, target) == expected(50), "live results")
+        eventually(lambda: found(harness, target) == expected(50), "live results")
         for number in range(50, 60):
             one = record(number)
             harness.send(source, [Sent(one.key, one.value, one.timestamp, partition=number % 2)])
-        until(lambda: found(harness, target) == expected(60), "results in micro-batches")
+        eventually(lambda: found(harness, target) == expected(60), "results in micro-batches")
 
 
 def test_a_lost_checkpoint_is_adopted_and_another_number_of_tasks_continues_behind_live_steps(harness: Harness) -> None:
@@ -403,7 +397,7 @@ def test_a_lost_checkpoint_is_adopted_and_another_number_of_tasks_continues_behi
     topology = counts(source, target)
     with running(harness, topology, execution=Execution.LIVE):
         harness.send(source, map(record, range(100)))
-        until(partial(is_found, harness, target, 100), "live results")
+        eventually(partial(is_found, harness, target, 100), "live results")
     shutil.rmtree(harness.config().checkpoint_dir)
     live = running(harness, topology, execution=Execution.LIVE)
     with pytest.raises(CheckpointMismatchError, match="there is no checkpoint"), live as app:
@@ -411,7 +405,7 @@ def test_a_lost_checkpoint_is_adopted_and_another_number_of_tasks_continues_behi
     assert adopt(harness, topology) == [source]
     with running(harness, topology, execution=Execution.LIVE):
         harness.send(source, map(record, range(100, 150)))
-        until(partial(is_found, harness, target, 150), "live results behind the adopted checkpoint")
+        eventually(partial(is_found, harness, target, 150), "live results behind the adopted checkpoint")
     rescale(harness, topology, 4)
     harness.send(source, map(record, range(150, 200)))
     harness.run(topology, tasks=4)
@@ -436,10 +430,10 @@ def test_a_key_that_turns_up_elsewhere_is_named_and_a_rescale_brings_the_applica
 
     with running(harness, topology, execution=Execution.LIVE) as app:
         app.set_event_listener(left.append)
-        until(lambda: sum(found(harness, target).values()) == 100, "live results")
+        eventually(lambda: sum(found(harness, target).values()) == 100, "live results")
         assert status().left_live is None
         write_by_default(harness, source, sent)
-        until(lambda: sum(found(harness, target).values()) == 200, "results of micro-batches")
+        eventually(lambda: sum(found(harness, target).values()) == 200, "results of micro-batches")
         said = status().left_live
     assert said is not None
     assert said.record is not None
@@ -454,5 +448,5 @@ def test_a_key_that_turns_up_elsewhere_is_named_and_a_rescale_brings_the_applica
     assert list(plan.added.values()) == [f"no known function puts the keys of {source} into partitions"]
     write_by_default(harness, source, sent)
     with running(harness, topology, execution=Execution.LIVE):
-        until(lambda: sum(found(harness, target).values()) == 300, "live results again")
+        eventually(lambda: sum(found(harness, target).values()) == 300, "live results again")
         assert status().left_live is None

@@ -45,6 +45,7 @@ def test_a_process_that_plans_imports_neither_operators_nor_kernels() -> None:
     assert done.stdout == "set()\n"
 
 
+@pytest.mark.slow
 def test_a_driver_builds_and_plans_a_topology_without_numba() -> None:
     program = """
 import sys

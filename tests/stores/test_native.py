@@ -72,6 +72,7 @@ def test_the_library_is_unpacked_once_and_as_a_whole(tmp_path):
     assert {path.name for path in folder.iterdir()} == {target.name, other.name}, "nothing else is left"
 
 
+@pytest.mark.slow
 def test_kernels_are_ready_before_a_fork_and_no_thread_runs(tmp_path):
     code = f"""
 import os
@@ -159,6 +160,7 @@ other.join()
 """
 
 
+@pytest.mark.slow
 def test_two_threads_may_run_their_first_kernels_at_the_same_time():
     """Processes that serve copies did, and waited for each other for ever."""
     subprocess.run([sys.executable, "-c", FIRST_KERNELS], check=True, timeout=120)

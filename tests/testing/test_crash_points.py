@@ -93,6 +93,7 @@ def undisturbed(seed, tasks):
     return [step for step, _ in steps]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wipe", [False, True])
 def test_once_at_each_point(wipe):
     """One point a step, and what each step has written and stored is compared at once.

@@ -1,5 +1,6 @@
 """The command lines of the topologies and of the demo."""
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -28,20 +29,23 @@ def test_spark_submit_prints_the_help():
         assert option in text
 
 
-def test_the_other_topology_prints_its_help():
-    assert "--bootstrap-servers" in run(sys.executable, str(FOLDER / "devices.py"), "--help")
-
-
-def test_the_demo_prints_its_help():
-    text = run(sys.executable, "-m", "topologies.demo", "--help")
-    for option in ("--flights", "--keep", "--look", "--bootstrap-servers"):
-        assert option in text
-
-
-def test_the_demo_of_the_lake_prints_its_help():
-    text = run(sys.executable, "-m", "topologies.demo_lake", "--help")
-    for option in ("--flights", "--keep"):
-        assert option in text
+@pytest.mark.parametrize(
+    ("program", "options"),
+    [
+        ("devices", ["--bootstrap-servers"]),
+        ("demo", ["--flights", "--keep", "--look", "--bootstrap-servers"]),
+        ("demo_lake", ["--flights", "--keep"]),
+    ],
+)
+def test_a_program_prints_its_help(
+    program: str, options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [program, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(FOLDER / f"{program}.py"), run_name="__main__")
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert [option for option in options if option not in text] == []
 
 
 def test_the_demo_says_why_its_stores_cannot_be_served(tmp_path):
