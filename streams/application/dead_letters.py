@@ -22,9 +22,8 @@ from streams.errors import ConfigError
 from streams.model.record import COUNTED_BY, CUT, ERROR_HEADERS, ORIGIN, Headers, plain_headers
 from streams.model.timestamps import RETRIED_TIME
 from streams.operators.attempts import ATTEMPT, TOPIC
-from streams.topology.graph import Failed
+from streams.topology.graph import Failed, Graph
 from streams.topology.plan import Plan
-from streams.topology.topology import Topology
 
 if TYPE_CHECKING:
     from state.columns import RecordColumns
@@ -169,7 +168,7 @@ def letter_as_dict(letter: Letter, replayed: bool, text: Callable[[bytes], str])
     }
 
 
-def dead_letter_topics(topology: Topology, of_policies: str | None) -> tuple[str, ...]:
+def dead_letter_topics(topology: Graph, of_policies: str | None) -> tuple[str, ...]:
     """The topics of a program's dead letters: that of the error policies, and those of operators with a `Retry`."""
     named = [str(sink.topic) for sink in topology.sinks() if sink.failed == Failed()]
     return tuple(dict.fromkeys(([] if of_policies is None else [of_policies]) + named))

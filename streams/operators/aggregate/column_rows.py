@@ -96,8 +96,11 @@ class RankedColumn(FieldColumn):
         by = _plain_cell(self, row)
         if by is None:
             return None
-        kept = {name: _plain_cell(part, row) for name, part in self.values.items()}
-        return [by, kept.get(None, kept)]
+        return [by, self.kept([_plain_cell(part, row) for part in self.values.values()])]
+
+    def kept(self, parts: Sequence[Any]) -> Any:
+        """The value of its parts: the single one, or an object of them."""
+        return parts[0] if None in self.values else dict(zip(self.values, parts, strict=True))
 
 
 def cell(column: FieldColumn, row: int) -> Any:
@@ -124,9 +127,9 @@ def cells(column: FieldColumn, rows: Int64s) -> list[Any]:
     """`cell` of each of some rows."""
     if not isinstance(column, RankedColumn):
         return _plain_cells(column, rows)
-    parts = zip(*(cells(part, rows) for part in column.values), strict=True)
+    parts = zip(*(_plain_cells(part, rows) for part in column.values.values()), strict=True)
     pairs = zip(_plain_cells(column, rows), parts, strict=True)
-    return [None if by is None else [by, column.joined_value(values)] for by, values in pairs]
+    return [None if by is None else [by, column.kept(values)] for by, values in pairs]
 
 
 def _plain_cells(column: FieldColumn, rows: Int64s) -> list[Any]:
