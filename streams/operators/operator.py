@@ -317,6 +317,12 @@ def dropped_record(record: Record, reason: str, node: str) -> Record:
     return Record(record.key, value, record.timestamp, headers)
 
 
+def refuse_rows(ctx: OperatorContext, batch: ColumnarBatch, failed: Mapping[int, Exception]) -> None:
+    """Refuse the rows of a batch that have an error, in their order."""
+    for row in sorted(failed):
+        ctx.refuse(batch, row, failed[row])
+
+
 def drop_rows(ctx: OperatorContext, batch: ColumnarBatch, reasons: Mapping[str, npt.NDArray[np.bool_]]) -> None:
     """Drop the rows of a batch that a mask selects, by reason and in their order."""
     drop_each(ctx, batch, {reason: rows_where(mask) for reason, mask in reasons.items()})

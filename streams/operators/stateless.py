@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from streams.model.expressions import Expression, ValueFields
 from streams.model.ownership import all_unchanging, lending, may_share, only_reads, snapshot
 from streams.model.record import Record
 from streams.model.table_columns import RowLayout, RowMaker
-from streams.operators.aggregate.column_rows import FieldValues, cells
-from streams.operators.columnar import ColumnarBatch, KeyColumn
-from streams.operators.expressions import computed, true_rows
+from streams.operators.aggregate.column_rows import ABSENT, INT, TEXT, FieldColumn, FieldValues, cells
+from streams.operators.columnar import NULL_KEY, ColumnarBatch, KeyColumn
+from streams.operators.expressions import Bools, computed, first_bytes, true_rows
 from streams.operators.json_fields import fields_of, frame_of
-from streams.operators.operator import Operator, OperatorContext, call_each, lent, own_results, with_timestamps
+from streams.operators.operator import (
+    Operator,
+    OperatorContext,
+    call_each,
+    lent,
+    own_results,
+    refuse_rows,
+    with_timestamps,
+)
 from streams.serdes.base import shown
+from streams.serdes.json_text import loads
 from streams.users_code import line_of
 
 # --- Checks of the results of users' functions in stateless operators.
@@ -177,29 +188,51 @@ class SelectKey(FunctionOperator):
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Compute all keys; of texts that nobody has read by columns of their fields, so that they stay unread."""
-        fields = None if self.expression is None else fields_of(batch.values, self.expression.paths)
-        if self.expression is not None and fields is not None:
-            failed: dict[int, Exception] = {}
-            keys = _keys_of_fields(self.expression, fields, failed)
-            records = batch
-            if failed:
-                done = np.setdiff1d(np.arange(len(batch)), list(failed))
-                records, keys = batch.take(done), [keys[row] for row in done.tolist()]
-            for row in sorted(failed):
-                self.ctx.refuse(batch, row, failed[row])
-            self.ctx.forward_batch(replace(records, keys=_new_keys(keys)))
-            return
-        records, keys = call_each(self.ctx, batch, self.fn, *lent(batch, self.fn))
-        self.ctx.forward_batch(replace(records, keys=_new_keys(keys)))
+        found = keys_of_fields(batch, self.expression)
+        if found is None:
+            records, made = call_each(self.ctx, batch, self.fn, *lent(batch, self.fn))
+            keys = _new_keys(made)
+        else:
+            keys, failed = found
+            refuse_rows(self.ctx, batch, failed)
+            done = np.setdiff1d(np.arange(len(batch)), list(failed))
+            records, keys = (batch.take(done), keys.take(done)) if failed else (batch, keys)
+        self.ctx.forward_batch(replace(records, keys=keys))
+
+
+Keyed: TypeAlias = tuple[KeyColumn, dict[int, Exception]]
+"""A key for each record, null where it could not be computed, and the errors of these rows."""
+
+
+def keys_of_fields(batch: ColumnarBatch, expression: Expression | ValueFields | None) -> Keyed | None:
+    """Computes keys from columns of fields. None if there is no expression, or the values are not texts that nobody has read."""
+    fields = None if expression is None else fields_of(batch.values, expression.paths)
+    if expression is None or fields is None:
+        return None
+    failed: dict[int, Exception] = {}
+    return _keys_of_fields(expression, fields, failed), failed
+
+
+def keys_of_calls(batch: ColumnarBatch, fn: Callable[[Any, Any], Any]) -> Keyed:
+    """Computes keys by calls of `fn(key, value)`. Unlike `call_each`, it leaves it to the caller to refuse records."""
+    keys = list[Any]()
+    failed: dict[int, Exception] = {}
+    for row, arguments in enumerate(zip(*lent(batch, fn), strict=False)):
+        try:
+            keys.append(fn(*arguments))
+        except Exception as error:
+            keys.append(None)
+            failed[row] = error
+    return KeyColumn.of(keys), failed
 
 
 def _keys_of_fields(
     expression: Expression | ValueFields, fields: FieldValues, failed: dict[int, Exception]
-) -> list[Any]:
+) -> KeyColumn:
     """The result of an expression for each value, or the object of several."""
     frame, every = frame_of(fields), np.arange(len(fields))
     if isinstance(expression, Expression):
-        return cells(computed(expression, frame, np.ones(len(fields), np.bool_), failed), every)
+        return _keys_of_cells(computed(expression, frame, np.ones(len(fields), np.bool_), failed))
     rows, parts = ~fields.nulls, list[list[Any]]()
     for _, one in expression.computed:
         errors: dict[int, Exception] = {}
@@ -207,10 +240,32 @@ def _keys_of_fields(
         rows[list(errors)] = False
         failed.update(errors)
     names = [name for name, _ in expression.computed]
-    return [
-        None if null else dict(zip(names, values, strict=True))
-        for null, values in zip(fields.nulls.tolist(), zip(*parts, strict=True), strict=True)
-    ]
+    return _new_keys(
+        [
+            None if null else dict(zip(names, values, strict=True))
+            for null, values in zip(fields.nulls.tolist(), zip(*parts, strict=True), strict=True)
+        ]
+    )
+
+
+def _keys_of_cells(column: FieldColumn) -> KeyColumn:
+    """A column of keys. Strings and whole numbers become objects once for all records that have them."""
+    there = column.kinds != ABSENT
+    if (column.kinds[there] == INT).all():
+        numbers, codes = np.unique(column.ints[there], return_inverse=True)
+        return KeyColumn(_at_rows(there, codes), numbers.tolist())
+    if column.texts is not None and (column.kinds[there] == TEXT).all():
+        texts = column.texts.filter(pa.array(there)).dictionary_encode()
+        if (first_bytes(texts.dictionary) == ord('"')).all():
+            return KeyColumn(_at_rows(there, texts.indices.to_numpy()), list(map(loads, texts.dictionary.to_pylist())))
+    return _new_keys(cells(column, np.arange(len(there))))
+
+
+def _at_rows(there: Bools, codes: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """Codes of keys for all rows, from the codes of the rows that have a key."""
+    found = np.full(len(there), NULL_KEY, np.int32)
+    found[there] = codes
+    return found
 
 
 def _new_keys(keys: list[Any]) -> KeyColumn:

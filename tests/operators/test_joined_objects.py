@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import orjson
@@ -15,13 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams import JoinWindows, Materialized, StreamsBuilder, col, fields, lit
+from streams import Consumed, JoinWindows, Materialized, StreamsBuilder, col, fields, lit
 from streams.errors import NoFieldsError
 from streams.model.expressions import JoinedFields
+from streams.operators import json_fields
 from streams.operators.join.joined_objects import JoinedObjects
 from streams.operators.join.stream_join import PairStep, StreamSelfJoin, StreamStreamJoin
-from streams.operators.join.stream_table_join import StreamTableJoin
+from streams.operators.join.stream_table_join import StreamGlobalJoin, StreamTableJoin
 from streams.serdes.json import JsonSerde
+from streams.topology.plan import build_plan
+from streams.topology.ways import ways
 from tests.both_ways import Fed, check_both_ways, counted, played
 from tests.budget import up_to
 from tests.operators.join_inputs import KINDS, PARTITIONS, feed, windows
@@ -236,6 +240,67 @@ def test_no_object_is_made_for_a_table(kind: str, caching: bool, monkeypatch: py
         seen = played(table_program(kind, SELECTED[0], caching=caching, shape="plain"), steps, (1,), partitions=TABLES)
     assert set(answers) == {"together"}
     assert any(topic == "out" for topic, _ in seen.topics)
+
+
+SELECTORS = (
+    (col("v"), True),
+    (col("n.a.0"), True),
+    (col("v").cast(str), True),
+    (col("v").cast(int) % 2, True),
+    (fields("v", "other"), True),
+    (lambda value: value.get("v"), False),
+)
+"""Selectors of keys of a global table, and whether columns compute them."""
+
+
+def global_program(kind: str, selected: Any, selector: Any) -> Any:
+    builder = StreamsBuilder()
+    table = builder.global_table("table", Consumed(JsonSerde(), JsonSerde()))
+    stream = builder.stream("in")
+    (stream.left_join if kind == "left" else stream.join)(table, selector, selected).to("out")
+    return builder.build()
+
+
+def for_global_tables(seed: int, values: Sequence[bytes | None] = FORMS) -> list[list[Fed]]:
+    """Rows of the table, then records of the stream."""
+    keys = (b"1", b"2", b"2.5", b"7", b"0", b'"1"', b'"x\\u00e9\\"y"', b"null", b'{"v":1,"other":null}')
+    rows = [Fed("table", key, values[at % len(values)], at, partition=at % 2) for at, key in enumerate(keys)]
+    return [rows, *([replace(one, topic="in") for one in step] for step in feed(seed, values=values))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["skip", "fail"])
+@pytest.mark.parametrize("kind", ["inner", "left"])
+@pytest.mark.parametrize(("selector", "on_columns"), SELECTORS)
+def test_joins_with_global_tables_by_bytes(selector: Any, on_columns: bool, kind: str, policy: str) -> None:
+    """Keys of all types, missing ones, and values that the selector refuses, whose records meet the policy."""
+    for seed, selected in enumerate(SELECTED):
+        topology = global_program(kind, selected, selector)
+        mode = ("strict", "compat")[seed % 2]
+        steps = for_global_tables(seed, (*FORMS, b'"text"') if policy == "skip" else FORMS[:3])
+        with mock.patch.object(json_fields, "FEW_CELLS", 0), counted(StreamGlobalJoin) as answers:
+            seen = check_both_ways(topology, steps, (1,), partitions=TABLES, mode=mode, processing=policy)
+        if seen.failed is None:
+            assert "together" in answers
+            assert any(topic == "out" for topic, _ in seen.topics)
+
+
+def test_no_object_is_made_for_a_global_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StreamGlobalJoin, "_all_joined", _refuse)
+    monkeypatch.setattr(JoinedObjects, "_defined", _refuse)
+    monkeypatch.setattr("streams.operators.stateless.call_each", _refuse)
+    monkeypatch.setattr(json_fields, "FEW_CELLS", 0)
+    steps = for_global_tables(12, (b'{"v":1,"n":"x"}', b'{"n":2.5}'))
+    for selector, on_columns in SELECTORS:
+        program = global_program("left", SELECTED[0], selector)
+        (sub,) = build_plan(program, "a").sub_topologies
+        remarks = [one.remark for one in ways(sub) if "JOIN" in one.node]
+        if on_columns:
+            seen = played(program, steps, partitions=TABLES)
+            assert any(topic == "out" for topic, _ in seen.topics), seen.failed
+            assert remarks == ["fields of JSON are copied as bytes"]
+        else:
+            assert remarks == ["the selector takes values: write it as an expression, such as col('user')"]
 
 
 @pytest.mark.slow

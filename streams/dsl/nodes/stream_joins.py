@@ -13,6 +13,7 @@ from streams.dsl.nodes.stores import buffer_store, join_store, store_spec, unmat
 from streams.dsl.nodes.tables import TableNode
 from streams.dsl.options import Joined, StreamJoined
 from streams.errors import TopologyError
+from streams.model.expressions import Expression, ValueFields
 from streams.model.windows import Duration, JoinWindows, to_ms
 from streams.operators.join.joins import AsOf, JoinAll, StreamJoin
 from streams.operators.table.value_getter import JoinKind, StoreValueGetter
@@ -201,7 +202,9 @@ def join_global(
 ) -> Port:
     """Adds a join in which each record looks up a selected key. Every task has the whole table, so no record moves."""
     selector = functions.key_value(key_selector, "key selector")
-    spec = GlobalTableJoinSpec(StoreValueGetter(store), functions.global_joiner(joiner), kind == "left", selector)
+    expression = key_selector if isinstance(key_selector, Expression | ValueFields) else None
+    table, adapted = StoreValueGetter(store), functions.global_joiner(joiner)
+    spec = GlobalTableJoinSpec(table, adapted, kind == "left", selector, expression)
     key_serde = graph.key_serde(how.key_serde, stream.key_serde)
     made = _look_up(graph, spec, stream, how.name, (("global", store),), key_serde, global_stores=(store,))
     return graph.typed(made, joiner, stream.key_serde, None, stream.value_serde, None)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from state.columns import one_column, rows_where
 from streams.errors import RecordError
+from streams.model.expressions import Expression, ValueFields
 from streams.model.ownership import only_reads
 from streams.model.record import LEFT, Record, ValueAndTimestamp
 from streams.operators.columnar import NULL_KEY, ColumnarBatch, Int64s, KeyColumn, null_values, unread_json
 from streams.operators.join.joined_objects import JoinedObjects
 from streams.operators.join.joins import joined_fields
-from streams.operators.operator import Operator, OperatorContext, RecordOperator, call_each, drop_rows, lent
+from streams.operators.operator import Operator, OperatorContext, RecordOperator, call_each, drop_rows, refuse_rows
+from streams.operators.stateless import keys_of_calls, keys_of_fields
 from streams.operators.stores.found_rows import FoundRows
 from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
@@ -57,16 +60,21 @@ class StreamTableJoin(Operator):
         """
         self._join_together(batch, batch.keys)
 
-    def _join_together(self, batch: ColumnarBatch, keys: KeyColumn) -> None:
-        """Joins the batch with the rows of these keys."""
-        null_value = null_values(batch.values)
-        null_key = ~null_value & (keys.codes == NULL_KEY)
-        known = rows_where(~(null_value | null_key))
+    def _join_together(
+        self, batch: ColumnarBatch, keys: KeyColumn, failed: Mapping[int, Exception] = MappingProxyType({})
+    ) -> None:
+        """Joins the batch with the rows of these keys, but for the records that have no key because of an error."""
+        refused = np.zeros(len(batch), np.bool_)
+        refused[list(failed)] = True
+        null_value = ~refused & null_values(batch.values)
+        without_value = refused | null_value
+        null_key = ~without_value & (keys.codes == NULL_KEY)
+        known = rows_where(~(without_value | null_key))
         rows = self._lookup(keys.take(known), batch.order[known], batch.timestamps[known])
         # For each record, the row that it was joined with.
         met = np.full(len(batch), -1, np.int64)
         met[known[rows.there]] = rows_where(rows.there)
-        joined = rows_where(~null_value if self.left else met >= 0)
+        joined = rows_where(~without_value if self.left else met >= 0)
         results = batch if len(joined) == len(batch) else batch.take(joined)
         missing = {
             "no_row": len(known) - int(np.count_nonzero(rows.there)),
@@ -80,6 +88,7 @@ class StreamTableJoin(Operator):
                 self.ctx.count_looked_up(looked_up, missing)
             raise
         found = [] if values is not None else [*rows.values_for(self.joiner, self.ctx.results_change), None]
+        refuse_rows(self.ctx, batch, failed)
         drop_rows(self.ctx, batch, {"null_value": null_value} | ({} if self.left else {"null_key": null_key}))
         self.ctx.count_looked_up(looked_up, missing)
         if values is None:
@@ -109,18 +118,24 @@ class StreamGlobalJoin(StreamTableJoin):
     Args:
         joiner: `(key, table key, stream value, table value) -> value`.
         selector: `(key, value) -> table key`.
+        expression: What the selector computes of the value alone as columns, if that is known.
     """
 
     def __init__(
-        self, table: ValueGetter, joiner: Callable[..., Any], left: bool, selector: Callable[[Any, Any], Any]
+        self,
+        table: ValueGetter,
+        joiner: Callable[..., Any],
+        left: bool,
+        selector: Callable[[Any, Any], Any],
+        expression: Expression | ValueFields | None = None,
     ) -> None:
         super().__init__(table, joiner, left)
         self.selector = selector
+        self.expression = expression
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Compute the keys, look up and join."""
-        selected, keys = call_each(self.ctx, batch, self.selector, *lent(batch, self.selector))
-        self._join_together(selected, KeyColumn.of(keys))
+        self._join_together(batch, *(keys_of_fields(batch, self.expression) or keys_of_calls(batch, self.selector)))
 
     def _all_joined(self, batch: ColumnarBatch, keys: KeyColumn, values: list[Any]) -> tuple[ColumnarBatch, list[Any]]:
         return call_each(self.ctx, batch, self.joiner, batch.keys.each(), keys.each(), batch.values, values)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from streams.model.expressions import Expression, ValueFields
 from streams.model.record import LEFT, RIGHT
 from streams.operators.join.joins import AsOf, JoinAll, JoinSide, StreamJoin, joined_fields
 from streams.operators.join.taken_fields import parts_of
@@ -31,6 +32,7 @@ from streams.serdes.base import Serde
 from streams.serdes.internal import CombinedKeySerde
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import CachingTableSpec, NodeSpec, Parameters, TableSpec
+from streams.topology.specs.streams import of_values
 from streams.topology.specs.tables import only
 
 
@@ -252,17 +254,28 @@ class GlobalTableJoinSpec(StreamTableJoinSpec):
 
     Attributes:
         selector: `(key, value) -> table key`.
+        expression: The expression or the fields that the selector computes; None: it is a function.
     """
 
     selector: Callable[[Any, Any], Any]
+    expression: Expression | ValueFields | None
 
-    gives_texts = False
+    @property
+    def gives_texts(self) -> bool:
+        """Whether neither the selector nor the joiner takes values."""
+        return of_values(self.expression) is not None and parts_of(joined_fields(self.joiner)) is not None
 
-    remark = "the selector and the joiner take values"
+    @property
+    def remark(self) -> str:
+        """Whether results are made of the bytes of values, and why not."""
+        if of_values(self.expression) is None:
+            return "the selector takes values: write it as an expression, such as col('user')"
+        return _reads(self.joiner)
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """Makes an operator that opens the global table itself."""
-        return StreamGlobalJoin(self.table, self.joiner, self.is_left_join, self.selector)
+        expression = of_values(self.expression)
+        return StreamGlobalJoin(self.table, self.joiner, self.is_left_join, self.selector, expression)
 
 
 RELATED: Final = "one update may change both sides, and each side must see what the other has made of it"

@@ -103,7 +103,7 @@ class MapValuesSpec(NodeSpec):
             )
         if self.made is None:
             return "calls a function, which takes whole values: write it as fields(...), such as fields('user', n=col('a.n') * 2)"
-        return _DECIMALS if any(gives_decimals(one) for _, one in self.made.computed) else self.made
+        return _DECIMALS if _gives_decimals(self.made) else self.made
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,7 @@ class SelectKeySpec(NodeSpec):
     expression: Expression | ValueFields | None
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        alone = self.expression is not None and OF_RECORD.isdisjoint(self.expression.paths)
-        return SelectKey(self.selector, self.expression if alone and isinstance(self.on_columns, Keys) else None)
+        return SelectKey(self.selector, of_values(self.expression))
 
     @property
     def reads_timestamp(self) -> bool:
@@ -137,12 +136,19 @@ class SelectKeySpec(NodeSpec):
             )
         if isinstance(self.expression, ValueFields) and self.expression.everything:
             return "makes keys of all fields: name the fields that it needs, such as fields('user', 'city')"
-        made = (
-            [one for _, one in self.expression.computed]
-            if isinstance(self.expression, ValueFields)
-            else [self.expression]
-        )
-        return _DECIMALS if any(map(gives_decimals, made)) else Keys(self.expression)
+        return _DECIMALS if _gives_decimals(self.expression) else Keys(self.expression)
+
+
+def of_values(selector: Expression | ValueFields | None) -> Expression | ValueFields | None:
+    """The selector if columns of a value's fields are all that its keys are computed from; None for others."""
+    if selector is None or not OF_RECORD.isdisjoint(selector.paths) or _gives_decimals(selector):
+        return None
+    return None if isinstance(selector, ValueFields) and selector.everything else selector
+
+
+def _gives_decimals(selector: Expression | ValueFields) -> bool:
+    made = [one for _, one in selector.computed] if isinstance(selector, ValueFields) else [selector]
+    return any(map(gives_decimals, made))
 
 
 @dataclass(frozen=True, slots=True)
