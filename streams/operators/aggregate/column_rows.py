@@ -91,6 +91,11 @@ class RankedColumn(FieldColumn):
     values: Sequence[FieldColumn]
     joined_value: Callable[[Sequence[Any]], Any]
 
+    def take(self, rows: npt.NDArray[np.int64]) -> RankedColumn:
+        by = FieldColumn.take(self, rows)
+        values = [part.take(rows) for part in self.values]
+        return RankedColumn(by.kinds, by.ints, by.floats, by.texts, values, self.joined_value)
+
     def pair(self, row: int) -> list[Any] | None:
         """The order and the value of a row; None: it takes no part."""
         by = _plain_cell(self, row)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 FUNCTIONS: Final = "aggregates with functions"
-DISTINCT: Final = "counts distinct values, each of which it looks up"
+_DISTINCT: Final = f"counts distinct values, each of which it looks up: {ONE_BY_ONE}"
 
 
 class AggregateOperator(Protocol):
@@ -33,6 +33,7 @@ class AggregationSpec(CachingTableSpec):
         parameters: The grouping, windows and built-in aggregates.
         operator: Makes the operator.
         fields: The fields to read for an aggregation of columns; or why records are aggregated one by one.
+        distinct: Whether distinct values are counted: those of whole records one by one.
     """
 
     kind: NodeKind = field()
@@ -40,6 +41,7 @@ class AggregationSpec(CachingTableSpec):
     parameters: Parameters = field()
     operator: AggregateOperator
     fields: tuple[str, ...] | str = FUNCTIONS
+    distinct: bool = False
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """An operator over the stores, whose names `operator` contains already."""
@@ -64,9 +66,9 @@ class AggregationSpec(CachingTableSpec):
 
     @property
     def single(self) -> str:
-        """Where distinct values are counted, or a cogroup emits on close, in windows that are identified by their start."""
-        if self.fields == DISTINCT:
-            return f"{DISTINCT}: {ONE_BY_ONE}"
+        """Where distinct values are counted without columns, or a cogroup emits on close, in windows known by their start."""
+        if self.distinct and self.projection is None:
+            return _DISTINCT
         by_start = isinstance(self.windows, Windows)
         if self.kind is not NodeKind.COGROUPKSTREAM_AGGREGATE or not by_start or not self.on_close:
             return ""
@@ -84,6 +86,11 @@ class AggregationSpec(CachingTableSpec):
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
         """With a cache. An aggregation in windows may have results when they close."""
         return self.caching and self.windows is None
+
+    @property
+    def remark(self) -> str:
+        """That whole records are taken one by one after all, where distinct values are counted."""
+        return _DISTINCT if self.distinct else ""
 
     # Values are read while the functions run.
     takes_encoded = True
