@@ -712,6 +712,17 @@ class Frame:
     fields: Mapping[str, FieldColumn]
     without_fields: Bools | None = None
     _vectors: dict[str, Vector] = field(default_factory=dict)
+    _results: dict[int, tuple[Expression, Vector]] = field(default_factory=dict)
+
+    def result(self, expression: Operation) -> Vector:
+        """Of an operation. What several expressions share, such as a condition, is computed once, unless it has texts."""
+        known = self._results.get(id(expression))
+        if known is not None:
+            return known[1]
+        found = _result(expression, self)
+        if found.texts is None:
+            self._results[id(expression)] = expression, found  # which keeps the expression, and so its number
+        return found
 
     def vector(self, path: str) -> Vector:
         if path not in self._vectors:
@@ -804,6 +815,10 @@ def _vector(expression: Expression, frame: Frame) -> Vector:
     if isinstance(expression, OfRecord):
         return frame.vector(expression.path)
     assert isinstance(expression, Operation), "there are no other expressions"
+    return frame.result(expression)
+
+
+def _result(expression: Operation, frame: Frame) -> Vector:
     if (one := _of_one_value(expression, frame)) is not None:
         return one
     operands = [_vector(operand, frame) for operand in expression.operands]

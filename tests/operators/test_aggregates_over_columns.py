@@ -33,7 +33,7 @@ from streams.operators.aggregate.functions import FieldAggregates
 from streams.operators.columnar import OneByOne
 from streams.operators.stores.codec import Codec
 from streams.testing import TopologyTestDriver
-from tests.operators.both_ways import HUGE, KINDS, Step, check, everything, examples, steps
+from tests.operators.both_ways import HUGE, KINDS, NUMBERS, Step, check, everything, examples, steps
 
 MANY = 100
 """More rows than there are: all of them are few."""
@@ -94,6 +94,23 @@ def many(windows, retention=None):
         }
         how = Materialized(name="s", retention=retention)
         grouped(stream, windows).aggregate(**wanted, materialized=how).to_stream().to("out")
+
+    return build
+
+
+def distinct(windows):
+    def build(stream):
+        wanted = {
+            "n": agg.count(),
+            "x": agg.count_distinct("x"),
+            "positive": agg.count_distinct("x", where=col("x") > 0),
+            "half": agg.count_distinct(col("x") / 2),
+            "y": agg.count_distinct("y", where=col("o.z") > 0),
+            "o": agg.count_distinct("o"),
+            "sum": agg.sum("x"),
+            "best": agg.max_by(fields("y", x=col("x")), by="o.z"),
+        }
+        grouped(stream, windows).aggregate(**wanted, materialized=Materialized(name="s")).to_stream().to("out")
 
     return build
 
@@ -168,6 +185,25 @@ def joined(windows, kind):
 def test_aggregates_of_columns_whose_tables_are_joined(kind, data):
     """Each side sees the other one's rows as last forwarded, which columns change at the end of the step, too."""
     check(joined(data.draw(WINDOWS["groups"]), kind), data.draw(steps()), mode=data.draw(modes))
+
+
+@pytest.mark.parametrize("few", [0, MANY], ids=["arrays", "objects"])
+@pytest.mark.parametrize("kind", ["groups", "on close"])
+@examples
+@given(st.data())
+def test_counts_of_distinct_values(kind, few, data):
+    """Also that the rows of values are written in the same order, with the same times."""
+    numbers = data.draw(st.sampled_from([NUMBERS, (1, 1.0, 2.5, "a", "\u00e9", '"', "1", 2**70, float(2**70), -0.0)]))
+    with patch.multiple(accumulators, FEW=few, FEW_CELLS=few):
+        check(distinct(data.draw(WINDOWS[kind])), data.draw(steps(numbers=numbers)), mode=data.draw(modes))
+
+
+@pytest.mark.parametrize("kind", ["groups", "on close"])
+@examples
+@given(st.data())
+def test_a_record_at_fault_leaves_no_distinct_value_behind(kind, data):
+    """Sums that overflow are found out where the step is added: then its records are taken one by one."""
+    check(distinct(data.draw(WINDOWS[kind])), data.draw(steps(numbers=HUGE)), at_once=False)
 
 
 @pytest.mark.slow
