@@ -104,7 +104,9 @@ class Group:
         name, store = table_names(what.kind, port.lineage, name, how, parameters)
         stores = windowing.add_stores_of(graph, what, store, how, how.key_serde or key_serde, value_serde)
         operator, columns = windowing.supplier(what, stores, how), windowing.columns(what)
-        spec = AggregationSpec(what.kind, windowing.windows, parameters, operator, columns, caching=how.caching)
+        spec = AggregationSpec(
+            what.kind, windowing.windows, parameters, operator, columns, what.counts_distinct, caching=how.caching
+        )
         table = graph.stateful(
             spec,
             port,

@@ -706,12 +706,14 @@ class Frame:
         count: n.
         fields: Columns by path. A missing path is a field that no value has.
         without_fields: bool[n], whether a value is a text, a number or the like; None if no value is.
+        results: The operations computed so far, by their `id`.
     """
 
     count: int
     fields: Mapping[str, FieldColumn]
     without_fields: Bools | None = None
     _vectors: dict[str, Vector] = field(default_factory=dict)
+    results: dict[int, tuple[Expression, Vector]] = field(default_factory=dict)
 
     def vector(self, path: str) -> Vector:
         if path not in self._vectors:
@@ -804,13 +806,21 @@ def _vector(expression: Expression, frame: Frame) -> Vector:
     if isinstance(expression, OfRecord):
         return frame.vector(expression.path)
     assert isinstance(expression, Operation), "there are no other expressions"
+    # What several expressions share, such as a condition, is computed once, unless it has texts, which take much memory.
+    known = frame.results.get(id(expression))
+    found = _result(expression, frame) if known is None else known[1]
+    if found.texts is None:
+        frame.results[id(expression)] = expression, found  # which keeps the expression, and so its number
+    return found
+
+
+def _result(expression: Operation, frame: Frame) -> Vector:
     if (one := _of_one_value(expression, frame)) is not None:
         return one
-    operands = [_vector(operand, frame) for operand in expression.operands]
     vectorised = _VECTORISED.get(expression.name)
     if vectorised is None:
         return _unsure_where(of_constant(None), np.ones(1, np.bool_))
-    return vectorised(*operands)
+    return vectorised(*(_vector(operand, frame) for operand in expression.operands))
 
 
 def _of_one_value(expression: Operation, frame: Frame) -> Vector | None:

@@ -73,6 +73,7 @@ def _without_fallback() -> Iterator[None]:
         "keyed_windows.KeyedAggregation.call",
         "column_aggregate.ColumnAggregate._add_in_turn",
         "column_aggregate.WindowColumnAggregateOnClose._add_in_turn",
+        "distinct.CountsDistinct.process_read",
     )
     error = AssertionError("the step is not processed at once")
     with ExitStack() as patches:

@@ -33,7 +33,7 @@ from streams.operators.aggregate.functions import FieldAggregates
 from streams.operators.columnar import OneByOne
 from streams.operators.stores.codec import Codec
 from streams.testing import TopologyTestDriver
-from tests.operators.both_ways import HUGE, KINDS, Step, check, everything, examples, steps
+from tests.operators.both_ways import HUGE, KINDS, NUMBERS, Step, check, everything, examples, steps
 
 MANY = 100
 """More rows than there are: all of them are few."""
@@ -94,6 +94,23 @@ def many(windows, retention=None):
         }
         how = Materialized(name="s", retention=retention)
         grouped(stream, windows).aggregate(**wanted, materialized=how).to_stream().to("out")
+
+    return build
+
+
+def distinct(windows):
+    def build(stream):
+        wanted = {
+            "n": agg.count(),
+            "x": agg.count_distinct("x"),
+            "positive": agg.count_distinct("x", where=col("x") > 0),
+            "half": agg.count_distinct(col("x") / 2),
+            "y": agg.count_distinct("y", where=col("o.z") > 0),
+            "o": agg.count_distinct("o"),
+            "sum": agg.sum("x"),
+            "best": agg.max_by(fields("y", x=col("x")), by="o.z"),
+        }
+        grouped(stream, windows).aggregate(**wanted, materialized=Materialized(name="s")).to_stream().to("out")
 
     return build
 
@@ -170,6 +187,28 @@ def test_aggregates_of_columns_whose_tables_are_joined(kind, data):
     check(joined(data.draw(WINDOWS["groups"]), kind), data.draw(steps()), mode=data.draw(modes))
 
 
+BY_START = ["groups", "on close", "calendar", "calendar on close"]
+
+
+@pytest.mark.parametrize("few", [0, MANY], ids=["arrays", "objects"])
+@pytest.mark.parametrize("kind", BY_START)
+@examples
+@given(st.data())
+def test_counts_of_distinct_values(kind, few, data):
+    """Also that the rows of values are written in the same order, with the same times."""
+    numbers = data.draw(st.sampled_from([NUMBERS, (1, 1.0, 2.5, "a", "\u00e9", '"', "1", 2**70, float(2**70), -0.0)]))
+    with patch.multiple(accumulators, FEW=few, FEW_CELLS=few):
+        check(distinct(data.draw(WINDOWS[kind])), data.draw(steps_for(kind, numbers=numbers)), mode=data.draw(modes))
+
+
+@pytest.mark.parametrize("kind", BY_START)
+@examples
+@given(st.data())
+def test_a_record_at_fault_leaves_no_distinct_value_behind(kind, data):
+    """Sums that overflow are found out where the step is added: then its records are taken one by one."""
+    check(distinct(data.draw(WINDOWS[kind])), data.draw(steps_for(kind, numbers=HUGE)), at_once=False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", WINDOWS)
 @examples
@@ -199,10 +238,11 @@ def test_windows_of_length_zero(mode):
 
 @pytest.mark.parametrize("kind", ["calendar", "calendar on close"])
 @pytest.mark.parametrize("columns", [True, False])
-def test_a_time_behind_the_calendar_fails_its_record_alone(kind, columns):
+@pytest.mark.parametrize("aggregates", [many, distinct])
+def test_a_time_behind_the_calendar_fails_its_record_alone(kind, columns, aggregates):
     """It moves stream time, as in Kafka Streams, but closes nothing itself; so does each record in a step of its own."""
     days = CalendarWindows.of("day", "UTC")
-    build = many((days, CLOSE) if kind.endswith("close") else days)
+    build = aggregates((days, CLOSE) if kind.endswith("close") else days)
     records = [("a", {"x": 1}, 5), ("b", {"x": 2}, 3 * 10**14), ("a", {"x": 3}, 7), ("a", {"x": "text"}, 4 * 10**14)]
     records += [("b", {"x": 4}, DAY)]
     together, alone = (

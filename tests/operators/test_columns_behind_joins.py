@@ -53,7 +53,9 @@ GROUPS = (None, TimeWindows(10, 10, 0), TimeWindows(10, 3, 4), (TimeWindows(10, 
 BOUNDED = JoinWindows.until(col("at"), at_most=15, grace=5)
 
 
-def aggregated(stream: KStream[Any, Any], group: Any, *, caching: bool = True) -> KStream[Any, Any]:
+def aggregated(
+    stream: KStream[Any, Any], group: Any, *, caching: bool = True, distinct: bool = False
+) -> KStream[Any, Any]:
     """Built-in aggregates of all sorts, of fields that are there, missing, nested and computed."""
     found: Any = stream.group_by_key()
     if group is not None:
@@ -71,17 +73,19 @@ def aggregated(stream: KStream[Any, Any], group: Any, *, caching: bool = True) -
         "few": agg.collect("v", last=3),
         "some": agg.count(where=col("a") > 0),
     }
+    if distinct:
+        wanted |= {"v": agg.count_distinct("v"), "a": agg.count_distinct("a", where=col("w") > 0)}
     table = found.aggregate(**wanted, materialized=Materialized(name="rows", caching=caching))
     result: KStream[Any, Any] = table.to_stream()
     return result
 
 
-def program(kind: str, within: JoinWindows, group: Any, where: Any = None) -> Topology:
+def program(kind: str, within: JoinWindows, group: Any, where: Any = None, *, distinct: bool = False) -> Topology:
     builder = StreamsBuilder()
     left, right = builder.stream("left"), builder.stream("right")
     join = {"inner": left.join, "left": left.left_join, "outer": left.outer_join}[kind]
     joined = join(right, SELECTED, within)
-    aggregated(joined if where is None else joined.filter(where), group).to("out")
+    aggregated(joined if where is None else joined.filter(where), group, distinct=distinct).to("out")
     return builder.build()
 
 
@@ -114,13 +118,14 @@ def scanned(few: int = 0) -> Iterator[list[int]]:
     st.sampled_from((0, 0, 5, 20)),
     st.sampled_from(("skip", "fail")),
     st.sampled_from((None, col("a") > 0, col("w").is_not_null() | (col("n.a") == 3))),
+    st.booleans(),
 )
-def test_aggregates_of_joined_texts(kind, within, seed, group, mode, restarts, few, policy, where) -> None:
+def test_aggregates_of_joined_texts(kind, within, seed, group, mode, restarts, few, policy, where, distinct) -> None:
     """Within a step and across steps, with values of all forms and of wrong types, as columns and some of them as records."""
     steps = feed(seed, values=VALUES if policy == "skip" else VALUES[:2])
     with scanned(few):
         check_both_ways(
-            program(kind, within, group, where),
+            program(kind, within, group, where, distinct=distinct),
             steps,
             tuple(restarts),
             partitions=PARTITIONS,
@@ -131,10 +136,10 @@ def test_aggregates_of_joined_texts(kind, within, seed, group, mode, restarts, f
 
 @pytest.mark.slow
 @up_to(30)
-@given(st.integers(0, 10**6), st.sampled_from(GROUPS[:3]), st.sampled_from((0, 5)))
-def test_results_that_come_in_several_batches_of_a_step(seed: int, group: Any, few: int) -> None:
+@given(st.integers(0, 10**6), st.sampled_from(GROUPS), st.sampled_from((0, 5)), st.booleans())
+def test_results_that_come_in_several_batches_of_a_step(seed: int, group: Any, few: int, distinct: bool) -> None:
     """Those of a join at the end of a step, where its time goes on by itself, follow those of the step's records."""
-    topology = program("outer", JoinWindows(6, 6, 2), group)
+    topology = program("outer", JoinWindows(6, 6, 2), group, distinct=distinct)
     with scanned(few):
         check_both_ways(
             topology,

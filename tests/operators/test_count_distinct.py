@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,8 @@ from streams import (
     fields,
 )
 from streams.testing import TopologyTestDriver
+from streams.topology.plan import plan_alone
+from streams.topology.ways import Way, ways
 from tests.budget import up_to
 
 values = st.sampled_from([None, 1, 2, 1.0, 2.5, "1", "é", True, 2**70])
@@ -151,6 +154,33 @@ def test_the_values_of_a_window_are_forgotten_with_it():
         assert driver.dropped("late") == 1
         last = driver.create_output_topic("out").read_records_to_list()[-1]
         assert (last.key.window.start, last.value) == (19 * hour, {"n": 3, "x": 3, "big": 0})
+
+
+DAYS = CalendarWindows.of("day", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("windows", "caching", "counted", "way", "why"),
+    [
+        (None, True, "x", Way.COLUMNS, ""),
+        (HOPPING, True, "x", Way.COLUMNS, ""),
+        (DAYS, True, "x", Way.COLUMNS, ""),
+        (None, False, "x", Way.ONE_BY_ONE, "each of which it looks up"),
+        (UnlimitedWindows(), True, "x", Way.ONE_BY_ONE, "each of which it looks up"),
+        (None, True, col("x").cast(Decimal), Way.ONE_BY_ONE, "each of which it looks up"),
+    ],
+)
+def test_explain_says_what_is_counted_on_columns(windows, caching, counted, way, why):
+    """Decimals are not, which columns do not hold."""
+    builder = StreamsBuilder()
+    grouped = builder.stream("in").group_by_key()
+    grouped = grouped if windows is None else grouped.windowed_by(windows)
+    how = Materialized("s", caching=caching)
+    grouped.aggregate(x=agg.count_distinct(counted), materialized=how).to_stream().to("out")
+    (sub,) = plan_alone(builder.build()).sub_topologies
+    (found,) = (one for one in ways(sub) if "AGGREGATE" in one.node)
+    assert found.way is way
+    assert why in found.remark
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from streams.errors import StreamsError
 from streams.model.expressions import Expression, col, lit, when
 from streams.operators.aggregate.column_rows import cell
-from streams.operators.expressions import Frame, computed, true_rows
+from streams.operators.expressions import COMPARISONS, Frame, computed, true_rows
 from streams.operators.json_fields import read_fields
 from tests.budget import up_to
 
@@ -236,6 +236,43 @@ def test_only_uncertain_rows_are_computed_one_by_one(monkeypatch: pytest.MonkeyP
     true = true_rows(expression, frame, np.ones(len(rows), np.bool_), {})
     assert read == []
     assert true.tolist() == [expression.is_true(value) for value in rows]
+
+
+@pytest.mark.slow
+@given(expressions, expressions, st.lists(values, min_size=0, max_size=12))
+@up_to(200)
+def test_what_expressions_share_is_what_each_computes_alone(
+    shared: Expression, other: Expression, given_values: list[Any]
+) -> None:
+    both = (
+        when(shared == other, shared).otherwise(other),
+        shared == other,
+        shared,
+        shared.is_null() | (shared > other),
+    )
+    _, frame = loaded(both[0], given_values)
+    rows = np.ones(frame.count, np.bool_)
+    for expression in (*both, *both):
+        failed, alone = dict[int, Exception](), dict[int, Exception]()
+        found = computed(expression, frame, rows, failed)
+        again = computed(expression, Frame(frame.count, frame.fields, frame.without_fields), rows, alone)
+        assert [exactly(cell(found, row)) for row in range(frame.count)] == [
+            exactly(cell(again, row)) for row in range(frame.count)
+        ]
+        assert [(row, str(error)) for row, error in failed.items()] == [
+            (row, str(error)) for row, error in alone.items()
+        ]
+
+
+def test_a_condition_that_expressions_share_is_computed_once() -> None:
+    cheap = col("a") < 10
+    wanted = [when(cheap, col("a")), when(cheap & (col("b") > 0), col("b"))]
+    _, frame = loaded(when(cheap, col("b")), [{"a": n, "b": n % 3} for n in range(20)])
+    less = mock.Mock(side_effect=COMPARISONS["less"])
+    with mock.patch.dict("streams.operators.expressions._VECTORISED", {"less": less}):
+        for expression in wanted:
+            computed(expression, frame, np.ones(20, np.bool_), {})
+    assert less.call_count == 1
 
 
 def loaded(expression: Expression, given_values: list[Any]) -> tuple[list[Any], Frame]:

@@ -19,7 +19,7 @@ from streams.dsl.nodes.stores import key_value_store, store_spec
 from streams.dsl.options import Materialized
 from streams.errors import TopologyError
 from streams.model.agg import BUILT_IN, agg
-from streams.model.aggregates import Aggregate
+from streams.model.aggregates import Aggregate, CountDistinct
 from streams.model.windows import (
     CalendarWindows,
     EmitStrategy,
@@ -61,7 +61,7 @@ from streams.serdes.primitives import (
 )
 from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.aggregations import DISTINCT, FUNCTIONS
+from streams.topology.specs.aggregations import FUNCTIONS
 from streams.topology.specs.base import Parameters
 
 _WITHOUT_FIELDS = frozenset(
@@ -108,6 +108,13 @@ class Aggregation:
         if self.fields is None or self.fields.bare:
             return ()
         return tuple((f"agg:{name}", one.identity) for name, one in self.fields.aggregates.items())
+
+    @property
+    def counts_distinct(self) -> bool:
+        """Whether it counts distinct values, which need a store of their own."""
+        return self.fields is not None and any(
+            isinstance(one, CountDistinct) for one in self.fields.aggregates.values()
+        )
 
     @property
     def projection(self) -> tuple[str, ...] | None:
@@ -507,8 +514,6 @@ class Windowing:
         """The fields that the aggregation reads as columns, or the reason why it processes whole records one by one."""
         if what.fields is None or what.projection is None:
             return what.whole
-        if what.fields.counts_distinct:
-            return DISTINCT
         if any(one.gives_decimals for one in what.fields.aggregates.values()):
             return "aggregates Decimals, which columns do not hold: whole numbers, such as (price * 100).cast(int), are exact, too"
         return self.kind.by_record(what.fields) or what.projection
@@ -543,15 +548,14 @@ class Windowing:
         value_serde: Serde,
     ) -> tuple[str, ...]:
         """Calls `add_stores`, and adds a last store for distinct values if the aggregation counts them. Returns the names."""
-        counts_distinct = what.fields is not None and what.fields.counts_distinct
-        seen = self.kind.seen_store(name, how) if counts_distinct else None
+        seen = self.kind.seen_store(name, how) if what.counts_distinct else None
         stores = self.add_stores(graph, name, how, key_serde, value_serde)
         return stores if seen is None else (*stores, graph.store(seen, BytesSerde(), JsonSerde()))
 
     def supplier(self, what: Aggregation, stores: tuple[str, ...], how: Materialized) -> Supplier:
         """Returns the function that makes the operator, which also takes `send_old` and `caching`."""
         open_store = stores[1] if self.emit.on_close else None
-        if what.fields is not None and what.fields.counts_distinct:
+        if what.fields is not None and what.counts_distinct:
             return self.kind.distinct_operator(what.fields, stores[0], stores[-1], open_store, how)
         if what.fields is not None and not isinstance(self.columns(what), str):
             return self.kind.column_operator(what.fields, stores[0], open_store, how)

@@ -29,6 +29,7 @@ from streams.model.aggregates import (
     Aggregate,
     Collect,
     Count,
+    CountDistinct,
     First,
     Last,
     LastBy,
@@ -651,6 +652,7 @@ GREATER_OR_EQUAL: Final = 2
 
 _CLASSES: Final[dict[type[Aggregate], Any]] = {
     Count: _Counts,
+    CountDistinct: _Counts,
     Sum: partial(_Numbers, SUM),
     Min: partial(_Numbers, MIN),
     Max: partial(_Numbers, MAX),

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from state.columns import BinaryColumn, column_of, rows_where, valid_rows
 from streams.errors import RecordError, StreamsError
-from streams.model.aggregates import Aggregate, Chosen, Collect, Ordering, Ranked
+from streams.model.aggregates import Aggregate, Chosen, Collect, CountDistinct, Ordering, Ranked
 from streams.model.expressions import Expression
 from streams.model.record import HeldRecord, Record
 from streams.model.sketches import ApproxCountDistinct
@@ -78,7 +78,7 @@ def columns_of(
         errors: dict[int, Exception] = {}
         column = _column(aggregate, values, frame, needed, errors)
         if column is not None:
-            keeps = isinstance(aggregate, Chosen | Collect | ApproxCountDistinct)
+            keeps = isinstance(aggregate, Chosen | Collect | CountDistinct | ApproxCountDistinct)
             column = _checked(aggregate, aggregate.checked, keeps, column, needed, errors)
             if isinstance(aggregate, Ranked):
                 column = _ranked(aggregate, column, frame, needed, errors)
@@ -245,6 +245,24 @@ class PickedFields:
         return self._batch.take(rows).with_values(values)
 
 
+def fields_in_time(fields: FieldAggregates, rows: FieldRows, assigned: Assigned) -> tuple[PickedFields, Int64s, Int64s]:
+    """What the aggregates read of records that are in time for a window; and, of those without an error, the pairs to add.
+
+    Args:
+        fields: The aggregates.
+        rows: The records.
+        assigned: Their windows.
+
+    Returns:
+        What was read; int64[p], the row of each pair; int64[p], the start of its window, ms.
+    """
+    pairs, in_time = assigned.rows, np.zeros(len(rows.batch), np.bool_)
+    in_time[pairs] = True
+    picked = PickedFields(fields, rows, in_time)
+    done = ~picked.failing[pairs]
+    return picked, pairs[done], assigned.starts[done]
+
+
 def _add(fields: FieldAggregates, key: Any, picked: Any, accumulator: Any) -> Any:
     if isinstance(picked, Exception):
         raise picked
@@ -271,7 +289,7 @@ def rows_of_fields(
 # emitted one, as in Kafka Streams' `count`.
 
 
-class _AddedGroups(NamedTuple):
+class AddedGroups(NamedTuple):
     """The groups of a step's records, with these added; groups are numbered in the order of their first rows.
 
     Attributes:
@@ -301,45 +319,45 @@ class _AddedGroups(NamedTuple):
         return WrittenRows(keys, self.starts[order], codec.timestamped_column(keys, cells, times), times, cells)
 
 
-def _added(
-    fields: FieldAggregates,
-    store: Any,
-    rows: FieldRows,
-    columns: Sequence[FieldColumn | None],
-    at: Int64s,
-    window_starts: Int64s,
-) -> _AddedGroups:
-    """Adds rows to the groups of their keys and windows; changes nothing.
+class AddsFields(FoldedAggregate):
+    """An aggregation that adds fields of JSON values, those of many records at once."""
 
-    Nothing is decoded or encoded row by row, except the accumulators of the stored rows.
+    fields: FieldAggregates
 
-    Raises:
-        Exception: They cannot be added at once.
-    """
-    batch, codec = rows.batch, store.codec
-    groups = group(batch.keys.codes[at], window_starts)
-    keys = column_of(rows.data, groups.codes)
-    stored = _stored(store, keys, groups.starts)
-    known = valid_rows(stored)
-    # Slots with known accumulators come first.
-    slots = np.empty(len(known), np.int64)
-    slots[np.argsort(~known, kind="stable")] = np.arange(len(known))
-    there = stored.drop_null() if stored.null_count else stored
-    before = codec.old_values(there)
-    accumulators = accumulators_of(fields, columns, before, len(known), len(at))
-    accumulators.apply(at, slots[groups.of_rows])
-    accumulators.check()
-    times = np.full(len(known), -1, np.int64)
-    times[known] = timestamps_of(there)
-    np.maximum.at(times, groups.of_rows, batch.timestamps[at])
-    return _AddedGroups(keys, groups.starts, known, before, accumulators, slots, times, groups.of_rows)
+    def added(
+        self, rows: FieldRows, columns: Sequence[FieldColumn | None], at: Int64s, window_starts: Int64s
+    ) -> AddedGroups:
+        """Adds rows to the groups of their keys and windows; changes nothing.
+
+        Nothing is decoded or encoded row by row, except the accumulators of the stored rows.
+
+        Raises:
+            Exception: They cannot be added at once.
+        """
+        batch, codec = rows.batch, self.store.codec
+        groups = group(batch.keys.codes[at], window_starts)
+        keys = column_of(rows.data, groups.codes)
+        stored = _stored(self.store, keys, groups.starts)
+        known = valid_rows(stored)
+        # Slots with known accumulators come first.
+        slots = np.empty(len(known), np.int64)
+        slots[np.argsort(~known, kind="stable")] = np.arange(len(known))
+        there = stored.drop_null() if stored.null_count else stored
+        before = codec.old_values(there)
+        accumulators = accumulators_of(self.fields, columns, before, len(known), len(at))
+        accumulators.apply(at, slots[groups.of_rows])
+        accumulators.check()
+        times = np.full(len(known), -1, np.int64)
+        times[known] = timestamps_of(there)
+        np.maximum.at(times, groups.of_rows, batch.timestamps[at])
+        return AddedGroups(keys, groups.starts, known, before, accumulators, slots, times, groups.of_rows)
 
 
 def _stored(store: Any, keys: BinaryColumn, starts: Int64s) -> BinaryColumn:
     """The local values of groups."""
     if isinstance(store, TypedTimestampedWindowStore):
         return store.fetch_columns(keys, starts)
-    found: BinaryColumn = store.stored_column(keys.to_pylist())
+    found: BinaryColumn = store.stored_column(keys)
     return found
 
 
@@ -357,14 +375,13 @@ class _FoldedGroups(NamedTuple):
     arrivals: Int64s
 
 
-class ColumnAggregate(FoldedAggregate):
+class ColumnAggregate(AddsFields):
     """Aggregates fields of JSON values.
 
     Only an operator with caching gets fields, and forwards at the end of the step. Mostly it gets those of a step at once; what
     comes from operators in front of it may come in several batches, and then it adds one record after the other.
     """
 
-    fields: FieldAggregates
     takes_null_values: ClassVar[bool] = True
 
     @property
@@ -450,7 +467,7 @@ class ColumnAggregate(FoldedAggregate):
         """
         if self.store.pending:
             raise OneByOne("rows are pending")
-        added = _added(self.fields, self.store, rows, columns, at, window_starts)
+        added = self.added(rows, columns, at, window_starts)
         order = np.argsort(added.times, kind="stable")
         last_rows = np.zeros(len(order), np.int64)
         last_rows[added.of_rows] = at  # the last assignment to an index wins
@@ -540,7 +557,7 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
         return assign_any(timestamps, self.windows, self._time.now)
 
 
-class WindowColumnAggregateOnClose(WindowAggregateOnClose):
+class WindowColumnAggregateOnClose(AddsFields, WindowAggregateOnClose):
     """Aggregates fields of JSON values per key and window; see `WindowAggregateOnClose`.
 
     The fields of records that are late for all their windows are not read.
@@ -577,12 +594,9 @@ class WindowColumnAggregateOnClose(WindowAggregateOnClose):
         self.store.forget_cache()
         batch, at = rows.batch, rows_where(keyed)
         assigned = assign_any(batch.timestamps[at], self.windows, self._time.now).within(at)
-        pairs, in_time = assigned.rows, np.zeros(len(batch), np.bool_)
-        in_time[pairs] = True
-        picked = PickedFields(self.fields, rows, in_time)
-        done = ~picked.failing[pairs]
+        picked, pairs, starts = fields_in_time(self.fields, rows, assigned)
         try:
-            added = _added(self.fields, self.store, rows, picked.columns, pairs[done], assigned.starts[done])
+            added = self.added(rows, picked.columns, pairs, starts)
             written = added.written(np.arange(len(added.known)), self.store.codec)
         except Exception as error:
             if not concerns_records(error):
@@ -594,7 +608,7 @@ class WindowColumnAggregateOnClose(WindowAggregateOnClose):
         for row in sorted(picked.errors):
             self.ctx.refuse(batch, row, picked.errors[row])
         written.put(self.store)
-        self.end(batch, _opened(added, pairs[done]), picked.errors)
+        self.end(batch, _opened(added, pairs), picked.errors)
 
     def _add_in_turn(self, records: ColumnarBatch, functions: AggregationFunctions) -> None:
         """Adds one record after the other."""
@@ -604,7 +618,7 @@ class WindowColumnAggregateOnClose(WindowAggregateOnClose):
         Fold([RecordsOfOperator(self, records, pairs, calls)]).run()
 
 
-def _opened(added: _AddedGroups, at: Int64s) -> list[tuple[int, bytes, int]]:
+def _opened(added: AddedGroups, at: Int64s) -> list[tuple[int, bytes, int]]:
     """The windows that were not in the store: the row that has opened each one, its key and its start, in the order of rows."""
     first = np.zeros(len(added.known), np.int64)
     first[added.of_rows[::-1]] = at[::-1]  # the last assignment to an index wins

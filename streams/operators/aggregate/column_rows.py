@@ -91,6 +91,11 @@ class RankedColumn(FieldColumn):
 
     values: Mapping[str | None, FieldColumn]
 
+    def take(self, rows: npt.NDArray[np.int64]) -> RankedColumn:
+        by = FieldColumn.take(self, rows)
+        values = {name: part.take(rows) for name, part in self.values.items()}
+        return RankedColumn(by.kinds, by.ints, by.floats, by.texts, values)
+
     def pair(self, row: int) -> list[Any] | None:
         """The order and the value of a row; None: it takes no part."""
         by = _plain_cell(self, row)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streams.errors import RecordError
 from streams.model.agg import BUILT_IN, KEEPS_VALUES
-from streams.model.aggregates import Aggregate, Count, CountDistinct, Max, Mean, Min, Sum, results
+from streams.model.aggregates import Aggregate, Count, Max, Mean, Min, Sum, results
 from streams.model.ownership import UNCHANGING, may_share, only_reads, snapshot
 from streams.serdes.json_text import dumps, loads
 from streams.users_code import line_of, users_function
@@ -152,11 +152,6 @@ class FieldAggregates:
         counts = all(type(one) is Count for one in self.aggregates.values())
         return AggregationFunctions(self.add, self.initial, self.merge, self.result, built_in=True, counts=counts)
 
-    @property
-    def counts_distinct(self) -> bool:
-        """Whether some of them count distinct values, which need a store of their own."""
-        return any(isinstance(one, CountDistinct) for one in self.aggregates.values())
-
     def initial(self) -> Any:
         """The accumulator before the first record."""
         found = [snapshot(aggregate.initial()) for aggregate in self.aggregates.values()]
@@ -168,9 +163,12 @@ class FieldAggregates:
 
     def picked(self, value: Any) -> list[Any]:
         """What the aggregates read of a value. Raises `RecordError`."""
-        return [
-            _in_json(one, one.value_in(value)) if keeps else one.value_in(value) for one, keeps in self._keeping_values
-        ]
+        return self.kept(one.value_in(value) for one in self.aggregates.values())
+
+    def kept(self, picked: Iterable[Any]) -> list[Any]:
+        """What the aggregates have read, as the store gives it back. Raises `RecordError`."""
+        parts = zip(self._keeping_values, picked, strict=True)
+        return [_in_json(one, value) if keeps else value for (one, keeps), value in parts]
 
     @cached_property
     def _keeping_values(self) -> tuple[tuple[Aggregate, bool], ...]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.columns import BinaryColumn, binary_column
+from state.columns import BinaryColumn
 from state.stores.byte_stores import NOT_PUT, VALID_TO_UNDEFINED, KeyValueBytesStore, VersionedBytesStore
 from streams.model.ownership import snapshot
 from streams.model.record import Headers, HeldRecord, ValueAndTimestamp, Window, Windowed
@@ -212,6 +212,14 @@ class TypedKeyValueStore:
         """Write the local values of many rows in this order; null deletes."""
         self.rows.put_columns(keys, values, timestamps)
 
+    def stored_column(self, keys: BinaryColumn) -> BinaryColumn:
+        """The local values of many keys' bytes, null where there is none; updates in a step's cache are not seen."""
+        order = pc.sort_indices(keys)
+        found = self.rows.get_columns(keys.take(order))
+        place = np.empty(len(keys), np.int64)
+        place[order.to_numpy()] = np.arange(len(keys))
+        return found.take(pa.array(place))
+
     def range(self, lower: Any, upper: Any, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         """Rows with lower <= key <= upper in order of the keys; None = open. Raises `KeyOrderError`."""
         return self._spans(self.codec.spans(lower, upper, reverse))
@@ -281,15 +289,6 @@ class TypedTimestampedKeyValueStore(CachedRows, TypedKeyValueStore):
     def entries(self, places: Sequence[tuple[bytes, int]]) -> list[CachedRow]:
         self.settle()
         return super().entries(places)
-
-    def stored_column(self, keys: Sequence[bytes]) -> BinaryColumn:
-        """The local values of many keys; null where there is no row. Updates in the step cache are not included."""
-        column = binary_column(keys)
-        order = pc.sort_indices(column)
-        found = self.rows.get_columns(column.take(order))
-        place = np.empty(len(keys), np.int64)
-        place[order.to_numpy()] = np.arange(len(keys))
-        return found.take(pa.array(place))
 
     def get(self, key: Any) -> ValueAndTimestamp | None:
         self.settle()

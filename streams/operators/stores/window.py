@@ -45,6 +45,10 @@ class TypedWindowStore:
         """`fetch_range` for a column of keys, as bytes; values are bytes, too."""
         return self._rows.fetch_ranges(keys, from_ms, to_ms)
 
+    def fetch_columns(self, keys: pa.BinaryArray, starts: Int64s) -> pa.BinaryArray:
+        """The values' bytes of a column of windows, null where there is none."""
+        return self._rows.fetch_columns(keys, starts)
+
     def put_columns(self, keys: pa.BinaryArray, starts: Int64s, values: pa.BinaryArray) -> None:
         """`put` for columns of rows whose sizes have been checked (`Codec.check_all`)."""
         self._rows.put_columns(keys, starts, values, starts)

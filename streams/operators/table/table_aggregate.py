@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from state.columns import binary_column
 from streams.errors import RecordError
 from streams.model.ownership import all_unchanging, itself, lending, only_reads, snapshot
 from streams.model.record import Change, Record, ValueAndTimestamp
@@ -170,7 +171,7 @@ class TableAggregate(TableOperator):
         store = self._store
         store.settle()
         if not store.has_cached_rows:
-            return list(map(store.codec.read_timestamped, store.stored_column(keys).to_pylist()))
+            return list(map(store.codec.read_timestamped, store.stored_column(binary_column(keys)).to_pylist()))
         rows = [(row.value, row.timestamp) for row in store.entries([(key, -1) for key in keys])]
         return [None if value is None else ValueAndTimestamp(value, timestamp) for value, timestamp in rows]
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from state.columns import BinaryColumn, binary_column, rows_where
+from state.columns import BinaryColumn, binary_column, column_of, rows_where
 from state.sorting import is_identity
 from streams.model.record import NO_TIME, Change, Headers, HeldRecord, Record, ValueAndTimestamp
 from streams.operators.columnar import (
@@ -87,7 +87,7 @@ class TableUpdates:
 
     def remember(self) -> None:
         """Reads the rows as before the step, so that `lookup` finds them when updates are written."""
-        self._before = self._store.stored_column(list(self._number_of))
+        self._before = self._store.stored_column(binary_column(list(self._number_of)))
 
     def rows(self, rows: Int64s) -> TableRows:
         """Some updates as the store's rows.
@@ -102,7 +102,7 @@ class TableUpdates:
 
     def stored(self, rows: Int64s) -> BinaryColumn:
         """The local values before the step for the keys of some updates, null where there is none."""
-        return self._store.stored_column(self.key_column(rows).to_pylist())
+        return self._store.stored_column(self.key_column(rows))
 
     def _value_column(self, rows: Int64s) -> BinaryColumn:
         """The bytes of some values; without a cache as they were at first, since functions below get the values at once."""
@@ -305,7 +305,7 @@ def stored_rows(
 ) -> FoundRows:
     """The stored rows for many look-ups, each value decoded again, because users may change what they get."""
     needed, which = np.unique(codes if rows is None else codes[rows], return_inverse=True)
-    found = store.stored_column([keys[code] for code in needed.tolist()])
+    found = store.stored_column(column_of(keys, needed))
     return rows_of(store, found.take(pa.array(which)))
 
 

@@ -19,7 +19,7 @@ FUNCTIONS: Final = (
 )
 OF_COGROUP: Final = "aggregates with functions, one for each stream of the cogroup"
 RANKS: Final = "ranks whole values: for the best one alone, agg.max_by('name', by='n') takes columns"
-DISTINCT: Final = "counts distinct values, each of which it looks up"
+_DISTINCT: Final = f"counts distinct values, each of which it looks up: {ONE_BY_ONE}"
 
 
 class AggregateOperator(Protocol):
@@ -37,6 +37,7 @@ class AggregationSpec(CachingTableSpec):
         parameters: The grouping, windows and built-in aggregates.
         operator: Makes the operator.
         fields: The fields to read for an aggregation of columns, or the reason why records are aggregated one by one.
+        distinct: Whether distinct values are counted. Of whole records, they are counted one by one.
     """
 
     kind: NodeKind = field()
@@ -44,6 +45,7 @@ class AggregationSpec(CachingTableSpec):
     parameters: Parameters = field()
     operator: AggregateOperator
     fields: tuple[str, ...] | str = FUNCTIONS
+    distinct: bool = False
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
         """Makes an operator. `operator` already contains the names of the stores."""
@@ -73,9 +75,9 @@ class AggregationSpec(CachingTableSpec):
 
     @property
     def single(self) -> str:
-        """A reason if distinct values are counted, or if a cogroup emits on close in windows that are identified by their start."""
-        if self.fields == DISTINCT:
-            return f"{DISTINCT}: {ONE_BY_ONE}"
+        """A reason if distinct values are counted without columns, or if a cogroup emits on close in windows with a start."""
+        if self.distinct and self.projection is None:
+            return _DISTINCT
         by_start = isinstance(self.windows, Windows)
         if self.kind is not NodeKind.COGROUPKSTREAM_AGGREGATE or not by_start or not self.on_close:
             return ""
@@ -94,6 +96,11 @@ class AggregationSpec(CachingTableSpec):
         """True with a cache, without windows or in windows identified by their start, unless results come when these close."""
         by_start = self.windows is None or isinstance(self.windows, Windows)
         return self.caching and by_start and not self.on_close
+
+    @property
+    def remark(self) -> str:
+        """That whole records are taken one by one after all, where distinct values are counted."""
+        return _DISTINCT if self.distinct else ""
 
     # Values are read while the functions run.
     takes_encoded = True
