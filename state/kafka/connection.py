@@ -69,11 +69,6 @@ def first_contact(config: ClientConfig, timeout_s: float = CONNECT_S) -> tuple[A
                 raise _no_answer(config, failure) from exception
 
 
-def check_connection(config: ClientConfig, timeout_s: float = CONNECT_S) -> None:
-    """Checks that the cluster answers these credentials; raises the errors of `first_contact`."""
-    first_contact(config, timeout_s)
-
-
 def _no_answer(config: ClientConfig, failure: ClientFailure) -> KafkaClientError:
     return KafkaClientError(
         f"Kafka at {config.get('bootstrap.servers')} did not answer: check that it runs, the address, and the security settings",
@@ -166,6 +161,7 @@ def _addresses(config: ClientConfig) -> list[tuple[str, int]]:
 
 _NO_PARTITION = 2**31 - 1
 _PROBE_TIMEOUT_MS = 10_000
+_REQUEST_S = 30.0
 _SILENT = logging.getLogger(f"{__name__}.silent")
 """A refusal is a fatal error of a producer, which librdkafka would print at any log level. Here it is an answer."""
 _SILENT.disabled = True
@@ -181,17 +177,15 @@ class RightsProbe:
 
     Args:
         config: The user's client properties.
-        timeout_s: Seconds that one request may take.
     """
 
-    def __init__(self, config: ClientConfig, timeout_s: float = 30.0) -> None:
+    def __init__(self, config: ClientConfig) -> None:
         self._config = config
-        self._timeout_s = timeout_s
         self._admin = AdminClient(admin_config(config))
 
     def unlimited(self) -> bool:
         """Whether everything is allowed: the cluster has no authorizer, or this is a super user."""
-        future = self._admin.describe_cluster(include_authorized_operations=True, request_timeout=self._timeout_s)
+        future = self._admin.describe_cluster(include_authorized_operations=True, request_timeout=_REQUEST_S)
         try:
             allowed = future.result().authorized_operations or []
         except KafkaException as error:
@@ -203,7 +197,7 @@ class RightsProbe:
         if not topics:
             return {}
         futures = self._admin.describe_topics(
-            TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=self._timeout_s
+            TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=_REQUEST_S
         )
         found: dict[str, frozenset[str]] = {}
         for name, future in futures.items():
@@ -223,7 +217,7 @@ class RightsProbe:
         new = [NewTopic(name, 1, 1) for name in sorted(topics)]
         if not new:
             return set()
-        futures = self._admin.create_topics(new, validate_only=True, request_timeout=self._timeout_s)
+        futures = self._admin.create_topics(new, validate_only=True, request_timeout=_REQUEST_S)
         # Any other failure, such as a policy of the cluster's, is for the creation itself to report.
         return {name for name, future in futures.items() if _refused(future.exception())}
 
@@ -231,7 +225,7 @@ class RightsProbe:
         """Whether committing the group's offsets is not allowed; and, if it is allowed, the topics that may not be read."""
         places = [TopicPartition(name, _NO_PARTITION, 0) for name in sorted(topics)]
         asked = [ConsumerGroupTopicPartitions(group, places)]
-        (future,) = self._admin.alter_consumer_group_offsets(asked, request_timeout=self._timeout_s).values()
+        (future,) = self._admin.alter_consumer_group_offsets(asked, request_timeout=_REQUEST_S).values()
         try:
             answers = future.result().topic_partitions
         except KafkaException as error:
@@ -253,7 +247,7 @@ class RightsProbe:
             KafkaClientError: The brokers did not answer that.
         """
         futures = self._admin.describe_consumer_groups(
-            [group], include_authorized_operations=True, request_timeout=self._timeout_s
+            [group], include_authorized_operations=True, request_timeout=_REQUEST_S
         )
         try:
             allowed = futures[group].result().authorized_operations
@@ -275,7 +269,7 @@ class RightsProbe:
         own = {"delivery.report.only.error": False, "logger": _SILENT}
         producer = Producer({**producer_config(self._config, transactional_id, _PROBE_TIMEOUT_MS), **own})
         try:
-            producer.init_transactions(self._timeout_s)
+            producer.init_transactions(_REQUEST_S)
         except KafkaException as error:
             if _refused(error):
                 return False
@@ -306,7 +300,6 @@ _TYPES = {
     "group": ResourceType.GROUP,
     "transactional-id": ResourceType.TRANSACTIONAL_ID,
 }
-_REQUEST_S = 30.0
 
 
 def grant_rights(config: ClientConfig, principal: str, rights: Iterable[tuple[str, str, bool, Sequence[str]]]) -> int:

@@ -222,8 +222,3 @@ class SnapshotCopy:
 
     def fetch(self, into: Path) -> None:
         self.place.fetch(self.snapshot, into)
-
-
-def snapshot_copies(place: TaskSnapshots) -> Iterator[SnapshotCopy]:
-    """The snapshots of a task, the newest first."""
-    return (SnapshotCopy(place, snapshot) for snapshot in place.readable())

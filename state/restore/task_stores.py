@@ -22,7 +22,7 @@ from state.commit.marker import CommitMarker
 from state.errors import StateCorruptedError, StateError
 from state.kafka.admin import delete_if_possible
 from state.kafka.topics import RecordDeleter, TopicPartition
-from state.restore.copies import Copies, CopySource, StateCopy, replica_copies, snapshot_copies
+from state.restore.copies import Copies, CopySource, SnapshotCopy, StateCopy, replica_copies
 from state.restore.directory import StateDirectory, TaskDirectory
 from state.restore.plan import Action, RestoreTarget
 from state.restore.restorer import ChangelogSource, Reach, RestoreListener, Restorer, RestoreReport, nowhere
@@ -285,8 +285,8 @@ class TaskStateManager:
         return replica_copies(folder, self._settings)
 
     def _snapshot_copies(self) -> Iterable[StateCopy]:
-        found = snapshot_copies(snapshots_of(self._snapshots.location, self._identity))
-        return (copy for copy in found if copy.snapshot.tasks == self._identity.tasks)
+        place = snapshots_of(self._snapshots.location, self._identity)
+        return (SnapshotCopy(place, one) for one in place.readable() if one.tasks == self._identity.tasks)
 
     @contextmanager
     def _disk(self) -> Iterator[None]:

@@ -5,9 +5,10 @@ Values are local values: of a timestamped store `codec.timestamped(value, timest
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -129,13 +130,6 @@ class KeyValueBytesStore:
 
     def _local(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         return joined(pa.scalar(self._prefix, pa.binary()), keys)
-
-    def put_if_absent(self, key: bytes, value: bytes | None, timestamp: int) -> bytes | None:
-        """Writes unless the key has a value, and returns the value that the key had."""
-        old = self.get(key)
-        if old is None:
-            self.put(key, value, timestamp)
-        return old
 
     def range(self, lower: bytes | None, upper: bytes | None, reverse: bool = False) -> Iterator[Row]:
         """Rows with lower <= key <= upper (both inclusive, None = open), as of now."""
@@ -342,20 +336,48 @@ def _record(version: tuple[int, bytes], valid_to: int | None) -> VersionedRecord
 # and may overwrite an older duplicate).
 
 
-class WindowBytesStore:
-    """Rows by key and window start; a put into an expired segment is ignored, as in Kafka Streams."""
+class _SegmentedBytesStore:
+    """Rows by key, by a time, which the end of a local key begins with, and by one more number."""
 
     def __init__(self, spec: StoreSpec, buffer: WriteBuffer, segments: Segments) -> None:
         self.spec = spec
         self._buffer = buffer
         self._segments = segments
         self._width = segments.width_ms
-        self._duplicates = spec.retain_duplicates
 
-    @property
-    def oldest_ms(self) -> int:
-        """Rows with earlier starts are expired: puts of them are ignored, and none are found."""
-        return self._segments.bound * self._width
+    def _scans(
+        self, key: bytes, low: bytes, high: bytes, from_ms: int, to_ms: int, reverse: bool
+    ) -> list[Iterator[Row]]:
+        """The rows of a key, and of longer keys, with low <= end of the local key <= high, of the segments of these times."""
+        segments = self._segments.between(from_ms, to_ms)
+        fronts = [self._segments.prefix(segment) + key for segment in (reversed(segments) if reverse else segments)]
+        return [self._buffer.scan(front + low, front + high + b"\x00", reverse) for front in fronts]
+
+    def _in_order(
+        self,
+        from_ms: int,
+        to_ms: int,
+        reverse: bool,
+        split: Callable[[bytes], tuple[bytes, int, int]],
+        order: Callable[[tuple[bytes, int, int, bytes]], tuple[object, ...]],
+    ) -> Iterator[tuple[bytes, int, int, bytes]]:
+        """(key, time, number, local value) with from_ms <= time <= to_ms. One segment at a time is sorted in memory."""
+        from_ms = max(from_ms, 0)
+        if to_ms < from_ms:
+            return
+        segments = self._segments.between(from_ms, to_ms)
+        for segment in reversed(segments) if reverse else segments:
+            scan = self._buffer.scan(self._segments.prefix(segment), self._segments.prefix(segment + 1))
+            rows = ((*split(row[SEGMENT_PREFIX:]), value) for row, value in scan)
+            yield from sorted((row for row in rows if from_ms <= row[1] <= to_ms), key=order, reverse=reverse)
+
+
+class WindowBytesStore(_SegmentedBytesStore):
+    """Rows by key and window start; a put into an expired segment is ignored, as in Kafka Streams."""
+
+    def __init__(self, spec: StoreSpec, buffer: WriteBuffer, segments: Segments) -> None:
+        super().__init__(spec, buffer, segments)
+        self._duplicates = spec.retain_duplicates
 
     def put(self, key: bytes, start: int, value: bytes | None, timestamp: int) -> None:
         """Writes the local value of a window; None deletes. With duplicates, a put adds a row, and None has no effect."""
@@ -374,7 +396,7 @@ class WindowBytesStore:
 
     @property
     def earliest_start(self) -> int:
-        """The smallest start of a window that the store still takes, ms."""
+        """Rows with earlier starts are expired: puts of them are ignored, and none are found. In ms."""
         return self._segments.bound * self._width
 
     def fetch(self, key: bytes, start: int) -> bytes | None:
@@ -466,36 +488,17 @@ class WindowBytesStore:
         from_ms = max(from_ms, 0)
         if to_ms < from_ms:
             return iter(())
-        low, high = pack_window_suffix(from_ms, 0), pack_window_suffix(to_ms, MAX_SEQUENCE) + b"\x00"
-        scans = []
-        for segment in self._segments.between(from_ms, to_ms):
-            prefix = self._segments.prefix(segment) + key
-            scans.append(self._buffer.scan(prefix + low, prefix + high, reverse))
-        if reverse:
-            scans.reverse()
+        low, high = pack_window_suffix(from_ms, 0), pack_window_suffix(to_ms, MAX_SEQUENCE)
+        scans = self._scans(key, low, high, from_ms, to_ms, reverse)
         length = SEGMENT_PREFIX + len(key) + WINDOW_SUFFIX
         return (
             (int.from_bytes(row[-12:-4], "big"), value) for scan in scans for row, value in scan if len(row) == length
         )
 
     def fetch_all(self, from_ms: int, to_ms: int, reverse: bool = False) -> Iterator[tuple[bytes, int, bytes]]:
-        """(key, start, local value) with from_ms <= start <= to_ms, by start, then key, then in order of writing.
-
-        The rows of one segment at a time are sorted in memory.
-        """
-        from_ms = max(from_ms, 0)
-        if to_ms < from_ms:
-            return
-        segments = self._segments.between(from_ms, to_ms)
-        for segment in reversed(segments) if reverse else segments:
-            rows: list[tuple[int, bytes, int, bytes]] = []
-            for row, value in self._buffer.scan(self._segments.prefix(segment), self._segments.prefix(segment + 1)):
-                key, start, sequence = split_window_key(row[SEGMENT_PREFIX:])
-                if from_ms <= start <= to_ms:
-                    rows.append((start, key, sequence, value))
-            rows.sort(reverse=reverse)
-            for start, key, _, value in rows:
-                yield key, start, value
+        """(key, start, local value) with from_ms <= start <= to_ms, by start, then key, then in order of writing."""
+        rows = self._in_order(from_ms, to_ms, reverse, split_window_key, itemgetter(1, 0, 2))
+        return ((key, start, value) for key, start, _, value in rows)
 
     def _next_sequence(self, key: bytes, start: int, segment: int) -> int:
         """The next number of a (key, start), whose rows are numbered 0, 1, 2, ...: nearly always 0."""
@@ -536,14 +539,8 @@ class WindowBytesStore:
 # Local key: store(2) ∥ segment(8) ∥ key ∥ end(8) ∥ start(8), segment = end // segment width.
 
 
-class SessionBytesStore:
+class SessionBytesStore(_SegmentedBytesStore):
     """Sessions by key. A put of a session whose end is in an expired segment is ignored."""
-
-    def __init__(self, spec: StoreSpec, buffer: WriteBuffer, segments: Segments) -> None:
-        self.spec = spec
-        self._buffer = buffer
-        self._segments = segments
-        self._width = segments.width_ms
 
     def put(self, key: bytes, start: int, end: int, value: bytes | None, timestamp: int) -> None:
         """Writes a session's aggregate, None deletes it."""
@@ -623,13 +620,8 @@ class SessionBytesStore:
     ) -> Iterator[tuple[int, int, bytes]]:
         """(start, end, aggregate) of one key with end >= earliest_end and start <= latest_start, by end, then start."""
         earliest_end = max(earliest_end, 0)
-        low, high = pack_session_suffix(earliest_end, 0), pack_session_suffix(MAX_TIME, MAX_TIME) + b"\x00"
-        scans = []
-        for segment in self._segments.between(earliest_end, MAX_TIME):
-            prefix = self._segments.prefix(segment) + key
-            scans.append(self._buffer.scan(prefix + low, prefix + high, reverse))
-        if reverse:
-            scans.reverse()
+        low, high = pack_session_suffix(earliest_end, 0), pack_session_suffix(MAX_TIME, MAX_TIME)
+        scans = self._scans(key, low, high, earliest_end, MAX_TIME, reverse)
         return self._sessions(scans, SEGMENT_PREFIX + len(key) + SESSION_SUFFIX, latest_start)
 
     @staticmethod
@@ -646,20 +638,6 @@ class SessionBytesStore:
         return self.find_sessions(key, 0, MAX_TIME, reverse)
 
     def fetch_all(self, from_end: int, to_end: int, reverse: bool = False) -> Iterator[tuple[bytes, int, int, bytes]]:
-        """(key, start, end, aggregate) with from_end <= end <= to_end, by end, then start, then key.
-
-        The rows of one segment at a time are sorted in memory.
-        """
-        from_end = max(from_end, 0)
-        if to_end < from_end:
-            return
-        segments = self._segments.between(from_end, to_end)
-        for segment in reversed(segments) if reverse else segments:
-            rows: list[tuple[int, int, bytes, bytes]] = []
-            for row, value in self._buffer.scan(self._segments.prefix(segment), self._segments.prefix(segment + 1)):
-                key, end, start = split_session_key(row[SEGMENT_PREFIX:])
-                if from_end <= end <= to_end:
-                    rows.append((end, start, key, value))
-            rows.sort(reverse=reverse)
-            for end, start, key, value in rows:
-                yield key, start, end, value
+        """(key, start, end, aggregate) with from_end <= end <= to_end, by end, then start, then key."""
+        rows = self._in_order(from_end, to_end, reverse, split_session_key, itemgetter(1, 2, 0))
+        return ((key, start, end, value) for key, end, start, value in rows)

@@ -36,7 +36,7 @@ from state.columns import (
     sliced,
 )
 from state.errors import StateError
-from state.tables.open_tables import DiskTable, open_table
+from state.tables.open_tables import open_table
 from state.tables.rocks_common import DEFAULT_SETTINGS, SCRATCH, RocksSettings
 from state.tables.table import (
     Columns,
@@ -261,7 +261,7 @@ class BufferMemory:
             raise ValueError("a bound on the write buffer needs a directory to spill to")
         self.used = 0
         self.limit = limit if limit is not None else 2**63
-        self.scratch: DiskTable | None = None
+        self.scratch: OrderedTable | None = None
         self._directory = directory
         self._settings = settings
         self._buffers: list[WriteBuffer] = []
@@ -285,7 +285,7 @@ class BufferMemory:
             ) from error
         self.used = 0
 
-    def _open_scratch(self) -> DiskTable:
+    def _open_scratch(self) -> OrderedTable:
         self._folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=self._directory))
         return open_table(self._folder / "db", self._settings)
 
@@ -529,12 +529,12 @@ class WriteBuffer:
         """Whether the scratch database holds writes of the step."""
         return self._spilled
 
-    def move_to(self, scratch: DiskTable) -> None:
+    def move_to(self, scratch: OrderedTable) -> None:
         """Moves the writes to the scratch database."""
         block = self._only_block()
         if block is not None:
             keys, encoded = block.sorted_by(encode_entries(block.columns))
-            scratch.write_unsafe(keys, encoded)
+            scratch.write_columns(keys, encoded, durable=False)
             self._forget()
             self._spilled = True
 
@@ -614,7 +614,7 @@ class WriteBuffer:
             yield WriteColumns(keys, decode_values(entries), numbers_at(entries, 0))
             keys, entries = scratch.scan_part(keys[-1].as_py() + b"\x00", self._end, _PART_ROWS, _PART_BYTES)
 
-    def _scratch(self) -> DiskTable:
+    def _scratch(self) -> OrderedTable:
         assert self._memory.scratch is not None
         return self._memory.scratch
 

@@ -459,11 +459,6 @@ class NativeTable(_Reads):
             if durable:
                 self._writer.flush()
 
-    def write_unsafe(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
-        """A write of columns that a crash may lose, for scratch tables."""
-        with self._named():
-            self._writer.write_batch(keys, values, ())
-
     def write_sorted(self, parts: Iterable[Columns], halfway: Callable[[], None] | None = None) -> None:
         part = self.path / "ingest.part"
         # A kill in the middle of an ingestion leaves a second name of the database's own file: it must not be written to.

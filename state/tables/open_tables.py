@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-import pyarrow as pa
-
 from state.errors import StateCorruptedError, StateError
 from state.tables.files import link_or_copy, make_private
 from state.tables.native_library import native_available
@@ -24,9 +22,6 @@ from state.tables.table import CheckpointedTable, OrderedTable
 
 class DiskTable(OrderedTable, CheckpointedTable, Protocol):
     """A table in a folder."""
-
-    def write_unsafe(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
-        """A write of columns that a crash may lose, for scratch tables."""
 
 
 def open_table(

@@ -13,10 +13,10 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import rocksdict
 
 from state.errors import StateError
@@ -79,21 +79,17 @@ class RocksTable(RowByRow):
         return open_when_released(self.location, lock_timeout_s, attempt)
 
     def get(self, key: bytes) -> bytes | None:
-        try:
+        with self._named():
             value: bytes | None = self._db.get(key)
-        except Exception as error:
-            raise self._named(error) from error
         return value
 
     def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        try:
+        with self._named():
             values: list[bytes | None] = self._db.get(list(keys))
-        except Exception as error:
-            raise self._named(error) from error
         return values
 
     def scan(self, lower: bytes, upper: bytes | None, reverse: bool = False) -> Iterator[Row]:
-        try:
+        with self._named():
             cursor = self._db.iter()
             if not reverse:
                 cursor.seek(lower)
@@ -103,8 +99,6 @@ class RocksTable(RowByRow):
                 cursor.seek_for_prev(upper)
                 if cursor.valid() and cursor.key() == upper:
                     cursor.prev()
-        except Exception as error:
-            raise self._named(error) from error
         scan = _Scan(self, cursor, lower, upper, reverse)
         self._scans.add(scan)
         return scan
@@ -116,17 +110,6 @@ class RocksTable(RowByRow):
         halfway: Callable[[], None] | None = None,
         durable: bool = True,
     ) -> None:
-        self._write(changes, delete_ranges)
-        if halfway is not None:
-            halfway()
-        if durable:
-            self._flush()
-
-    def write_unsafe(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
-        """A write of columns that a crash may lose, for scratch tables."""
-        self._write(rows_of([(keys, values)]), ())
-
-    def _write(self, changes: Iterable[RowChange], delete_ranges: Sequence[KeyRange]) -> None:
         batch = rocksdict.WriteBatch(raw_mode=True)
         for lower, upper in delete_ranges:
             batch.delete_range(lower, upper)
@@ -136,50 +119,42 @@ class RocksTable(RowByRow):
                 delete(key)
             else:
                 put(key, value)
-        try:
+        with self._named():
             self._db.write(batch, self._write_options)
-        except Exception as error:
-            raise self._named(error) from error
-
-    def _flush(self) -> None:
-        try:
-            self._db.flush()
-        except Exception as error:
-            raise self._named(error) from error
+        if halfway is not None:
+            halfway()
+        if durable:
+            with self._named():
+                self._db.flush()
 
     def write_sorted(self, parts: Iterable[Columns], halfway: Callable[[], None] | None = None) -> None:
         part = self.path / "ingest.part"
         # RocksDB takes a file over by a second name for it: after a kill before the first name is removed, writing to that name
         # would overwrite the database's own file.
         part.unlink(missing_ok=True)
-        writer = rocksdict.SstFileWriter(self._options)
         try:
-            writer.open(str(part))
-            count = 0
-            for count, (key, value) in enumerate(rows_of(parts), 1):  # noqa: B007
-                if value is None:
-                    del writer[key]
-                else:
-                    writer[key] = value
-            if count:
-                writer.finish()
-                options = rocksdict.IngestExternalFileOptions()
-                options.set_move_files(True)
-                if halfway is not None:
-                    halfway()
-                self._db.ingest_external_file([str(part)], options)
-        except StateError:
-            raise
-        except Exception as error:
-            raise self._named(error) from error
+            with self._named():
+                writer = rocksdict.SstFileWriter(self._options)
+                writer.open(str(part))
+                count = 0
+                for count, (key, value) in enumerate(rows_of(parts), 1):  # noqa: B007
+                    if value is None:
+                        del writer[key]
+                    else:
+                        writer[key] = value
+                if count:
+                    writer.finish()
+                    options = rocksdict.IngestExternalFileOptions()
+                    options.set_move_files(True)
+                    if halfway is not None:
+                        halfway()
+                    self._db.ingest_external_file([str(part)], options)
         finally:
             part.unlink(missing_ok=True)
 
     def checkpoint(self, folder: Path) -> None:
-        try:
+        with self._named():
             rocksdict.Checkpoint(self._db).create_checkpoint(str(folder))
-        except Exception as error:
-            raise self._named(error) from error
 
     def sizes(self, ranges: Sequence[KeyRange]) -> list[RangeSize]:
         return estimated(ranges, self.scan_part, lambda: self._bytes_on_disk(ranges), self._row_count)
@@ -213,8 +188,17 @@ class RocksTable(RowByRow):
             self._db.close()
             self._db = None
 
-    def _named(self, error: Exception) -> StateError:
-        return closed_error(self.location) if self._db is None else named_error(self.location, str(error))
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Turns RocksDB's errors into the engine's own."""
+        try:
+            yield
+        except StateError:
+            raise
+        except Exception as error:
+            raise (
+                closed_error(self.location) if self._db is None else named_error(self.location, str(error))
+            ) from error
 
 
 class _Snapshot(NoWrites, RocksTable):
@@ -266,10 +250,8 @@ class _Scan:
 
     def _finish(self, cursor: Any) -> None:
         self._cursor = self._advance = None
-        try:
+        with self._table._named():
             cursor.status()
-        except Exception as error:
-            raise self._table._named(error) from error
 
     def end(self) -> None:
         """Releases the iterator; further reads raise an error."""

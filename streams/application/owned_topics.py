@@ -124,13 +124,11 @@ class OwnedTopics:
         own: Topics that the application has created -> the proof.
         foreign: Topics with similar names that belong to another application by a marker -> that application.
         unproven: Topics with similar names whose owner is unknown.
-        query_ids: Ids of the Spark queries that wrote the application's markers.
     """
 
     own: Mapping[str, str]
     foreign: Mapping[str, str]
     unproven: tuple[str, ...]
-    query_ids: frozenset[str] = frozenset()
 
 
 def owned_topics(application_id: str, kept: Mapping[str, Any] | None, admin: KafkaAdmin, log: MarkerLog) -> OwnedTopics:
@@ -146,19 +144,17 @@ def owned_topics(application_id: str, kept: Mapping[str, Any] | None, admin: Kaf
         **dict.fromkeys(serving, "processes that serve its stores"),
     }
     foreign: dict[str, str] = {}
-    queries = set()
     commits = admin.describe_topics(sorted(name for name in alike - pauses if name.endswith(COMMITS)))
     for topic, info in commits.items():
         for marker in _readable_markers(log, topic, info.partitions):
             proven = _proven(topic, marker) & names
             if marker.application_id == application_id:
-                queries.add(marker.query_id)
                 own = dict.fromkeys(proven, f"the commits of query {marker.query_id}") | own
             else:
                 foreign |= dict.fromkeys(proven, marker.application_id)
     own = {name: proof for name, proof in sorted(own.items()) if name not in foreign}
     unproven = tuple(sorted(alike - own.keys() - foreign.keys()))
-    return OwnedTopics(own, dict(sorted(foreign.items())), unproven, frozenset(queries))
+    return OwnedTopics(own, dict(sorted(foreign.items())), unproven)
 
 
 def commits_topics_of(application_id: str, topics: Iterable[str]) -> dict[str, str]:

@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
 
 from state.errors import AuthenticationError
 from state.kafka.config import admin_config
-from state.kafka.connection import check_connection
+from state.kafka.connection import first_contact
 from state.tables.files import make_private, write_private
 from streams.broker.jars import find_java
 from streams.broker.processes import HOST
@@ -324,7 +324,7 @@ def _await_login(client: dict[str, str]) -> None:
     deadline = time.monotonic() + _REQUEST_S
     while True:
         try:
-            check_connection(client)
+            first_contact(client)
             return
         except AuthenticationError:
             if time.monotonic() > deadline:

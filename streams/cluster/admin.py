@@ -136,18 +136,20 @@ class Replicas(NamedTuple):
     in_sync: int
 
 
+_REQUEST_S = 15.0
+
+
 class Survey:
     """Asks a cluster for what `streams doctor` reports."""
 
-    def __init__(self, client: Mapping[str, str], timeout_s: float = 15.0) -> None:
+    def __init__(self, client: Mapping[str, str]) -> None:
         self._admin = AdminClient(admin_config(client))
-        self._timeout_s = timeout_s
 
     def broker_settings(self) -> dict[int, dict[str, str]]:
         """The settings of each broker, defaults included; a setting that is a secret is left out."""
-        nodes = _result(self._admin.describe_cluster(request_timeout=self._timeout_s), "describing the cluster").nodes
+        nodes = _result(self._admin.describe_cluster(request_timeout=_REQUEST_S), "describing the cluster").nodes
         resources = [ConfigResource(ResourceType.BROKER, str(node.id)) for node in nodes]
-        asked = self._admin.describe_configs(resources, request_timeout=self._timeout_s)
+        asked = self._admin.describe_configs(resources, request_timeout=_REQUEST_S)
         return {
             int(resource.name): {key: entry.value for key, entry in entries.items() if entry.value is not None}
             for resource, future in asked.items()
@@ -158,7 +160,7 @@ class Survey:
         """The replicas of the partitions of existing topics."""
         if not topics:
             return {}
-        asked = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=self._timeout_s)
+        asked = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=_REQUEST_S)
         return {
             (name, one.id): Replicas(len(one.replicas), len(one.isr))
             for name, future in asked.items()
@@ -167,7 +169,7 @@ class Survey:
 
     def group_members(self, group: str) -> list[str]:
         """The members of a consumer group as `client id on host`; none if there is no such group."""
-        asked = self._admin.describe_consumer_groups([group], request_timeout=self._timeout_s)
+        asked = self._admin.describe_consumer_groups([group], request_timeout=_REQUEST_S)
         try:
             members = _result(asked[group], f"describing consumer group {group!r}").members
         except KafkaClientError as error:

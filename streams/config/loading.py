@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import ValidationError
@@ -50,15 +50,13 @@ class Layer:
     open_file: Path | None = None
 
 
-def load_config(
-    file: Path | None = None, options: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
-) -> StreamsConfig:
+def load_config(file: Path | None = None, options: Mapping[str, Any] | None = None) -> StreamsConfig:
     """Loads the settings of an application.
 
     Raises:
         ConfigError: A setting is unknown, invalid or missing; the message names each.
     """
-    layers = config_layers(file, options, defaults)
+    layers = config_layers(file, options)
     warn_of_open_files(layers)
     return config_of(layers)
 
@@ -81,7 +79,7 @@ def config_from(
 
 
 def config_layers(
-    file: Path | None, options: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None
+    file: Path | None, options: Mapping[str, Any] | None, defaults: Mapping[str, Any] = MappingProxyType({})
 ) -> list[Layer]:
     """The sources of the settings; later ones take precedence.
 
@@ -90,7 +88,7 @@ def config_layers(
     """
     given = {name: value for name, value in (options or {}).items() if value is not None}
     return [
-        Layer("default", defaults or {}),
+        Layer("default", defaults),
         *([] if file is None else [_from_file(file)]),
         Layer("environment", _from_environment()),
         Layer("command line", given),

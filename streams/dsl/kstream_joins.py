@@ -396,8 +396,7 @@ class StreamJoins(AbstractStream, Generic[K, V]):
                 )
         ports = {this: self._port, **{name: other._port for name, other in others.items()}}
         how = one_option("join_all", StreamJoined, joined, option)
-        port = join_all_streams(self._graph, ports, joiner, windows, how, value_serdes or {})
-        return self._stream(port)
+        return self._stream(join_all_streams(self._graph, ports, joiner, windows, how, value_serdes or {}))
 
     @overload
     def as_of_join(

@@ -229,13 +229,13 @@ def repartition_topics(topology: Graph, application_id: str) -> dict[str, int | 
     return {topic.topic_name(application_id): topic.partitions for topic in topology.internal_topics()}
 
 
-def plan_alone(topology: Graph, known: Sequence[str] = ()) -> Plan:
+def plan_alone(topology: Graph) -> Plan:
     """Plans a program that is not run. It has no application id, so the plan's real names must not be shown.
 
     Raises:
         TopologyError: The topology cannot be planned.
     """
-    return build_plan(topology, "application", known)
+    return build_plan(topology, "application")
 
 
 def with_added_topics(topology: G, sources: Mapping[str, str]) -> G:

@@ -42,7 +42,6 @@ def test_the_plan_tells_what_is_its_own() -> None:
     assert set(found.own) == set(MADE)
     assert found.foreign == {"orders-eu-counts-changelog": "orders-eu", "orders-eu-in-commits": "orders-eu"}
     assert found.unproven == ("orders-eu-changelog",)
-    assert found.query_ids == {"query-1", "query-2"}
 
 
 def test_markers_alone_tell_as_much() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from state.errors import KafkaClientError, TlsError
-from state.kafka.connection import check_connection
+from state.kafka.connection import first_contact
 from streams.cluster.admin import check_reachable
 from tests.security.secured import Authority, server
 
@@ -26,7 +26,7 @@ def client(port: int, authority: Authority | None) -> dict[str, str]:
 
 def refusal(port: int, authority: Authority | None) -> str:
     with pytest.raises(TlsError) as caught:
-        check_connection(client(port, authority), _PATIENT_S)
+        first_contact(client(port, authority), _PATIENT_S)
     assert not caught.value.transient
     assert f"127.0.0.1:{port}" in str(caught.value)
     return str(caught.value)
@@ -71,5 +71,5 @@ def test_a_port_that_nobody_listens_on_may_come_back(authority: Authority) -> No
         # Without `listen`, connections are refused.
         bound.bind(("127.0.0.1", 0))
         with pytest.raises(KafkaClientError, match="did not answer") as caught:
-            check_connection(client(bound.getsockname()[1], authority), timeout_s=0.5)
+            first_contact(client(bound.getsockname()[1], authority), timeout_s=0.5)
     assert caught.value.transient

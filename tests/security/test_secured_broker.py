@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from state.errors import AuthenticationError, AuthorizationError, TlsError
-from state.kafka.connection import check_connection
+from state.kafka.connection import first_contact
 from streams.broker import EmbeddedBroker, fetch_jars
 from streams.cli.main import app as cli
 from streams.driver.runner import StreamsApplication
@@ -87,7 +87,7 @@ def test_a_wrong_password_is_named_at_the_first_contact(secured: Secured, tmp_pa
 
 def test_a_client_without_tls_is_named_at_the_first_contact(secured: Secured) -> None:
     with pytest.raises(TlsError, match="that port wants TLS"):
-        check_connection({"bootstrap.servers": secured.broker.bootstrap_servers}, timeout_s=60)
+        first_contact({"bootstrap.servers": secured.broker.bootstrap_servers}, timeout_s=60)
 
 
 def test_no_password_of_a_node_is_on_a_command_line(secured: Secured) -> None:

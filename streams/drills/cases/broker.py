@@ -130,10 +130,10 @@ def admin_client(world: World) -> AdminClient:
     return AdminClient({"bootstrap.servers": world.broker.bootstrap_servers, "log_level": "0"})
 
 
-def leader(world: World, topic: str, partition: int = 0) -> int:
-    """The leader of a partition; -1: none."""
+def leader(world: World, topic: str) -> int:
+    """The leader of a topic's partition 0; -1: none."""
     metadata = admin_client(world).list_topics(topic, timeout=30)
-    return int(metadata.topics[topic].partitions[partition].leader)
+    return int(metadata.topics[topic].partitions[0].leader)
 
 
 def controller(world: World) -> int:

@@ -102,6 +102,15 @@ class LiveTask:
         passed_bytes: The size of all records that it has processed.
     """
 
+    reached: Reached | None = None
+    is_held = False
+    passed_bytes = 0
+    _emptied: float | None = None
+    _answers = _empty = False
+    _woken = True
+    _recreated: TopicRecreatedError | None = None
+    _step: _Step | None = None
+
     def __init__(
         self,
         job: QueryJob,
@@ -122,19 +131,13 @@ class LiveTask:
         self.task = access.step.identity.task
         self.tally = Tally()
         self.ends: dict[TopicPartition, int] = {}
-        self.reached: Reached | None = None
-        self.is_held = False
         self.read: Mapping[TopicPartition, int] = {}
-        self.passed_bytes = 0
-        self._emptied: float | None = None
-        self._answers = self._empty = False
         self._start = start
         self._run_id = run_id
         self._topics = topics
         self._open_reader = open_reader or self._kafka_reader
         self._read_tables = read_tables
         self._wakes = wakes
-        self._woken = True
         self._clock = clock
         tasks, partitions = shared or (1, len(job.sub.topics))
         self._pace = Pace(tasks)
@@ -147,11 +150,9 @@ class LiveTask:
         self._sources = SourceTopics(access.kafka, job.source)
         self._topic_ids: dict[str, str] = {}
         self._hidden: Ranges = {}
-        self._recreated: TopicRecreatedError | None = None
         self._ticks = Ticks(None if job.source.tick_ms is None else job.source.tick_ms / 1000)
         self._trimmed = self._noted = self._asked = clock()
         self._global_ends = start.global_topics
-        self._step: _Step | None = None
         self._open = ExitStack()
 
     def __enter__(self) -> LiveTask:

@@ -82,22 +82,19 @@ class PatientAdmin:
 # The process that plans a query does not import Arrow before it has something to read.
 
 
-class Log(Protocol):
-    """Kafka, for reading an internal topic from its beginning or from an offset."""
-
-    def describe_topics(self, names: Sequence[str]) -> Mapping[str, Any]: ...
-    def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
-
-
 class RunLog(Protocol):
-    """Kafka, for reading the keys and values of a few records."""
+    """Kafka, for reading the keys and values of a few records of an internal topic, from its beginning or from an offset."""
 
     def describe_topics(self, names: Sequence[str]) -> Mapping[str, Any]: ...
     def begin_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Run]: ...
+
+
+class Log(RunLog, Protocol):
+    """Kafka, for reading whole records as columns."""
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RecordColumns]: ...
 
 
 class _Requests:

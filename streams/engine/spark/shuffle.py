@@ -34,10 +34,10 @@ SPARK_SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
 _MASK = 0xFFFFFFFF
 
 
-def spark_hash(value: int, seed: int = 42) -> int:
-    """Spark's Murmur3_x86_32 of one 32-bit integer, as a signed integer; `SELECT hash(1)` is -559580957."""
+def spark_hash(value: int) -> int:
+    """Spark's Murmur3_x86_32 of one 32-bit integer with the seed 42, as a signed integer; `SELECT hash(1)` is -559580957."""
     k = _rotate((value * 0xCC9E2D51) & _MASK, 15) * 0x1B873593 & _MASK
-    h = (_rotate(seed ^ k, 13) * 5 + 0xE6546B64) & _MASK
+    h = (_rotate(42 ^ k, 13) * 5 + 0xE6546B64) & _MASK
     h ^= 4
     h = ((h ^ (h >> 16)) * 0x85EBCA6B) & _MASK
     h = ((h ^ (h >> 13)) * 0xC2B2AE35) & _MASK

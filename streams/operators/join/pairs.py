@@ -535,7 +535,7 @@ class Partners:
         looking = self._groups(reach.stores)
         asking = rows_where(reach.asking)
         groups, times, stored = self._fetched(looking, asking, reach)
-        by_time = rows_where(kept & (self._timestamps >= np.array([one.oldest_ms for one in self._stores])[nodes]))
+        by_time = rows_where(kept & (self._timestamps >= np.array([one.earliest_start for one in self._stores])[nodes]))
         by_time = by_time[np.argsort(self._timestamps[by_time], kind="stable")]
         new, starts = grouped(self._groups(nodes), by_time, self._count)
         ends = np.cumsum(np.bincount(groups + 1, minlength=self._count + 1))

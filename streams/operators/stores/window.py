@@ -37,9 +37,9 @@ class TypedWindowStore:
             yield start, self.codec.read_value(value)
 
     @property
-    def oldest_ms(self) -> int:
+    def earliest_start(self) -> int:
         """The earliest time, ms: rows with earlier times are neither stored nor found."""
-        return self._rows.oldest_ms
+        return self._rows.earliest_start
 
     def fetch_ranges(self, keys: pa.BinaryArray, from_ms: Int64s, to_ms: Int64s) -> WindowRows:
         """`fetch_range` for a column of keys, as bytes; values are bytes, too."""

@@ -188,7 +188,8 @@ def keys_of(path: Path) -> list[SigningKey]:
     check_private(path, "--jwt-key")
     if len(text) < _SHORTEST_SECRET:
         raise ConfigError(f"--jwt-key {path}: a shared secret has at least {_SHORTEST_SECRET} characters")
-    return [_secret(text)]
+    remember({"secret": text})
+    return [SigningKey(text, ("HS256", "HS384", "HS512"), "")]
 
 
 def check_private(path: Path, option: str) -> None:
@@ -203,11 +204,6 @@ def check_private(path: Path, option: str) -> None:
         raise ConfigError(f"{option} {path} cannot be read: {error.strerror}") from error
     if mode & 0o077:
         raise ConfigError(f"{option} {path} can be read by other users: chmod 600 {path}")
-
-
-def _secret(text: str, id_: str = "") -> SigningKey:
-    remember({"secret": text})
-    return SigningKey(text, ("HS256", "HS384", "HS512"), id_)
 
 
 def _of_pem(path: Path, text: str, kind: str) -> SigningKey:

@@ -7,15 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from state.commit.decide import TaskIdentity
 from state.errors import StateLockedError
 from state.restore.task_stores import StoreSource, TaskStateManager, WorkerMemory
 from state.stores.spec import StoreSpec
 from state.stores.task_store import TaskStore
 from state.tables.buffer import DEFAULT_SPILL_BYTES, BufferMemory
-from state.tables.open_tables import DiskTable
 from state.tables.rocks_common import RocksSettings
 from state.tables.table import KeyRange, MemoryTable, RowChange
 from streams.testing.simulation.kafka import Hook, NothingHappens, RequestEvent
@@ -129,15 +126,9 @@ class SimulatedMemory(BufferMemory):
         self.limit = limit
         self._table = table
 
-    def _open_scratch(self) -> DiskTable:
+    def _open_scratch(self) -> MemoryTable:
         self._table.hook.before(RequestEvent("spill", self._table.location))
-        scratch: Any = _Scratch()
-        return scratch  # type: ignore[no-any-return]
-
-
-class _Scratch(MemoryTable):
-    def write_unsafe(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
-        self.write_columns(keys, values)
+        return MemoryTable()
 
 
 class SimulatedStores(TaskStateManager):
