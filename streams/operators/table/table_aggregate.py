@@ -303,7 +303,7 @@ class TableTop(RecordOperator, TableOperator):
             return None
 
     def _check(self, group: bytes, score: Score, leaves: bytes | None) -> None:
-        """Raises `RecordError` if a score cannot be compared with those of the group's other rows. The row `leaves` does not count."""
+        """Raises `RecordError` if a score cannot be compared with those of the group's other rows, without the row `leaves`."""
         for key, count in self._groups.rows(_prefix(group)):
             if key != leaves or count > 1:
                 check_alike(score, self._score(key))
