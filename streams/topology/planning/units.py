@@ -162,7 +162,7 @@ class _Sets:
 
 
 class _Arrivals:
-    """The edges into a group of nodes on which the results of one record arrive, in the order in which they would depth first.
+    """The edges on which the results of one record reach a group of nodes, in the order that they have depth first.
 
     Args:
         inside: All nodes.
