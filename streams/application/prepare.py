@@ -276,7 +276,7 @@ def plan_with(
     first_start: bool = False,
     names: Sequence[str] = (),
 ) -> Application:
-    """The plan of a topology with repartition topics after given sources, regardless of what its first start decided.
+    """The plan of a topology with repartition topics after these sources, whatever its first start has decided.
 
     Args:
         topology: The topology.
@@ -284,11 +284,11 @@ def plan_with(
         admin: The cluster.
         log: Reads markers.
         sources: As in `with_added_topics`; None: no repartition topic is added.
-        first_start: The numbers of tasks are those of a first start.
-        names: Names of its sub-topologies that are known.
+        first_start: Whether the numbers of tasks are those of a first start.
+        names: The known names of its sub-topologies.
 
     Raises:
-        StreamsError: As `plan_application`.
+        StreamsError: `plan_application` raises it.
     """
     topology = _with_topics_of_patterns(topology, config, admin, log, has_added=True)
     topology = topology if sources is None else with_added_topics(topology, sources)
@@ -351,7 +351,7 @@ def _with_topics_of_patterns(
     app, written = config.application_id, own_manifest(config)
     log = log or CommandLog(config.client, admin)
     own = set(owned_topics(app, written, admin, log).own)
-    # Whether the plan adds topics behind sources depends on the topics that match; what they would be called does not.
+    # Which topics match decides whether the plan adds topics after sources, but not what the names of these would be.
     for one in (topology, _behind_all_sources(topology)) if has_added else (topology,):
         known = known_names(commits_topics(one, app, admin), app, written, admin)
         own |= internal_topics(
@@ -475,7 +475,7 @@ def _found(
     app, behind_all = config.application_id, _behind_all_sources(topology)
     committed = has_committed(names_of_any_plan(topology), app, admin)
     added = {topic.topic_name(app): topic for topic in behind_all.internal_topics() if topic.added}
-    # They are created before the first step: what a start has made that never committed is continued, too.
+    # These topics are created before the first step. If an earlier start made them and never committed, they are used again.
     existing = {str(added[name]) for name in admin.describe_topics(sorted(added))}
     if not existing and (committed or not to_run_live):
         return None, set()

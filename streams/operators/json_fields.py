@@ -334,7 +334,7 @@ def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = loads
 def _read_nested(values: pa.BinaryArray, paths: Sequence[str], load: Load) -> JsonFields | None:
     """Decodes nested fields from the texts of the objects that contain them; None if one of these cannot be read by itself.
 
-    The scanner knows only the names of one object. So it finds the inner objects first, and then their fields.
+    The scanner knows only the names of one object. So it finds the inner objects first, then their fields.
     """
     insides: dict[str, dict[str, str]] = {}
     for path in paths:

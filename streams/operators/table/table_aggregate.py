@@ -59,7 +59,7 @@ class TableGroupBy(Operator):
         return only_reads(self.selector)
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Forward one record, two or none for each update."""
+        """Forward the changes of each update: none, one or two records."""
         updates = latest_only(self.ctx, batch) if self.versioned else batch
         updates, found = call_each(self.ctx, updates, self._sent)
         rows = np.repeat(np.arange(len(updates)), np.fromiter(map(len, found), np.int64, len(found)))
