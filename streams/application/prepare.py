@@ -149,10 +149,10 @@ class Application:
     def unread(
         self, admin: KafkaAdmin, topics: Iterable[str], known: Mapping[TopicPartition, int] = MappingProxyType({})
     ) -> set[str]:
-        """The given repartition topics that have unread records."""
+        """The repartition topics among `topics` that have unread records."""
         ends = written_ends(admin, topics)
         read = admin.group_offsets(self.config.application_id, list(ends)) if ends else {}
-        # Records that were read are deleted soon. The sink of a Delta table has only these positions, none in the group.
+        # Records are deleted soon after they were read. The sink of a Delta table commits no offsets, so they begin where it is.
         begins = admin.begin_offsets(ends) if ends else {}
         return {
             place[0] for place, end in ends.items() if max(read.get(place, 0), begins[place], known.get(place, 0)) < end
@@ -363,7 +363,7 @@ def _with_topics_of_patterns(
 def with_tasks(
     plan: Plan, asked: int | None, counts: dict[str, int], frozen: Mapping[str, int]
 ) -> tuple[list[PreparedSub], dict[str, int]]:
-    """The sub-topologies with their numbers of tasks, and the numbers of partitions of their own topics that are created now.
+    """The sub-topologies with their numbers of tasks, and the topics that get as many partitions as tasks: topic -> number.
 
     Args:
         plan: The plan.
@@ -532,7 +532,7 @@ def ensure_internal_topics(
         for sink in prepared.sub.sinks:
             name = str(sink.topic)
             if name in application.plan.repartition_topics:
-                # Of a topic without a number of its own, the first start decides: tasks may be more or fewer since.
+                # If the program does not set the topic's number of partitions, the first start did. Tasks may have changed since.
                 known = admin.describe_topics([name]).get(name)
                 new = application.partitions.get(name, prepared.tasks)
                 first = new if known is None else known.partitions
