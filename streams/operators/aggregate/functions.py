@@ -1,4 +1,4 @@
-"""The functions of an aggregation: those of users, and those of built-in aggregates for operators that work record by record."""
+"""The functions of an aggregation: users' functions, and functions that compute built-in aggregates record by record."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class ColumnStep:
 
 @dataclass(frozen=True, slots=True)
 class ColumnHead:
-    """The part of the program in front of a task that works on columns.
+    """The part of the program before a task that works on columns.
 
     Attributes:
         steps: The operators, in run order.

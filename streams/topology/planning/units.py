@@ -215,7 +215,7 @@ class _Arrivals:
         edges = [edge for edge, before in zip(edges, [None, *edges], strict=False) if edge != before]
         several = len(edges) > 1 and not self._has_one_result(name)
         mixed = dropped and len(edges) > 1
-        # One operator gets the records of a group, with those of its first node first.
+        # One operator gets the records of a whole group, and the records of its first node come first.
         places = [self._group.index(child) for _, child in edges]
         in_order = len(set(edges)) == len(edges) and places == sorted(places)
         return tuple(edges) if in_order and not several and not mixed else None
