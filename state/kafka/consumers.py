@@ -25,7 +25,7 @@ from state.kafka.error_mapping import (
 from state.kafka.topics import TopicPartition
 
 RECORDS = 20
-"""Number of records read at an offset."""
+"""The number of records that are read when one offset is looked at."""
 _PREFETCH_BYTES = 256 * 1024
 _TUNING = {
     # Small responses without waiting: the records exist already.

@@ -56,7 +56,7 @@ UNAUTHORIZED = frozenset(
     }
 )
 _REQUEST = re.compile(r"(^|: )Request Request\(.*", re.DOTALL)
-"""The part of a broker's message about an unauthorised request that prints an object, with addresses and buffers."""
+"""In messages about an unauthorised request: the part that prints the request object, with addresses and buffers."""
 # Client-level errors that waiting does not resolve.
 REFUSED = TOPIC_NOT_FOUND | UNAUTHENTICATED | (UNAUTHORIZED - {KafkaError.GROUP_AUTHORIZATION_FAILED})
 

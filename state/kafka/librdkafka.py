@@ -159,7 +159,7 @@ class RdKafkaLibrary(CLibrary):
                     f"CONFIGURATION.md for names and ranges"
                 )
         if properties.get("log_level") == QUIET["log_level"]:
-            # Fatal errors would come to standard error in librdkafka's own form all the same. They are raised, with their text.
+            # Without this, librdkafka would still print fatal errors on standard error. They are raised, so no text is lost.
             self.conf_set_log_cb(conf, None)
         return conf
 

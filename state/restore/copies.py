@@ -71,7 +71,7 @@ class Copies:
         plans: Sequence[StorePlan],
         now_ms: int,
     ) -> str:
-        """Replaces the stores' database by the best copy, if one is better than the present database; returns its description."""
+        """Replaces the stores' database by the best copy, if that is better than the database. Returns the copy's description."""
         specs = [spec for spec in store.specs.values() if spec.persistent]
         present = _to_read(specs, plans)
         if not _worth_looking(specs, plans) or not (self._folder / DATABASE).is_dir():

@@ -154,8 +154,8 @@ _PART_BYTES = 4 * 1024 * 1024
 class Ledger:
     """This host's notes about a task's snapshots: when the last one was taken, and the checksums of the database's files.
 
-    Table files never change, so each is read for its checksum once. The ledger is next to the database and is lost with it. Without
-    it, only a snapshot is taken sooner, and every file is read again.
+    Table files never change, so each one is read only once for its checksum. The ledger is next to the database, and is lost with
+    it. Then the next snapshot is taken earlier, and every file is read again; nothing else happens.
 
     Attributes:
         version: Step of the last snapshot that was attempted, 0 = none.

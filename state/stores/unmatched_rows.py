@@ -75,7 +75,7 @@ def records_of(rows: BinaryColumn) -> UnmatchedRecords:
 
 
 def wrong_lists(sides: Int64s, values: BinaryColumn, headers: Sequence[bytes | None] | None) -> npt.NDArray[np.bool_]:
-    """Whether each changelog value is not a list of values of its side, or has headers that do not fit; no value is null."""
+    """bool[n]: which changelog values are not lists of values of their side, or do not fit their headers. No value is null."""
     sizes = cell_sizes(values)
     wrong = sizes < _LOGGED_ONE.itemsize
     at = np.flatnonzero(~wrong)

@@ -331,8 +331,7 @@ TOGETHER = 500
 _KEPT = (RETRIED_TIME, *ORIGIN)
 """Headers of a retry topic's record that the engine adds."""
 _NEVER = tuple(ending for ending in INTERNAL_ENDINGS if ending != "-repartition")
-"""Endings of topics to which a letter never leads. Repartition topics are not among them: their records can fail and go back
-there."""
+"""Endings of topics to which dead letters are never replayed. Records of repartition topics can fail, and are replayed there."""
 
 
 @dataclass

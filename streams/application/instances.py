@@ -1,13 +1,13 @@
-"""Finds out which process runs an application, and allows only one. And the application's life cycle.
+"""Finds out which process runs an application, and allows only one; also the application's life cycle.
 
 Two things show that an application runs, and both end with its process, however it ends:
 
 * a lock on a file in the checkpoint's folder, for processes that share the folder;
-* a member of the consumer group `<application id>-running`, for all others: it takes part in the group, reads nothing and commits
-  nothing. The broker takes a member for dead after `SESSION_MS` without a sign of life. The group of the offsets stays without
-  members, because brokers refuse offsets from outside of a group that has some.
+* a member of the consumer group `<application id>-running`, for all other processes. It joins the group, but reads and commits
+  nothing. If the broker hears nothing from a member for `SESSION_MS`, it takes the member for dead. This is not the group of the
+  committed offsets. That group has no members: if it had, brokers would refuse offsets that a process outside the group commits.
 
-Neither of them protects the state. The commit protocol does that; these only serve to give the right advice.
+Neither of them protects the state: the commit protocol does that. They only help to give the right advice.
 """
 
 from __future__ import annotations

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from state.changelog import commits_topic, ensure_changelogs, ensure_commits, ensure_repartition
-from state.commit.live import LiveKafka
 from state.commit.marker import MarkerLog
 from state.errors import TopicNotFoundError
 from state.kafka.admin import DECIDE_S, KafkaAdmin, wait_until_decided
@@ -41,6 +40,9 @@ from streams.topology.rewrite import has_patterns, with_matching_topics
 from streams.topology.specs.streams import ToRowsSpec
 from streams.topology.topology import Topology
 
+if TYPE_CHECKING:
+    from state.commit.live import LiveKafka
+
 G = TypeVar("G", bound=Graph)
 
 
@@ -61,6 +63,8 @@ class PreparedSub:
 
 def kafka_of(config: StreamsConfig) -> LiveKafka:
     """The logs of an application's cluster."""
+    from state.commit.live import LiveKafka  # it needs libraries of columns, which most commands do without
+
     return LiveKafka(config.client, config.transaction_timeout_ms, bulk=config.bulk_io)
 
 
@@ -149,10 +153,10 @@ class Application:
     def unread(
         self, admin: KafkaAdmin, topics: Iterable[str], known: Mapping[TopicPartition, int] = MappingProxyType({})
     ) -> set[str]:
-        """The given repartition topics that have unread records."""
+        """The repartition topics among `topics` that have unread records."""
         ends = written_ends(admin, topics)
         read = admin.group_offsets(self.config.application_id, list(ends)) if ends else {}
-        # Records that were read are deleted soon. The sink of a Delta table has only these positions, none in the group.
+        # Records are deleted soon after they were read. The sink of a Delta table commits no offsets, so they begin where it is.
         begins = admin.begin_offsets(ends) if ends else {}
         return {
             place[0] for place, end in ends.items() if max(read.get(place, 0), begins[place], known.get(place, 0)) < end
@@ -276,7 +280,7 @@ def plan_with(
     first_start: bool = False,
     names: Sequence[str] = (),
 ) -> Application:
-    """The plan of a topology with repartition topics after given sources, regardless of what its first start decided.
+    """The plan of a topology with repartition topics after these sources, whatever its first start has decided.
 
     Args:
         topology: The topology.
@@ -284,11 +288,11 @@ def plan_with(
         admin: The cluster.
         log: Reads markers.
         sources: As in `with_added_topics`; None: no repartition topic is added.
-        first_start: The numbers of tasks are those of a first start.
-        names: Names of its sub-topologies that are known.
+        first_start: Whether the numbers of tasks are those of a first start.
+        names: The known names of its sub-topologies.
 
     Raises:
-        StreamsError: As `plan_application`.
+        StreamsError: `plan_application` raises it.
     """
     topology = _with_topics_of_patterns(topology, config, admin, log, has_added=True)
     topology = topology if sources is None else with_added_topics(topology, sources)
@@ -351,7 +355,7 @@ def _with_topics_of_patterns(
     app, written = config.application_id, own_manifest(config)
     log = log or CommandLog(config.client, admin)
     own = set(owned_topics(app, written, admin, log).own)
-    # Whether the plan adds topics behind sources depends on the topics that match; what they would be called does not.
+    # Which topics match decides whether the plan adds topics after sources, but not what the names of these would be.
     for one in (topology, _behind_all_sources(topology)) if has_added else (topology,):
         known = known_names(commits_topics(one, app, admin), app, written, admin)
         own |= internal_topics(
@@ -363,7 +367,7 @@ def _with_topics_of_patterns(
 def with_tasks(
     plan: Plan, asked: int | None, counts: dict[str, int], frozen: Mapping[str, int]
 ) -> tuple[list[PreparedSub], dict[str, int]]:
-    """The sub-topologies with their numbers of tasks, and the numbers of partitions of their own topics that are created now.
+    """The sub-topologies with their numbers of tasks, and the topics that get as many partitions as tasks: topic -> number.
 
     Args:
         plan: The plan.
@@ -475,7 +479,7 @@ def _found(
     app, behind_all = config.application_id, _behind_all_sources(topology)
     committed = has_committed(names_of_any_plan(topology), app, admin)
     added = {topic.topic_name(app): topic for topic in behind_all.internal_topics() if topic.added}
-    # They are created before the first step: what a start has made that never committed is continued, too.
+    # These topics are created before the first step. If an earlier start made them and never committed, they are used again.
     existing = {str(added[name]) for name in admin.describe_topics(sorted(added))}
     if not existing and (committed or not to_run_live):
         return None, set()
@@ -532,7 +536,7 @@ def ensure_internal_topics(
         for sink in prepared.sub.sinks:
             name = str(sink.topic)
             if name in application.plan.repartition_topics:
-                # Of a topic without a number of its own, the first start decides: tasks may be more or fewer since.
+                # If the program does not set the topic's number of partitions, the first start did. Tasks may have changed since.
                 known = admin.describe_topics([name]).get(name)
                 new = application.partitions.get(name, prepared.tasks)
                 first = new if known is None else known.partitions

@@ -235,7 +235,7 @@ def explained(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
 
 
 def origins(layers: Sequence[Layer]) -> dict[str, str]:
-    """The origin of each setting that is given. Tables have all sources that contribute."""
+    """The origin of each setting that is set. A table has the origins of all layers that contribute to it."""
     found: dict[str, str] = {}
     for layer in layers:
         for name, value in layer.values.items():

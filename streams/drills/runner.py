@@ -175,7 +175,7 @@ The [fault drills](drills.md), with the application in micro-batches. This page 
 
 
 def page(results: Sequence[DrillResult], drills: Sequence[Drill], live: bool = True, before: str = "") -> str:
-    """The page with the results of a run. Drills that were not held keep their rows of the page before (`before`)."""
+    """The page with the results of a run. Drills that were not run keep their rows from the last page (`before`)."""
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     by_id = {one.drill.id: one for one in results}
     told, seen = _told(before), _seen(before) | {one.drill.id: _details(one) for one in results}

@@ -206,7 +206,7 @@ def needs_java(stopping: Callable[[], bool]) -> Iterator[None]:
 
 
 def report_end_once(context: SparkContext) -> None:
-    """Prevents Spark's accumulator thread from reporting the end of the Java process by a stack trace of its own."""
+    """Prevents Spark's accumulator thread from printing another stack trace when the Java process ends."""
     server = context._accumulatorServer
     original: Callable[[Any, Any], None] = server.handle_error
 

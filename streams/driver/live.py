@@ -39,7 +39,7 @@ LEASE_S = 600.0
 
 
 RENEW_AFTER_S = 30.0
-"""How long a slot that has been started again works before its lease ends, s."""
+"""How long a slot works after a restart before its lease ends, s."""
 PROOF_S = 5.0
 """How long a new connection may take to prove that it is a worker, s: until then, it costs a thread and a file descriptor."""
 MOST_PENDING = 64

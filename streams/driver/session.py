@@ -115,7 +115,7 @@ def _cores_of_host(master: str, conf: SparkConf) -> int:
         return executors * cores
     if cores := conf.get("spark.executor.cores"):
         return int(cores)
-    # In a standalone cluster an executor takes all cores of its worker, which are like the driver's as far as anybody knows.
+    # In a standalone cluster, an executor takes all cores of its worker. Workers are assumed to have as many as the driver.
     return 1 if runs_on_manager(master) else os.cpu_count() or 1
 
 

@@ -120,7 +120,7 @@ class Group:
 
 
 def hidden(how: Materialized) -> Materialized:
-    """The options of the store that holds the accumulators of a table whose results have a store of their own if it is named."""
+    """The options for a store of accumulators, if the table's results may have another store, with the name in `how`."""
     return replace(how, name=how.name and f"{how.name}-accumulators", value_serde=None)
 
 

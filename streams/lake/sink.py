@@ -16,7 +16,7 @@ from streams.model.table_columns import ColumnRule, RowLayout
 from streams.sinks.sink import Sink, SinkTable
 
 _TABLE_ID = "sink"
-"""The table id in the copy of the last commit. A sink either has commits of its owner, or is another store than before."""
+"""The table id of every sink that has commits of its owner. A sink without them is another store than before."""
 _AT = "_at"
 
 

@@ -445,7 +445,7 @@ class SubTopologyMetrics:
 
     @property
     def lag(self) -> int | None:
-        """Offsets that are left to read; None: not known yet."""
+        """The number of offsets that are still to be read; None: it is not known yet."""
         known = [lag for one in self.partitions.values() if (lag := one.lag) is not None]
         return sum(known) if known else None
 

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 RESTORING: Final = "restoring"
 """The progress of a store's restore: its name, and the fields of `StoreRestore`."""
 MOST_BYTES: Final = 1024 * 1024
-"""The largest size of a message; some KB are usual."""
+"""The largest size of a message, bytes. A usual message has a few KB."""
 MOST_WAITING: Final = 1000
 """The most messages of a worker that wait to be sent."""
 CONNECT_S = 30.0

@@ -122,9 +122,10 @@ class Aggregate(ABC):
         """Combines the accumulators of two consecutive sequences of records, for example of two sessions that are merged."""
 
     def remove(self, accumulator: Any, value: Any) -> Any:
-        """The accumulator without a value that was added before. Only grouped tables need it, whose rows change and are deleted.
+        """Takes a value that was added before out of the accumulator, and returns the new accumulator.
 
-        The built-in aggregates count, sum, mean and quantile have it.
+        Only grouped tables call it, because their rows change and are deleted. The built-in aggregates count, sum, mean and
+        quantile implement it.
         """
         raise NotImplementedError(f"{self.text} cannot take a value back")
 

@@ -20,7 +20,7 @@ LEVEL = RETRY + "level"
 
 
 TICKET = RETRY + "ticket"
-"""The record's ticket in the line of its key (`retry`)."""
+"""The number of the record among the records of its key that wait for a retry (`retry`)."""
 
 
 WALK = RETRY + "walk"

@@ -1,4 +1,4 @@
-"""Declared fields of JSON values as columns: a scanner for objects, and the serde for everything else; and batches of fields."""
+"""The declared fields of JSON values as columns. A scanner reads most objects, and the serde reads everything else."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ from streams.serdes.json_text import loads
 
 # --- Finds declared fields in JSON objects, for a whole column of values at once (numba).
 #
-# Reading 160-byte objects into Python objects with a JSON library costs more than all other work of the reader. The
-# scanner accepts a row only if it is certain that the row is valid JSON that it understood: objects whose values are numbers,
-# strings, true, false and null, flat arrays of these, and such objects. Everything else (arrays of objects, unicode escapes, very
-# long numbers, anything malformed) gets the status `UNSURE`, and the serde decides (together with `pick` it is the
-# reference). Numbers with a fraction are read exactly: a mantissa up to 2^53 times or over a power of ten
-# up to 22 is rounded once (Clinger's fast path). Positions are unsigned: for signed ones numba would check for negative
-# indices at every byte, which made the scanner 2.5 times slower.
+# Reading 160-byte objects into Python objects with a JSON library costs more than all other work of the reader. The scanner accepts
+# a row only if it is certain that the row is valid JSON, and that it has understood it. Such a row is an object of numbers,
+# strings, true, false and null, of flat arrays of these, and of nested objects of the same kind. Everything else (arrays of
+# objects, unicode escapes, very long numbers, malformed text) gets the status `UNSURE`, and the serde reads it. The serde and
+# `pick` are the definition.
+#
+# Numbers with a fraction are exact: a mantissa up to 2^53 is multiplied or divided by a power of ten up to 10^22, which rounds only
+# once (Clinger's fast path). Positions are unsigned. For signed ones, numba would check for negative indices at every byte, which
+# made the scanner 2.5 times slower.
 
 SURE: Final = 0
 UNSURE: Final = 1
@@ -172,9 +174,9 @@ def _array(
 def _object(  # noqa: PLR0911, PLR0912 - one compiled loop, like `scan`
     data: Bytes, at: Any, end: Any, name: int, name_of: Any, elements: Any, row: int, cells: Any
 ) -> Any:  # pragma: no cover - compiled
-    """Returns the position after an object whose content starts at `at`; it has scalars, arrays of scalars, and such objects.
+    """Returns the position after an object whose content starts at `at`. No cells are filled.
 
-    No cells are filled.
+    The object may contain scalars, arrays of scalars, and nested objects of the same kind.
     """
     if name >= 0:
         for field in range(len(elements)):
@@ -332,7 +334,7 @@ def read_fields(values: pa.BinaryArray, paths: Sequence[str], load: Load = loads
 def _read_nested(values: pa.BinaryArray, paths: Sequence[str], load: Load) -> JsonFields | None:
     """Decodes nested fields from the texts of the objects that contain them; None if one of these cannot be read by itself.
 
-    The scanner knows only the names of one object. So it finds the inner objects first, and then their fields.
+    The scanner knows only the names of one object. So it finds the inner objects first, then their fields.
     """
     insides: dict[str, dict[str, str]] = {}
     for path in paths:
@@ -468,13 +470,13 @@ def _flat(path: str) -> _FlatPath | None:
     return (name, int(rest[0])) if len(rest) == 1 and rest[0].isdecimal() and len(rest[0]) < 10 else None
 
 
-# --- Batches of fields, made in a task of the texts that an operator in front has written.
+# --- Columns of fields within a task, from the texts that the operator above has written.
 
 
 def fields_of(values: Sequence[Any], paths: Sequence[str]) -> FieldValues | None:
-    """Some fields of values that are JSON texts which nobody has read yet; None for others, and for a few.
+    """The fields at these paths, if the values are JSON texts that have not been decoded yet, and all are readable; otherwise None.
 
-    A few values cost less as objects than arrays for all of their fields.
+    Also None for up to `FEW_CELLS` values, because few values cost less as objects than as arrays of fields.
     """
     texts = unread_json(values) if len(values) > FEW_CELLS else None
     if texts is None or pa.types.is_large_binary(texts.type):
@@ -485,11 +487,11 @@ def fields_of(values: Sequence[Any], paths: Sequence[str]) -> FieldValues | None
 
 
 def with_fields(batch: ColumnarBatch, paths: Sequence[str]) -> ColumnarBatch:
-    """The same records with `fields_of` their values in place of these; the batch itself if there are none."""
+    """The records with the result of `fields_of` in place of their values; the batch itself if that is None."""
     found = fields_of(batch.values, paths)
     return batch if found is None else batch.with_values(found)
 
 
 def frame_of(values: FieldValues) -> Frame:
-    """The fields as expressions read them."""
+    """The fields in the form that expressions take."""
     return Frame(len(values), values.fields, values.without_fields if values.without_fields.any() else None)

@@ -129,7 +129,7 @@ class Filter(Operator):
         self.expression = expression
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Decide about all records; about texts that nobody has read by columns of their fields, so that they stay unread."""
+        """Decide about all records. If the values are texts that are not decoded yet, only columns of fields are read from them."""
         fields = None if self.expression is None else fields_of(batch.values, self.expression.paths)
         if self.expression is not None and fields is not None:
             self._scan(batch, self.expression, fields)
@@ -187,7 +187,7 @@ class SelectKey(FunctionOperator):
         self.expression = expression
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Compute all keys; of texts that nobody has read by columns of their fields, so that they stay unread."""
+        """Compute all keys. If the values are texts that are not decoded yet, only columns of fields are read from them."""
         found = keys_of_fields(batch, self.expression)
         if found is None:
             records, made = call_each(self.ctx, batch, self.fn, *lent(batch, self.fn))

@@ -297,7 +297,7 @@ def _as_read(part: Any) -> Any:
         return "something else"
 
 
-# --- What orjson does not write by itself: NaN, fields with an underscore, times, and keys that would become one text.
+# --- Values that orjson would write wrongly: NaN, fields that begin with `_`, times, and different keys with the same text.
 
 
 def check_finite(value: Any) -> None:

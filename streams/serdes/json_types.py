@@ -162,7 +162,7 @@ def _has(schema: Any, kind: str) -> bool:
 
 
 def _options(schema: Any) -> int:
-    """The options that make orjson leave to `default`: fields that begin with `_`, and `time`, whose 0.01 s it writes as 0.1 s."""
+    """The options that make orjson pass values to `default`: fields that begin with `_`, and times (it writes 0.01 s as 0.1 s)."""
     if isinstance(schema, list | tuple):
         return reduce(or_, map(_options, schema), 0)
     if not isinstance(schema, dict):

@@ -216,7 +216,7 @@ class ReadStore:
             keys: The keys.
             as_of_ms: The time of a version; None: the newest one.
             in_task: The task to look into; default: that of the key. A processor's store may have rows under other keys.
-            decode: What makes the row; default: `StoreReader.decoded`.
+            decode: Makes the row from its bytes; default: `StoreReader.decoded`.
 
         Raises:
             QueryError: The store has windows or sessions, or a time is given and it has no versions.

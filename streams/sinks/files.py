@@ -146,7 +146,7 @@ class FilesSink(ABC):
             try:
                 batch.rename(self._folder / f"{self._name}-{manifest.number:012}.{self.suffix}")
             except FileNotFoundError:
-                return  # another writer, which has just been opened, has done it
+                return  # another writer was just opened, and has renamed it
             _to_disk(self._folder)
 
     def _tidy(self, number: int) -> None:

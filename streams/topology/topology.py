@@ -31,7 +31,7 @@ class Topology(Graph):
         return mermaid(self)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """The drawing for a notebook, which needs no network or script, and as alternatives the chart and one line of text."""
+        """What a notebook can show: a drawing, which needs no network or script, the flow chart, or one line of text."""
         drawing = svg(self)
         return {
             "text/html": f'<div style="overflow-x:auto">{drawing}</div>',

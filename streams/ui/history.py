@@ -361,8 +361,8 @@ class History:
     """The history of one application.
 
     Attributes:
-        letters_found: The dead letters of the last ten minutes that were found in Kafka, if the application runs elsewhere and so
-            does not count them here.
+        letters_found: The number of dead letters of the last ten minutes in Kafka, if the application runs elsewhere, so that they
+            are not counted here.
     """
 
     def __init__(self, clock_ms: Callable[[], int] = wall_clock_ms) -> None:

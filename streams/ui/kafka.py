@@ -194,7 +194,7 @@ class KafkaLook:
     # --- Dead letters
 
     def dead_letters(self) -> dict[str, Any]:
-        """The newest dead letters of each partition, newest first, and the number of all."""
+        """The newest dead letters of each partition, newest first, and the number of all dead letters."""
         return self._kept.of("dead letters", _KEPT_S, self._dead_letters)
 
     def _dead_letters(self) -> dict[str, Any]:

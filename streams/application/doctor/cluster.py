@@ -304,7 +304,7 @@ def _commits_of_task(inspection: Inspection, look: SubLook, task: int) -> Iterat
     queries = [marker.query_id for _, marker in recent]
     turns = sum(one != other for one, other in pairwise(queries))
     where = Place(look.name, task, *place)
-    # An adoption changes the checkpoint once.
+    # Each adoption changes the checkpoint once. Two drivers change it again and again.
     if turns > max(1, len(set(queries)) - 1):
         yield Finding.error(
             f"commits of different checkpoints ({', '.join(sorted(set(queries)))}) take turns: two drivers run under the "

@@ -120,7 +120,7 @@ def _own_state(name: str, parts: Sequence[State]) -> dict[str, Any]:
             if len(known) == len(values):
                 merged[key] = min(known)
         elif all(isinstance(value, int) for value in known):
-            # The number of the last record that waits, and by stores' names the times that no row is newer than.
+            # The number of the last waiting record; and under a store's name, the time of its newest row, or a later time.
             merged[key] = max(known)
         else:
             raise RescaleError(

@@ -90,9 +90,9 @@ class SubRescale:
     """The rescale of one sub-topology, step by step.
 
     Args:
-        old: The present number of its tasks; if a rescale was begun, the number in the notes counts.
-        before: The present placement; None: no task has had a key yet, so there is nothing to move.
-        asked: The new placement; None: the same.
+        old: The current number of its tasks. If a rescale has begun, the number in the notes is used instead.
+        before: The current placement; None: no task has had a key yet, so there is nothing to move.
+        asked: The new placement; None: it does not change.
         parts: The sub-topologies of another plan that take over from it; empty: it is not divided.
         sources: The plan with which it ran, and the plan with which the parts run; None: the plan stays.
 

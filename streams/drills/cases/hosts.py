@@ -218,7 +218,7 @@ class ReplicaHost:
         self.process = CommandProcess([*command, "--interval", "500ms", "--json"], world.folder)
 
     def tasks(self) -> dict[Task, bool]:
-        """The tasks that the host has copies of, with whether each copy is warm, by its last report."""
+        """Task -> whether the host's copy of it is warm, from its last report; tasks without a copy are left out."""
         found: dict[Task, bool] = {}
         for line in self.process.log().splitlines():
             with suppress(json.JSONDecodeError, TypeError, KeyError):

@@ -145,7 +145,7 @@ def committed_ms(world: World) -> int:
 
 
 def planned_ms(world: World) -> int:
-    """When the newest micro-batch was planned, by Spark's log. Its tasks have the time of Java, whose clock no drill changes."""
+    """The time at which the newest micro-batch was planned, from Spark's log, ms. It is Java's time, which no drill changes."""
     logs = [file for file in world.application.checkpoint.glob(f"{ORDERS}/offsets/*") if file.name.isdigit()]
     newest = max(logs, key=lambda file: int(file.name))
     try:

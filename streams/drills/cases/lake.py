@@ -124,7 +124,7 @@ def _wrong_in_stores(world: World, folder: Path, address: str) -> list[str]:
 
 
 def _variables(world: World, target: str, folder: Path) -> dict[str, str]:
-    """Makes a function of a module here the program of the drill, and returns the variables with which it starts."""
+    """Sets the drill's program to `target`, a function in a module of `streams.drills`. Returns its environment variables."""
     world.partly_live()
     world.application.target = f"streams.drills.{target}"
     return {FOLDER: str(folder)}
@@ -143,7 +143,7 @@ def _tables_become_right(world: World, lake: Path) -> None:
 
 
 def differences(world: World, lake: Path) -> list[str]:
-    """The present differences between the tables and the input."""
+    """The current differences between the tables and the input."""
     try:
         each, latest = delta_rows(lake / EACH), delta_rows(lake / LATEST)
     except (OSError, StreamsError) as error:  # a file that a commit has just replaced

@@ -96,7 +96,7 @@ class GlobalContext:
 POSITIONS = "__positions"
 _TASK = "global"
 _AS_OF = b" as of"
-"""Suffix of a partition's key in the positions, for its time. No topic's name has a space."""
+"""The suffix of the key that holds a position's time; the key without it holds the position. Topic names have no spaces."""
 _AS_OF_EVERY_MS = 60_000
 """While a topic has no new records, the time of its position is renewed after this long."""
 _UNKNOWN_RETENTION_MS = 60 * 60 * 1000

@@ -354,9 +354,9 @@ class OwnPartitions:
         return len(aligned) > 1 and any(silent)
 
     def note_ends(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Notes partitions that are read up to the end that the brokers report.
+        """Notes which partitions have been read up to the end that the brokers report.
 
-        After it are open transactions, for which no partition waits.
+        Records after this end belong to open transactions. Other partitions do not wait for them.
         """
         for one in self._all:
             if ends.get(one.place) == one.reader.position:

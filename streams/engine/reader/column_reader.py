@@ -29,7 +29,7 @@ from streams.topology.planning.column_head import ColumnStep
 from streams.topology.planning.task_input import TaskInput
 from streams.topology.specs.base import Keeps, Keys, Unwraps
 
-# --- The columns that leave a source of a reader, with their keys, for each entry. The operators on columns have run.
+# --- The columns that a reader sends to each entry of the task, with their keys, after its operators on columns have run.
 
 
 @dataclass(frozen=True, slots=True)

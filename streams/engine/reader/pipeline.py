@@ -151,7 +151,7 @@ class ReaderContext(StepContext):
         return key
 
     def take_held_keys(self) -> dict[int, RowColumns]:
-        """Returns and forgets the keys of held-back records by entry, where head operators made the keys."""
+        """Returns and forgets the new keys of held-back records: entry -> the keys that operators of the head have made."""
         keys, self._held_keys = self._held_keys, {}
         return keys
 

@@ -49,7 +49,7 @@ from streams.operators.columnar import JsonValues, OneByOne
 from streams.operators.stores.codec import Codec
 from streams.serdes.json_text import dumps, dumps_all
 
-# --- Accumulators that are numbers, as arrays, and the kernel that folds rows into them as Python's `+`, `min` and `max` would.
+# --- Numeric accumulators as arrays, and the kernel that adds rows to them. It computes what Python's `+`, `min` and `max` would.
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 
@@ -63,8 +63,8 @@ class Numbers(NamedTuple):
 
     Attributes:
         kinds: uint8[n], `ABSENT`, `INT` or `FLOAT`.
-        ints: int64[n], where the kind is `INT`; else anything.
-        floats: float64[n], where the kind is `FLOAT`; else anything.
+        ints: int64[n], the number where the kind is `INT`; undefined elsewhere.
+        floats: float64[n], the number where the kind is `FLOAT`; undefined elsewhere.
     """
 
     kinds: npt.NDArray[np.uint8]
@@ -73,7 +73,7 @@ class Numbers(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[Any], rest: Any = None, count: int | None = None) -> Numbers:
-        """The numbers (or None) of a list, then `rest` until there are `count`."""
+        """The numbers of a list (None: missing), followed by `rest` up to a length of `count`."""
         size, known = len(values) if count is None else count, len(values)
         kinds = np.full(size, _kind(rest), np.uint8)
         ints = np.zeros(size, np.int64)
@@ -91,7 +91,7 @@ class Numbers(NamedTuple):
         return cls(kinds, ints, floats)
 
     def to_list(self) -> list[Any]:
-        """The numbers as Python's, None where one is missing."""
+        """The numbers as Python objects; None where one is missing."""
         for kind, numbers in ((INT, self.ints), (FLOAT, self.floats)):
             if (self.kinds == kind).all():
                 same: list[Any] = numbers.tolist()
@@ -108,7 +108,16 @@ def _kind(value: Any) -> int:
 
 
 def fold(mode: int, column: FieldColumn, rows: Int64s, groups: Int64s, numbers: Numbers, counts: Int64s) -> None:
-    """Folds rows in order into the numbers of their groups."""
+    """Adds rows to the numbers of their groups, in order.
+
+    Args:
+        mode: `SUM`, `MIN` or `MAX`.
+        column: The field of all rows.
+        rows: int64[m], a row of the column, or ~g: the number of group g is added.
+        groups: int64[m], the group to which each of them is added.
+        numbers: The numbers of the groups, which are changed.
+        counts: int64[G], how many values are in each number, which are changed.
+    """
     _fold(mode, column.kinds, column.ints, column.floats, rows, groups, *numbers, counts)
 
 
@@ -151,14 +160,15 @@ def _fold(
                 number = float(whole) if kind == INT else fraction
                 start = float(acc_ints[group]) if acc_kind == INT else acc_floats[group]
                 better = number < start if mode == 1 else number > start
-            # For equal numbers the earlier one stays, as with Python's min and max.
+            # If two numbers are equal, the earlier one stays, as with Python's min and max.
             if better:
                 acc_kinds[group], acc_ints[group], acc_floats[group] = kind, whole, fraction
 
 
-# --- Columns of JSON texts, put together of the texts of their parts: orjson writes all numbers of a part at once.
+# --- Columns of JSON texts, joined from the texts of their parts.
 #
-# Each number is thus written by orjson, as `JsonSerde` would write it, but no Python object is made of it.
+# orjson writes all numbers of a part in one call. So each number has the text that `JsonSerde` would write, but there is no Python
+# object for it.
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 _COMMA = ord(",")
@@ -166,12 +176,12 @@ _MOST_BYTES = 2**31 - 1
 
 
 class Cells(NamedTuple):
-    """Texts, one after the other in one buffer.
+    """Texts in one buffer.
 
     Attributes:
         data: uint8[...], the buffer.
-        starts: int64[n], where each text begins.
-        ends: int64[n], where it ends.
+        starts: int64[n], the position of each text's first byte.
+        ends: int64[n], the position after its last byte.
     """
 
     data: Bytes
@@ -182,11 +192,11 @@ class Cells(NamedTuple):
 _NO_CELLS: Final = Cells(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
 
 Part: TypeAlias = "bytes | Cells"
-"""A text that is the same in all rows, or one for each."""
+"""One text for all rows, or a text for each row."""
 
 
 def number_cells(numbers: Numbers) -> Cells:
-    """Numbers as JSON, null where one is missing."""
+    """Numbers as JSON; null where one is missing."""
     if not len(numbers.kinds):
         return _NO_CELLS
     if (numbers.kinds == INT).all():
@@ -210,10 +220,10 @@ def value_cells(values: Sequence[Any]) -> Cells:
 
 
 def joined(parts: Sequence[Part], count: int) -> pa.BinaryArray:
-    """The texts of each row joined, as a column of `count` rows.
+    """Joins the parts of each row. Returns a column of `count` texts.
 
     Raises:
-        OneByOne: The texts are too long for one column.
+        OneByOne: The texts are too long for one column (2 GiB).
     """
     if not count:
         return pa.array([], pa.binary())
@@ -237,7 +247,7 @@ def joined(parts: Sequence[Part], count: int) -> pa.BinaryArray:
 
 @kernel
 def _copy_each(source: Any, starts: Any, ends: Any, places: Any, target: Any) -> None:  # pragma: no cover - compiled
-    """Copies each text to its place, and moves the place behind it."""
+    """Copies each row's text to the row's position in `target`, and moves the position to the end of the text."""
     for row in range(len(starts)):
         place = places[row]
         for at in range(starts[row], ends[row]):
@@ -248,7 +258,7 @@ def _copy_each(source: Any, starts: Any, ends: Any, places: Any, target: Any) ->
 
 @kernel
 def _copy_same(source: Any, places: Any, target: Any) -> None:  # pragma: no cover - compiled
-    """Copies one text to all places, and moves the places behind it."""
+    """Copies one text to the positions of all rows in `target`, and moves the positions to the end of the text."""
     for row in range(len(places)):
         place = places[row]
         for at in range(len(source)):
@@ -257,14 +267,16 @@ def _copy_same(source: Any, places: Any, target: Any) -> None:  # pragma: no cov
         places[row] = place
 
 
-# --- The accumulators of built-in aggregates in numbered slots, as arrays, and what sessions and sliding windows do to them.
+# --- The accumulators of built-in aggregates as arrays, in numbered slots.
 #
-# An operation either adds a row to a slot, or merges another slot into it. Merging into a new slot copies, since merging anything
-# behind the initial accumulator of a built-in aggregate does not change it. The accumulators equal those of `Aggregate.updated` and
-# `Aggregate.merge`, one record after the other, with each one written as JSON and read again in between, as the operators that
-# work record by record do: the kernels add in the same order and switch from integers to floats where Python would, so sums are
-# equal to the last bit and do not depend on how records are split into steps. Where arrays would differ from that (integers beyond
-# 2^53 next to fractions, sums near 2^63, texts), `OneByOne` says so.
+# An operation adds a row to a slot, or, for sessions and sliding windows, merges another slot into it. A slot that is merged into a
+# new one is copied: the initial accumulator of a built-in aggregate adds nothing.
+#
+# The definition is `Aggregate.updated` and `Aggregate.merge`, called for one record after the other. In between, each accumulator
+# is written as JSON and read again, as in operators that work record by record. The kernels give equal accumulators. They add in
+# the same order, and change from integers to floats where Python does. So sums are equal to the last bit, and do not depend on how
+# records are split into steps. If arrays would differ from that (integers beyond 2^53 next to fractions, sums near 2^63, texts),
+# `OneByOne` is raised.
 
 
 _NONE = np.iinfo(np.int64).min
@@ -275,10 +287,15 @@ class Accumulators(ABC):
 
     @abstractmethod
     def apply(self, rows: Int64s, slots: Int64s) -> None:
-        """Apply operations, in order."""
+        """Apply operations, in order.
+
+        Args:
+            rows: int64[m], the row to add, or ~s to merge slot s.
+            slots: int64[m], the slot that is changed.
+        """
 
     def check(self) -> None:  # noqa: B027 - most accumulators have no such numbers
-        """Raises `OneByOne` if a record has made an accumulator overflow, so that it fails."""
+        """Raises `OneByOne` if a number has overflowed. The record that caused this must fail, and has to be found."""
 
     @abstractmethod
     def take(self, slots: Int64s) -> list[Any]:
@@ -294,7 +311,7 @@ class Accumulators(ABC):
 
 
 FEW = FEW_ROWS
-"""Up to so many rows cost less as objects, one by one, than arrays of them."""
+"""Up to this number of rows, objects cost less than arrays."""
 
 
 class FieldAccumulators:
@@ -302,10 +319,10 @@ class FieldAccumulators:
 
     Args:
         fields: The aggregates.
-        columns: What each of them reads.
+        columns: The column that each aggregate reads; None: it reads no field.
         before: The stored form of the accumulators of the first slots.
         slots: The number of slots.
-        make: Makes the accumulators of each aggregate, such as `in_arrays`.
+        make: Makes the accumulators of one aggregate, as `in_arrays` does.
 
     Raises:
         OneByOne: `in_arrays` raises it.
@@ -330,7 +347,7 @@ class FieldAccumulators:
             part.apply(rows, slots)
 
     def check(self) -> None:
-        """Raises `OneByOne` if a record has made an accumulator overflow, so that it fails."""
+        """Raises `OneByOne` if a number has overflowed. The record that caused this must fail, and has to be found."""
         for part in self._parts:
             part.check()
 
@@ -340,16 +357,18 @@ class FieldAccumulators:
         return columns[0] if self._bare else list(map(list, zip(*columns, strict=True)))
 
     def _columns_of(self, slots: Int64s) -> list[list[Any]]:
-        """The accumulators of some slots, those of each aggregate in a list."""
+        """The accumulators of some slots: a list for each aggregate."""
         return [part.take(slots) for part in self._parts]
 
     def stored(self, slots: Int64s) -> pa.BinaryArray:
+        """The stored form of the accumulators of some slots, as JSON."""
         parts: list[Part] = [b"" if self._bare else b"["]
         for number, part in enumerate(self._parts):
             parts += [b","] * (number > 0) + part.stored(slots)
         return joined([*parts, b"" if self._bare else b"]"], len(slots))
 
     def written(self, slots: Int64s, codec: Codec) -> BinaryColumn:
+        """The accumulators of some slots as the store's codec writes them; null for a slot of -1."""
         present = rows_where(slots >= 0)
         joins = codec.holds_json and len(present) > FEW_CELLS
         texts = self.stored(slots[present]) if joins else codec.values(self.take(slots[present]))
@@ -365,6 +384,7 @@ class FieldAccumulators:
         return joined([*parts, b"" if self._bare else b"}"], len(slots))
 
     def values(self, slots: Int64s) -> JsonValues:
+        """The results of some slots, as JSON and as objects; null for a slot of -1."""
         present = rows_where(slots >= 0)
 
         def make() -> list[Any]:
@@ -400,7 +420,7 @@ class _Counts(Accumulators):
 
 
 class _Numbers(Accumulators):
-    """Sums, smallest and largest numbers; `rest` is that of a new slot."""
+    """Sums, smallest or largest numbers, depending on `mode`. A new slot begins with `rest`."""
 
     def __init__(self, mode: int, column: FieldColumn, before: list[Any], slots: int, rest: int | None = None) -> None:
         if not (_sums_fit(column, before) if mode == SUM else comparisons_fit(column, before)):
@@ -452,7 +472,7 @@ class _Chosen(Accumulators):
 
     def __init__(self, mode: int, column: FieldColumn, before: list[Any], slots: int) -> None:
         self._mode, self._column, self._before = mode, column, before
-        # A row, or ~s for what slot s began with.
+        # The row whose value is chosen, or ~s for the value with which slot s began.
         self._choices = np.full(slots, _NONE, np.int64)
         self._choices[: len(before)] = [_NONE if value is None else ~slot for slot, value in enumerate(before)]
 
@@ -469,7 +489,7 @@ class _Chosen(Accumulators):
 
 
 class _Objects(Accumulators):
-    """Those of any class, by the definition: `Aggregate.updated`, one record after the other. Slots are not merged."""
+    """Accumulators of any class, as objects. `Aggregate.updated` is called for each record. Slots cannot be merged."""
 
     def __init__(self, aggregate: Aggregate, column: FieldColumn | None, before: list[Any], slots: int) -> None:
         self._aggregate, self._column = aggregate, column
@@ -477,7 +497,7 @@ class _Objects(Accumulators):
         if type(aggregate) in BUILT_IN:
             self._after = before + [aggregate.initial() for _ in range(rest)]
         else:
-            # Copied, because a user's `add` may change its accumulator in place, and others have the old one, too.
+            # Copied, because a user's `add` may change its accumulator in place, and other code still has the old one.
             self._after = deepcopy(before) + [snapshot(aggregate.initial()) for _ in range(rest)]
 
     def apply(self, rows: Int64s, slots: Int64s) -> None:
@@ -497,7 +517,7 @@ class _Objects(Accumulators):
 
 
 class _Ranked(_Chosen):
-    """What the records have that come first by a number, or by a text."""
+    """The values of the records that are the smallest, the largest or the last by a number or a text, such as `agg.max_by`."""
 
     def __init__(self, mode: int, column: FieldColumn, before: list[Any], slots: int) -> None:
         super().__init__(mode, column, before, slots)
@@ -525,7 +545,7 @@ class _Ranked(_Chosen):
         return [b"[", by, b",", kept, b"]"]
 
     def _cells(self, slots: Int64s) -> tuple[Cells, Cells]:
-        """What the chosen records are compared by, and what is kept of them; kept here, because stores and results take both."""
+        """The numbers or texts that rank the chosen records, and their values, as JSON. Cached: stores and results need both."""
         if self._made is None or not np.array_equal(self._made[0], slots):
             self._made = slots, self._make_cells(self._choices[slots])
         return self._made[1]
@@ -551,7 +571,7 @@ def _cells_at(texts: BinaryColumn, rows: Int64s) -> Cells:
 
 
 class _Lists(Accumulators):
-    """The last values, in lists of Python's."""
+    """Lists of the last values, as Python lists."""
 
     def __init__(self, aggregate: Aggregate, column: FieldColumn, before: list[Any], slots: int) -> None:
         self._aggregate, self._column = aggregate, column
@@ -570,9 +590,9 @@ class _Lists(Accumulators):
 
 
 class _Sketches(Accumulators):
-    """Sketches, each of which is read and written once, however many rows it takes.
+    """Sketches. Each one is decoded and encoded once, however many rows are added to it.
 
-    The libraries' sketches take one value at a time, so that a loop over the rows gives each what `items` has made of it.
+    The libraries' sketches take one value at a time, so there is a loop over the rows. `items` computes what each row adds.
     """
 
     def __init__(
@@ -608,10 +628,10 @@ class _Sketches(Accumulators):
 
 
 def _bucket_numbers(aggregate: Quantile, column: FieldColumn) -> list[int]:
-    """The bucket of each number: `CubicallyInterpolatedMapping.key` of `ddsketch` over arrays.
+    """The bucket of each number, as `CubicallyInterpolatedMapping.key` of `ddsketch` computes it for one.
 
     Raises:
-        OneByOne: An integer is longer than 64 bits, or a number too large for a bucket.
+        OneByOne: An integer has more than 64 bits, or a number is too large for the buckets.
     """
     numbers = np.where(column.kinds == FLOAT, column.floats, column.ints)
     sizes, buckets = np.abs(numbers), aggregate.buckets
@@ -627,7 +647,7 @@ def _bucket_numbers(aggregate: Quantile, column: FieldColumn) -> list[int]:
 
 
 def _distinct_texts(aggregate: ApproxCountDistinct, column: FieldColumn) -> list[str]:
-    """What counts as a value of each row."""
+    """The text of each row's value. Two values are the same one if their texts are equal."""
     texts = repeat(None) if column.texts is None else column.texts.to_pylist()
     numbers = zip(column.kinds.tolist(), column.ints.tolist(), column.floats.tolist(), texts, strict=False)
     return [
@@ -648,7 +668,7 @@ LAST: Final = 1
 LESS: Final = 0
 GREATER: Final = 1
 GREATER_OR_EQUAL: Final = 2
-"""When a record is better than the best one so far."""
+"""How the number of a record must compare with the best number so far to replace it."""
 
 _CLASSES: Final[dict[type[Aggregate], Any]] = {
     Count: _Counts,
@@ -670,7 +690,7 @@ _SKETCHES: Final[dict[type[Aggregate], Callable[[Any, FieldColumn], Sequence[Any
 
 
 MakeAccumulators: TypeAlias = "Callable[[Aggregate, FieldColumn | None, list[Any], int], Accumulators]"
-"""Makes the accumulators of one aggregate, of its column, the accumulators of the first slots, and the number of slots."""
+"""Makes accumulators. Arguments: the aggregate, its column, the accumulators of the first slots, and the number of slots."""
 
 
 def in_arrays(aggregate: Aggregate, column: FieldColumn | None, before: list[Any], slots: int) -> Accumulators:
@@ -678,18 +698,19 @@ def in_arrays(aggregate: Aggregate, column: FieldColumn | None, before: list[Any
 
     Raises:
         OneByOne: Arrays of 64-bit integers and doubles would differ from Python's numbers.
+        KeyError: The class of the aggregate has no accumulators as arrays.
     """
     if type(aggregate) is Collect and column is not None:
         return _Lists(aggregate, column, before, slots)
     if isinstance(aggregate, Sketched) and (items := _SKETCHES.get(type(aggregate))) is not None and column is not None:
         return _Sketches(items, aggregate, column, before, slots)
-    # By the exact class, because a class derived from a built-in aggregate may compute something else.
+    # Only for the exact class, because a subclass of a built-in aggregate may compute something else.
     made: Accumulators = _CLASSES[type(aggregate)](column, before, slots)
     return made
 
 
 def _where_they_fit(aggregate: Aggregate, column: FieldColumn | None, before: list[Any], slots: int) -> Accumulators:
-    """As arrays, or as objects where arrays would differ from Python's numbers (long integers, texts), or are not known."""
+    """Accumulators as arrays; as objects if arrays do not exist, or would differ from Python's numbers (long integers, texts)."""
     try:
         return in_arrays(aggregate, column, before, slots)
     except (OneByOne, KeyError):
@@ -699,12 +720,12 @@ def _where_they_fit(aggregate: Aggregate, column: FieldColumn | None, before: li
 def accumulators_of(
     fields: FieldAggregates, columns: Sequence[FieldColumn | None], before: Sequence[Any], slots: int, rows: int
 ) -> FieldAccumulators:
-    """What adds so many rows for the least. Slots are not merged."""
+    """The accumulators that add this number of rows at the lowest cost. Slots cannot be merged."""
     return FieldAccumulators(fields, columns, before, slots, _Objects if rows <= FEW else _where_they_fit)
 
 
 def spread(texts: BinaryColumn, present: Int64s, slots: Int64s) -> BinaryColumn:
-    """The texts at the indices `present`; null where there is no slot."""
+    """A column of the texts at the indices `present`, and of null for slots of -1."""
     if len(present) == len(slots):
         return texts
     at = np.zeros(len(slots), np.int64)
@@ -726,7 +747,7 @@ def _sums_fit(column: FieldColumn, before: list[Any]) -> bool:
 
 
 def _check_finite(numbers: Numbers) -> None:
-    """Raises `OneByOne` if a sum has overflowed: once infinite, it stays so, or becomes NaN."""
+    """Raises `OneByOne` if a sum has overflowed. It then stays infinite, or becomes NaN, so one check at the end is enough."""
     if not np.isfinite(numbers.floats[numbers.kinds == FLOAT]).all():
         raise OneByOne
 
@@ -790,7 +811,7 @@ def _rank(
 
 
 EXACT: Final = 2**53
-"""Up to here, a double is exact for every integer."""
+"""Up to this number, every integer is exactly a double."""
 
 
 def comparisons_fit(column: FieldColumn, starts: list[Any]) -> bool:
@@ -803,7 +824,7 @@ def comparisons_fit(column: FieldColumn, starts: list[Any]) -> bool:
 
 
 def are_numbers(column: FieldColumn, starts: list[Any]) -> bool:
-    """Whether all cells and accumulators are numbers of 64 bits, or missing: no texts or times, no longer integers."""
+    """Whether all cells and accumulators are 64-bit numbers, or missing; not texts, times or longer integers."""
     known = _NUMBERS.issuperset(map(type, starts))
     return known and (column.texts is None or not (column.kinds == TEXT).any())
 

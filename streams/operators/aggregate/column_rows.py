@@ -1,4 +1,4 @@
-"""The rows of a step as columns: in the order of their keys, grouped, assigned to windows, and written as JSON."""
+"""The rows of a step as columns: the fields of their values, and kernels that sort rows by key, group them and assign windows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streams.serdes.json_text import dumps, loads
 
 Int64s = npt.NDArray[np.int64]
 
-# --- The declared fields of values, in place of the values.
+# --- Columns of the fields that operators have declared, in place of whole values.
 
 ABSENT: Final = 0
 INT: Final = 1
@@ -37,7 +37,7 @@ class FieldColumn:
         kinds: uint8[n], one of `ABSENT`, `INT`, `FLOAT`, `TEXT`.
         ints: int64[n], where the kind is `INT`; else 0.
         floats: float64[n], where the kind is `FLOAT`; else 0.
-        texts: binary[n], JSON text where the kind is `TEXT`, else null; None if no cell is.
+        texts: binary[n], JSON text where the kind is `TEXT`, else null; None if no cell has this kind.
     """
 
     kinds: npt.NDArray[np.uint8]
@@ -50,7 +50,7 @@ class FieldColumn:
         return FieldColumn(self.kinds[rows], self.ints[rows], self.floats[rows], texts)
 
     def spread(self, rows: npt.NDArray[np.int64], count: int) -> FieldColumn:
-        """A column of so many cells, with these in some rows, and nothing in the others."""
+        """A column of `count` cells: these cells in `rows`, and missing ones in the other rows."""
         kinds, ints, floats = np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count)
         kinds[rows], ints[rows], floats[rows] = self.kinds, self.ints, self.floats
         if self.texts is None:
@@ -60,7 +60,7 @@ class FieldColumn:
         return FieldColumn(kinds, ints, floats, self.texts.take(pa.array(at, mask=at < 0)))
 
     def without(self, rows: npt.NDArray[np.bool_]) -> FieldColumn:
-        """The same with nothing in some rows."""
+        """This column, with missing cells where bool[n] `rows` is true."""
         kinds, floats = self.kinds.copy(), self.floats.copy()
         kinds[rows], floats[rows] = ABSENT, 0.0
         return FieldColumn(kinds, self.ints, floats, self.texts)
@@ -82,11 +82,10 @@ class FieldColumn:
 
 @dataclass(frozen=True, slots=True)
 class RankedColumn(FieldColumn):
-    """What records are compared by, and what `agg.max_by` and its like keep of them.
+    """The field by which `agg.max_by` and its like compare records, and the values that they keep.
 
     Attributes:
-        values: The parts of what is kept, by their names; a single value has the name None. They are read of the records that
-            are chosen alone.
+        values: The kept fields by name; a single one has the name None. Their cells are read only for records that are chosen.
     """
 
     values: Mapping[str | None, FieldColumn]
@@ -97,14 +96,14 @@ class RankedColumn(FieldColumn):
         return RankedColumn(by.kinds, by.ints, by.floats, by.texts, values)
 
     def pair(self, row: int) -> list[Any] | None:
-        """The order and the value of a row; None: it takes no part."""
+        """What a row is compared by, and its kept value; None if it has nothing to compare, so that it is never chosen."""
         by = _plain_cell(self, row)
         if by is None:
             return None
         return [by, self.kept([_plain_cell(part, row) for part in self.values.values()])]
 
     def kept(self, parts: Sequence[Any]) -> Any:
-        """The value of its parts: the single one, or an object of them."""
+        """Makes the kept value from its parts: the single part, or an object of all parts."""
         return parts[0] if None in self.values else dict(zip(self.values, parts, strict=True))
 
 
@@ -124,12 +123,12 @@ def _plain_cell(column: FieldColumn, row: int) -> Any:
 def _read(text: bytes | None) -> Any:
     if text is None:
         return None
-    # An object that an expression has made may have a number that is not finite, as Python's `json` writes it.
+    # An object that an expression has made may contain infinity or NaN, as Python's `json` writes them.
     return json.loads(text) if b"Infinity" in text or b"NaN" in text else loads(text)
 
 
 def cells(column: FieldColumn, rows: Int64s) -> list[Any]:
-    """`cell` of each of some rows."""
+    """`cell` for each of these rows."""
     if not isinstance(column, RankedColumn):
         return _plain_cells(column, rows)
     parts = zip(*(_plain_cells(part, rows) for part in column.values.values()), strict=True)
@@ -160,7 +159,7 @@ def encoded(value: Any) -> tuple[int, int, float, bytes | None]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FieldValues(ValueColumn):
-    """The declared fields of n values, which are not read themselves: as objects, all of them are None.
+    """The declared fields of n values. The values themselves are not read; as objects, all of them are None.
 
     Attributes:
         fields: Columns by field path.
@@ -184,7 +183,7 @@ class FieldValues(ValueColumn):
         return FieldValues(fields, self.nulls[rows], self.without_fields[rows])
 
     def fresh(self) -> FieldValues:
-        """These, which have no objects."""
+        """This column itself, because it has no objects that could be shared."""
         return self
 
     def joined(self, parts: Sequence[FieldValues]) -> FieldValues:
@@ -196,7 +195,7 @@ class FieldValues(ValueColumn):
         return FieldValues(fields, nulls, without)
 
 
-# --- Puts the rows of a step in the order of their keys; rows of one key stay in processing order (a counting sort).
+# --- Sorts the rows of a step by key (a counting sort). Rows of one key stay in processing order.
 
 
 class RowsByKey(NamedTuple):
@@ -214,7 +213,7 @@ class RowsByKey(NamedTuple):
 
 
 def by_key(codes: npt.NDArray[np.int32], taken: npt.NDArray[np.bool_], keys: int) -> RowsByKey:
-    """The order of the rows by key."""
+    """Sorts the `taken` rows by their key codes, which are less than `keys`."""
     rows, starts = grouped(codes, rows_where(taken), keys)
     present = np.flatnonzero(np.diff(starts))
     return RowsByKey(rows, present, np.append(0, starts[present + 1]))
@@ -222,7 +221,7 @@ def by_key(codes: npt.NDArray[np.int32], taken: npt.NDArray[np.bool_], keys: int
 
 @allocating_kernel
 def grouped(groups: Any, rows: Int64s, count: int) -> tuple[Int64s, Int64s]:
-    """Rows sorted by group, stable, and where each group begins."""
+    """Sorts rows by group (stable). Returns them, and int64[count + 1]: the index at which each group begins."""
     starts = np.zeros(count + 1, np.int64)
     for row in rows:
         starts[groups[row] + 1] += 1
@@ -238,7 +237,7 @@ def grouped(groups: Any, rows: Int64s, count: int) -> tuple[Int64s, Int64s]:
 
 @kernel
 def first_from(times: Int64s, low: int, high: int, time: int) -> int:
-    """The first index of times[low:high], which rise, with a time of at least `time`; `high` if there is none."""
+    """The first index in [low, high) at which the ascending `times` are at least `time`; `high` if there is none."""
     while low < high:
         middle = (low + high) // 2
         if times[middle] < time:
@@ -266,7 +265,7 @@ class Groups(NamedTuple):
 
 
 def group(codes: npt.NDArray[np.int32], starts: Int64s) -> Groups:
-    """Number the distinct pairs."""
+    """Numbers the distinct pairs of a key code and a window start."""
     slots = np.full(1 << max(4, int(2 * len(codes)).bit_length()), -1, np.int64)
     of_rows = np.empty(len(codes), np.int64)
     group_codes, group_starts = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64)
@@ -310,9 +309,9 @@ class Assigned(NamedTuple):
     Attributes:
         rows: int64[m], row of each pair, ascending.
         starts: int64[m], start of its window, ms; ascending within a row; -1 without windows.
-        late: The row of each pair whose window is closed.
+        late: int64[k], the row of each pair whose window is closed.
         stream_time: Largest timestamp so far, ms; `NO_TIME` without windows.
-        failed: Row -> why its time has no window.
+        failed: Row -> the error, if the row's timestamp has no window.
     """
 
     rows: Int64s
@@ -322,20 +321,24 @@ class Assigned(NamedTuple):
     failed: Mapping[int, Exception] = MappingProxyType({})
 
     def part(self, first: int, end: int) -> Assigned:
-        """Those of the rows [first, end), renumbered."""
+        """The pairs of the rows [first, end), with row numbers from 0 on."""
         mine = (self.rows >= first) & (self.rows < end)
         late = self.late[(self.late >= first) & (self.late < end)]
         failed = {row - first: error for row, error in self.failed.items() if first <= row < end}
         return Assigned(self.rows[mine] - first, self.starts[mine], late - first, self.stream_time, failed)
 
     def within(self, rows: Int64s) -> Assigned:
-        """The same with the numbers that the rows have in a batch, where `rows` are those assigned."""
+        """These pairs with the row numbers of a larger batch, in which row i of these is row `rows[i]`."""
         failed = {int(rows[row]): error for row, error in self.failed.items()}
         return Assigned(rows[self.rows], self.starts, rows[self.late], self.stream_time, failed)
 
 
 def assign(timestamps: Int64s, windows: TimeWindows, stream_time: int) -> Assigned:
-    """Pair rows with their open windows."""
+    """Pairs rows with their open windows.
+
+    Example: hopping windows of 10 ms that advance by 5 ms, and no grace period. A row at 8, when stream time is 12, is late for
+    [0, 10), which closed at 10, and is paired with [5, 15).
+    """
     most = len(timestamps) * -(-windows.size_ms // windows.advance_ms)
     rows, starts, late = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
     count, late_count, stream_time = _assign(
@@ -365,9 +368,9 @@ def _assign(
 
 
 def assign_to_calendar(timestamps: Int64s, windows: CalendarWindows, stream_time: int) -> Assigned:
-    """`assign` for windows of a calendar. A step has few: each is computed once, and rows find theirs by its end.
+    """`assign` for windows of a calendar. A step has few windows, so each is computed once, and rows are compared with their ends.
 
-    A time behind the year 9999, where Python's calendar ends, fails its row.
+    A row after the year 9999 fails, because Python's calendar ends there.
     """
     ends_by_start = _windows_of(timestamps, windows)
     starts, ends = (np.array(bounds, np.int64) for bounds in (list(ends_by_start), list(ends_by_start.values())))
@@ -383,7 +386,7 @@ def assign_to_calendar(timestamps: Int64s, windows: CalendarWindows, stream_time
 
 
 def _windows_of(timestamps: Int64s, windows: CalendarWindows) -> dict[int, int]:
-    """Start -> end of the windows of some times, rising, without the times from the first one on that has none."""
+    """Start -> end of the windows of these times, ascending, up to the first time that has no window."""
     found: dict[int, int] = {}
     rising, at = np.unique(timestamps), 0
     while at < len(rising):
@@ -397,7 +400,7 @@ def _windows_of(timestamps: Int64s, windows: CalendarWindows) -> dict[int, int]:
 
 
 def _error_of(windows: CalendarWindows, timestamp: int) -> Exception:
-    """Why a time has no window."""
+    """The error for a time that has no window."""
     try:
         windows.starts(timestamp)
     except (ValueError, OverflowError) as error:

@@ -143,7 +143,7 @@ class _Ids(NamedTuple):
 
     @classmethod
     def of(cls, batch: ColumnarBatch, rows: Int64s, by: Callable[[Any, Any], Any] | None) -> _Ids:
-        """Computes the ids of the given records, which have keys."""
+        """Computes the ids of these records, which have keys."""
         keys = batch.keys.take(rows)
         if by is None:
             return cls(rows, keys, np.empty(0, np.int64), {})

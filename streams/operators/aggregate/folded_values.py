@@ -76,7 +76,7 @@ class Update(NamedTuple):
 
 
 class EveryUpdate:
-    """Aggregates without a cache, by call: each call gets a new object, and has an update.
+    """Aggregates without a cache, by the number of the call. Each call gets a new object, and its result is an update.
 
     Args:
         rows: The row of each group in the store.

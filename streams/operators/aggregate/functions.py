@@ -1,4 +1,4 @@
-"""The functions of an aggregation: those of users, and those of built-in aggregates for operators that work record by record."""
+"""The functions of an aggregation: users' functions, and functions that compute built-in aggregates record by record."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ class AggregationFunctions:
     """The functions of an aggregation.
 
     Attributes:
-        aggregator: `(key, value, aggregate) -> aggregate`; a result of None deletes, and the next record starts again.
-        initializer: `() -> aggregate`; None for a reduce, which starts with the first value itself.
+        aggregator: `(key, value, aggregate) -> aggregate`; if it returns None, the aggregate is deleted, and the next record begins
+            a new one.
+        initializer: `() -> aggregate`; None for a reduce, whose first value is the aggregate itself.
         merger: `(key, aggregate, aggregate) -> aggregate`, for sessions.
-        view: Computes the table's value from the stored aggregate, where they differ.
-        built_in: Whether these are functions of the engine, which leave their arguments as they are.
-        counts: Whether the aggregates are nothing but counts, which every store gives back as they are.
+        view: Computes the table's value from the stored aggregate; None: they are the same.
+        built_in: Whether these are functions of the engine, which do not change their arguments.
+        counts: Whether the aggregates are only counts, which every store returns unchanged.
     """
 
     aggregator: Aggregator
@@ -47,12 +48,12 @@ class AggregationFunctions:
 
     @cached_property
     def reads(self) -> bool:
-        """Whether the functions leave their arguments as they are."""
+        """Whether the functions do not change their arguments."""
         return self.built_in or all(one is None or only_reads(one) for one in (self.aggregator, self.merger))
 
     @cached_property
     def apply(self) -> Aggregator:
-        """The aggregator. An aggregate that may be another key's, too, and that may change is copied."""
+        """The aggregator. It copies an aggregate that may change if other keys may have the same object."""
         return self.aggregator if self.reads or not may_share(self.aggregator) else self._apply
 
     def _apply(self, key: Any, value: Any, aggregate: Any) -> Any:
@@ -60,11 +61,11 @@ class AggregationFunctions:
         return after if after is aggregate else snapshot(after)
 
     def initial(self) -> Any:
-        """The aggregate before the first value, each time another object; None for a reduce."""
+        """The aggregate before the first value: a new object for each call; None for a reduce."""
         return snapshot(self.original())
 
     def original(self) -> Any:
-        """The same as the initializer gives it, which may be one object for all keys."""
+        """The initializer's own result, which may be one object for all keys; None for a reduce."""
         return None if self.initializer is None else self.initializer()
 
     def may_change(self, aggregate: Any) -> bool:
@@ -85,13 +86,13 @@ class AggregationFunctions:
         return self.merger(key, earlier, later)
 
     def explain_nothing(self, function: Aggregator | Merger | None, aggregate: Any, before: Any, codec: Codec) -> None:
-        """Called when the aggregator or the merger has returned None: see `explain_nothing`."""
+        """Calls the function `explain_nothing` for the aggregator or the merger, which has returned None."""
         assert function is not None, "it has been called"
         what = "merger" if function is self.merger else "reducer" if self.initializer is None else "aggregator"
         explain_nothing(what, function, aggregate, before, codec)
 
     def viewed(self, stored: Any) -> Any:
-        """The table's value of a stored aggregate; None for none."""
+        """The table's value for a stored aggregate; None for None."""
         return stored if self.view is None or stored is None else self.view(stored)
 
     def viewed_column(self, stored: Sequence[Any]) -> Sequence[Any]:
@@ -99,14 +100,14 @@ class AggregationFunctions:
 
 
 def explain_nothing(what: str, function: Callable[..., Any], aggregate: Any, before: Any, codec: Codec) -> None:
-    """Called when a function has returned None, which deletes the aggregate; but not if it has changed it.
+    """Called when a function has returned None, which deletes the aggregate. It is an error if it has also changed the aggregate.
 
     Args:
-        what: What the function is called.
+        what: The name of the function in errors, such as "reducer".
         function: The function.
-        aggregate: Its argument.
-        before: What was equal to the argument before the call.
-        codec: That of the store.
+        aggregate: The function's argument, after the call.
+        before: An object that was equal to the argument before the call.
+        codec: The store's codec.
 
     Raises:
         RecordError: The function has changed its argument, and has probably forgotten to return it.
@@ -124,7 +125,7 @@ def _differ(aggregate: Any, before: Any, codec: Codec) -> bool:
     try:
         written = codec.value(before)
     except Exception:
-        return False  # nothing that could be lost
+        return False  # it could not be stored, so nothing is lost
     try:
         return codec.value(aggregate) != written
     except Exception:
@@ -148,7 +149,7 @@ class FieldAggregates:
 
     @property
     def functions(self) -> AggregationFunctions:
-        """The same as functions of records."""
+        """The functions that compute these aggregates from whole values."""
         counts = all(type(one) is Count for one in self.aggregates.values())
         return AggregationFunctions(self.add, self.initial, self.merge, self.result, built_in=True, counts=counts)
 
@@ -162,7 +163,7 @@ class FieldAggregates:
         return self.add_picked(key, self.picked(value), accumulator)
 
     def picked(self, value: Any) -> list[Any]:
-        """What the aggregates read of a value. Raises `RecordError`."""
+        """The parts of a value that the aggregates read, in their order. Raises `RecordError`."""
         return self.kept(one.value_in(value) for one in self.aggregates.values())
 
     def kept(self, picked: Iterable[Any]) -> list[Any]:
@@ -172,14 +173,14 @@ class FieldAggregates:
 
     @cached_property
     def _keeping_values(self) -> tuple[tuple[Aggregate, bool], ...]:
-        """The aggregates, and whether each keeps values of the field as they are."""
+        """Each aggregate, and whether it keeps values of the field unchanged."""
         return tuple((one, isinstance(one, KEEPS_VALUES)) for one in self.aggregates.values())
 
     def add_picked(self, key: Any, picked: Sequence[Any], accumulator: Any) -> Any:
-        """The accumulator after one more value, given by the aggregates' fields in their order."""
+        """The accumulator after one more value, from the parts of the value that `picked` has returned."""
         before = [accumulator] if self.bare else accumulator
         parts = zip(self.aggregates.values(), before, picked, strict=True)
-        # Copied, because a user's `add` may change its accumulator in place, and another aggregate may fail behind it.
+        # Copied, because a user's `add` may change its accumulator in place, and a later aggregate may fail.
         after = [one.updated(old if type(one) in BUILT_IN else snapshot(old), value) for one, old, value in parts]
         return after[0] if self.bare else after
 
@@ -190,18 +191,18 @@ class FieldAggregates:
         return after[0] if self.bare else after
 
     def result(self, stored: Any) -> Any:
-        """The table's value of an accumulator."""
+        """The table's value for an accumulator."""
         if not self.bare or stored is None:
             return results(self.aggregates, stored)
         (aggregate,) = self.aggregates.values()
         return aggregate.result(stored)
 
     def results(self, stored: Sequence[Any]) -> list[Any]:
-        """`result` of many accumulators, none None: one pass for each aggregate that has results of its own."""
+        """`result` for many accumulators, none of them None. There is a pass for each aggregate whose result is computed."""
         return self.results_of([stored] if self.bare else list(zip(*stored, strict=True)))
 
     def results_of(self, columns: Sequence[Sequence[Any]]) -> list[Any]:
-        """`results`, with the accumulators of each aggregate in a column of their own."""
+        """`results` for accumulators that come as one column for each aggregate."""
         columns = list(map(results_of, self.aggregates.values(), columns))
         if self.bare:
             return list(columns[0])
@@ -210,24 +211,24 @@ class FieldAggregates:
 
 @dataclass(frozen=True)
 class RowAggregates:
-    """Aggregates of the rows of a group of a table, which change and leave, as functions of `TableAggregate`.
+    """Aggregates of the rows in a group of a table, where rows change and leave: the functions for `TableAggregate`.
 
-    What is stored is the number of rows and the accumulators. Of a group without rows, the accumulators are the initial ones, so
-    that no rounding of floats is left.
+    The store has `[number of rows, accumulators]`. When the last row leaves, the accumulators become the initial ones, so that no
+    rounding error is left. Example: 0.1 and 0.2 are added to a sum, then removed. Floats alone would give 2.8e-17; the sum is 0.
     """
 
     fields: FieldAggregates
 
     def initial(self) -> list[Any]:
-        """No rows."""
+        """The stored form of a group without rows."""
         return [0, self.fields.initial()]
 
     def add(self, key: Any, value: Any, stored: list[Any]) -> list[Any]:
-        """One more row. Raises `RecordError`."""
+        """The stored form after one more row. Raises `RecordError`."""
         return [stored[0] + 1, self.fields.add(key, value, stored[1])]
 
     def remove(self, key: Any, value: Any, stored: list[Any]) -> list[Any]:
-        """One row less; one that an aggregate refuses was never added."""
+        """The stored form after a row has left. A row that an aggregate refuses was never added, so it changes nothing."""
         try:
             picked = self.fields.picked(value)
         except RecordError:
@@ -243,7 +244,7 @@ class RowAggregates:
 
 
 def results_of(aggregate: Aggregate, accumulators: Sequence[Any]) -> Sequence[Any]:
-    """`Aggregate.result` of many accumulators, none None. For exact classes: one derived from them may have another result."""
+    """`Aggregate.result` for many accumulators, none of them None. Short cuts need the exact class: a subclass may differ."""
     kind = type(aggregate)
     if kind.result is Aggregate.result:
         return accumulators
@@ -258,7 +259,7 @@ _SCALARS: Final = frozenset({int, float, str, bool, type(None)})
 
 
 def _in_json(aggregate: Aggregate, value: Any) -> Any:
-    """A value as the store gives it back, also within the step: of an object that an aggregate keeps, its JSON form."""
+    """A value as the store will return it, so that it is the same before: an object becomes its JSON form."""
     if type(value) in _SCALARS:
         return value
     try:

@@ -1,4 +1,4 @@
-"""What `agg.max_by` and its like compare and keep of records, as columns: texts in their order, and JSON without objects."""
+"""The columns of `agg.min_by`, `max_by` and `last_by`: texts that are compared as numbers, and kept values as JSON."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from streams.serdes.json_text import dumps, loads
 
 
 def places_of_texts(column: FieldColumn, starts: Sequence[Any]) -> tuple[FieldColumn, list[int | None]] | None:
-    """The cells and the accumulators as numbers that compare as their texts do; None if any of them is not a text.
+    """Replaces texts by numbers that compare in the same way, in cells and accumulators; None if one of them is not a text.
 
-    Each distinct text is read once.
+    Each distinct text is decoded once. Example: the cells "b" and "a" and the accumulator "c" become 1, 0 and 2.
     """
     if np.isin(column.kinds, (INT, FLOAT)).any():
         return None
@@ -36,7 +36,7 @@ def places_of_texts(column: FieldColumn, starts: Sequence[Any]) -> tuple[FieldCo
 
 
 def kept_texts(column: RankedColumn, rows: Int64s) -> tuple[BinaryColumn, BinaryColumn]:
-    """What some rows are compared by, and what is kept of them, as `dumps` writes it.
+    """What these rows are compared by, and the values kept of them, as `dumps` writes them.
 
     Raises:
         ValueError: A number in a value is not finite.
@@ -47,7 +47,7 @@ def kept_texts(column: RankedColumn, rows: Int64s) -> tuple[BinaryColumn, Binary
 
 
 def _texts(column: FieldColumn, rows: Int64s) -> BinaryColumn:
-    """Some cells as JSON. Texts that orjson would write otherwise are written again."""
+    """The cells of these rows as JSON. A text is decoded and written again if orjson would write it differently."""
     taken = column.take(rows)
     texts = json_of(taken)
     if taken.texts is None:

@@ -393,7 +393,7 @@ class _Calls:
         self._finish()
 
     def _find(self, keyed: KeyedRows, rows: Sequence[int], stored: StoredWindows, numbers: list[int]) -> None:
-        """Finds the windows of the given rows; `numbers` are the numbers of the stored windows."""
+        """Finds the windows of these rows; `numbers` are the numbers of the stored windows."""
         found = [np.empty((3, 0), np.int64)]
         placed = self._first.placed(keyed, stored, lambda *columns: found.append(np.array(columns)))
         made = slice(len(numbers), None)

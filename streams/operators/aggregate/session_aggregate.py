@@ -292,7 +292,7 @@ class SessionAggregate(KeyedAggregation[SessionWindows]):
         return updates
 
     def _merged(self, functions: AggregationFunctions, key: Any, cells: Sequence[bytes | None]) -> Any:
-        """Merges the aggregates of sessions, which are given as bytes."""
+        """Merges the aggregates of sessions, from their bytes."""
         aggregate = functions.initial()
         for number, cell in enumerate(cells):
             before, aggregate = aggregate, functions.merged(key, aggregate, self.read(cell))

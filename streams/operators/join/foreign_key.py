@@ -316,7 +316,7 @@ class ForeignKeySubscriptions(Operator):
 
 
 def _responds(instructions: Int64s, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Whether each subscription gets a response, given whether its right row exists."""
+    """bool[n]: which subscriptions get a response. `there` (bool[n]) is whether the right row of each exists."""
     always = np.isin(instructions, (Instruction.DELETE_AND_RESPOND, Instruction.ALWAYS_RESPOND))
     answered: npt.NDArray[np.bool_] = always | ((instructions == Instruction.RESPOND_IF_FOUND) & there)
     return answered

@@ -408,7 +408,7 @@ class StoredStep:
         return read_by(stores, self.codecs, cells.take(pa.array(places)).to_pylist())
 
     def of_rows(self, rows: Int64s, values: Sequence[Any], timestamps: Int64s) -> ColumnarBatch:
-        """Results of the given rows, with their keys and headers."""
+        """The results of these rows, with the rows' keys and headers."""
         batch, headers = self.batch, self.batch.headers
         return replace(
             batch,

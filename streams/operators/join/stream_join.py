@@ -57,7 +57,7 @@ from streams.operators.stores.window import TypedWindowStore
 from streams.operators.stream_time import StreamTime
 from streams.serdes.json import JsonSerde, is_plain_json
 
-# --- What the joins of streams over columns have in common: the results of pairs and of records without a partner.
+# --- The common part of joins of two streams: the results of pairs, and of records without a partner.
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,12 @@ class StepResults:
 
     Attributes:
         batch: The results in order.
-        places: int64[m], the record that each result comes from, times two, plus one if it is a result of this very record.
-        without_key: The records without a key that give their result at once.
-        write: Writes what has changed of the waiting records.
-        refused: What has failed.
-        alone: int64[2], by side, the records of an outer side that have not met a partner, and no longer can.
+        places: int64[m], the order of the results. A result of record i is at 2i + 1. A result of a waiting record that record i
+            makes due is at 2i.
+        without_key: int64[k], the records of an outer side that have no key. Their results are emitted at once.
+        write: Writes the changed rows of the buffer of waiting records.
+        refused: The rows on which the joiner has failed.
+        alone: int64[2], by side (`RIGHT`, `LEFT`), the number of records of an outer side that can no longer find a partner.
     """
 
     batch: ColumnarBatch
@@ -88,9 +89,10 @@ class PairStep(StoredStep):
         sides: The operators by side; of a self-join, the one operator twice.
         records: The records; the index of their node is the side.
         time: int64[n], stream time at each record.
-        is_open: Which records are processed.
-        stored: Which records are stored.
-        only_time: Whether the records have come before, or are none, and their time alone counts.
+        is_open: bool[n], which records are processed.
+        stored: bool[n], which records are stored.
+        only_time: Whether only the timestamps count. The records are placeholders, or are already dropped or failed.
+        alone: Whether there is only one record, which may fail.
     """
 
     def __init__(
@@ -125,14 +127,14 @@ class PairStep(StoredStep):
             dropped = ~self.is_open
             dropped[results.without_key] = False
             self.drop(dropped)
-        # Both sides forward in one order, as the left side; each side counts its own.
+        # Both sides forward in one order, through the left side. Each side counts its own results.
         forward_in_one([one.ctx for one in self.sides], results.batch, nodes[results.places // 2])
         for one in results.refused:
             one.meets_policy_of(self.sides[nodes[one.at]].ctx)
 
     @abstractmethod
     def keys(self) -> list[StoreKeys]:
-        """The records' keys in the store of each side."""
+        """The keys of the records, for the store of each side."""
 
     @abstractmethod
     def find(self, keys: Sequence[StoreKeys]) -> Pairs:
@@ -140,19 +142,19 @@ class PairStep(StoredStep):
 
     @abstractmethod
     def stored_by_side(self) -> list[tuple[int, Bools]]:
-        """The sides in whose stores records are put, in this order, and bool[n]: which ones."""
+        """The sides whose stores get records, in the order of the writes, and bool[n]: which records each store gets."""
 
     def count_alone(self, results: StepResults) -> None:
-        """Counts the records of outer sides that have met none."""
+        """Counts the records of outer sides that have found no partner, for metrics."""
 
     @abstractmethod
     def drop(self, dropped: Bools) -> None:
-        """Drops records that give nothing, in order."""
+        """Drops these records, in order: they are late, or have no key or value."""
 
     def results(self, pairs: Pairs, buffer: OuterJoinBuffer | None) -> StepResults:
-        """The results of all pairs, and of records without a partner if there is a buffer for these."""
+        """The results of all pairs, and of records without a partner if there is a buffer for them."""
         values = (self._made(pairs) or self._called(pairs)) if len(pairs.rows) else ()
-        # The partner at which a joiner has failed has met the record, too.
+        # The pair on which the joiner fails counts as a match, too.
         met, pairs = pairs.first(len(values) + 1), pairs.first(len(values))
         times = np.maximum(self.timestamps[pairs.rows], pairs.times)
         results = [(self.of_rows(pairs.rows, values, times), 2 * pairs.rows + 1)]
@@ -169,11 +171,14 @@ class PairStep(StoredStep):
         )
 
     def may_be_alone(self, pairs: Pairs) -> tuple[Bools, Pairs]:
-        """The open records that may be without a partner, and the pairs with the partners that may be waiting."""
+        """Which open records may be without a partner, and the pairs whose partners may be waiting."""
         return self.is_open, pairs
 
     def ends(self, pairs: Pairs) -> tuple[Int64s, Int64s]:
-        """The times of the rows of records that wait, and of the pairs' partners: their timestamps, to which `waits` is added."""
+        """The times of the buffer's rows for the records, and for the pairs' partners, ms: here, their timestamps.
+
+        A row is due when stream time is more than `OuterJoinBuffer.waits` after its time.
+        """
         return self.timestamps, pairs.times
 
     @property
@@ -182,7 +187,7 @@ class PairStep(StoredStep):
         return self.is_open
 
     def _joined_objects(self) -> JoinedObjects | None:
-        """Makes results of the bytes of values; None where these do not say all of the values, or results have to be computed."""
+        """Makes results from the bytes of values. None if the joiner is not `fields(...)`, or the bytes are not plain JSON."""
         values, (first, second) = self.batch.values, self.codecs
         if not (isinstance(values, EncodedValues) and is_plain_json(values.serde) and values.is_untouched):
             return None
@@ -201,7 +206,7 @@ class PairStep(StoredStep):
         )
 
     def _called(self, pairs: Pairs) -> Sequence[Any]:
-        """The results that the joiner gives for objects; those of the first pairs, if it fails."""
+        """The joiner's results for values as objects. If it fails, only the results of the pairs before that."""
         joiner, keys, rows = self.join.joiner, self.batch.keys, pairs.rows
         objects, from_left = keys.objects, self.is_left[rows].tolist()
         columns = (keys.codes[rows].tolist(), self.arguments(rows), self.partners_of(pairs), from_left)
@@ -211,7 +216,7 @@ class PairStep(StoredStep):
         )
 
     def _made(self, pairs: Pairs) -> Sequence[Any]:
-        """The results made of the bytes of values; none where that is impossible."""
+        """The results, made from the bytes of values; empty if that is impossible."""
         if self._objects is None:
             return ()
         cells, partners = self.cells_of(pairs)
@@ -226,12 +231,12 @@ class PairStep(StoredStep):
         return self.values_from(pairs, 1 - self.records.nodes[pairs.rows])
 
     def alone_without_key(self) -> Int64s:
-        """The records of outer sides with a value, but no key, which give their result at once."""
+        """The records of outer sides that have a value but no key. They cannot have a partner, so they are emitted at once."""
         outer = self.records.by_node([self.join.is_outer(side) for side in range(2)])
         return rows_where((self.batch.keys.codes == NULL_KEY) & self.records.has_value & (outer != 0))
 
     def _alone(self, rows: Int64s) -> ColumnarBatch:
-        """The results of records that give theirs at once, without a partner."""
+        """The results of records that are emitted at once, without a partner."""
         results = (self._made_alone(rows) or self._called_alone(rows)) if len(rows) else ()
         rows = rows[: len(results)]
         return self.of_rows(rows, results, self.timestamps[rows])
@@ -244,7 +249,7 @@ class PairStep(StoredStep):
     def _made_alone(self, rows: Int64s) -> Sequence[Any]:
         if self._objects is None:
             return ()
-        # Records without a key have no bytes in a store.
+        # Records without a key are not stored, so their bytes come from the batch.
         cells = value_column(take_values(self.batch.values, rows), JsonSerde(), "")
         with self.at_fault():
             return self._objects.of_one_side(cells, self.is_left[rows], certain=True)
@@ -253,13 +258,21 @@ class PairStep(StoredStep):
 
 # --- Two streams joined within a time window (Kafka Streams: `KStreamKStreamJoin`); one instance per side.
 #
-# Strict mode: T is the largest timestamp that reached the join from either side, null keys and values included. A left
-# record at l is open while l + max(0, after) + grace >= T, a right one at r while r + max(0, before) + grace >= T. A record
-# that is not open on arrival is late and gives nothing; a pair in the window is emitted if both are open when the later one
-# arrives; a record of an outer side without a partner gives one result when it ceases to be open. Within grace, the result
-# therefore does not depend on the order of arrival. Compat mode: no record is late; a match is limited by the other store's
-# retention (before + after + grace) relative to that store's own newest record, and range queries are clamped at 0, as in
-# Kafka Streams; for records without a partner see `OuterJoinBuffer`.
+# Strict mode. Stream time T is the largest timestamp that has reached the join from either side, even with a null key or value.
+# A left record at l is open while l + max(0, after) + grace >= T, a right record at r while r + max(0, before) + grace >= T.
+#
+# * A record that is not open on arrival is late, and is dropped.
+# * A pair within the window is emitted if both records are open when the second one arrives.
+# * A record of an outer side without a partner is emitted when it is no longer open, with None in place of the partner.
+#
+# So within the grace period, the results do not depend on the order of arrival. Example: a left join with before = after = 10 and
+# grace = 5. The left record at 100 is open while T <= 115. A right record at 105 is joined with it, even if T is 115 already. If
+# there is none, the first record after 115, of either side and any key, has (left, None) emitted, with the timestamp 100. A right
+# record at 95 that arrives when T is 115 is late: 95 + 10 + 5 < 115.
+#
+# Compat mode, as in Kafka Streams. No record is late. A partner is found while its store retains it: its time must be less than
+# before + after + grace before the newest record of that store. Times of range queries are at least 0. For records without a
+# partner, the rules are those of `CompatOuterJoinBuffer`.
 
 Times = TypeVar("Times", int, Int64s)
 
@@ -269,6 +282,7 @@ class StreamStreamJoin(WindowJoin):
 
     Args:
         join: The parameters that both sides share.
+        side: The side, and its stores.
         buffer: Key-value store of the records without a partner (`UnmatchedBuffer`); None: an inner join.
     """
 
@@ -285,10 +299,10 @@ class StreamStreamJoin(WindowJoin):
     def init(self, ctx: OperatorContext) -> None:
         """Open the stores and the shared stream time."""
         super().init(ctx)
-        # Kafka Streams has no bound that is a field, so there is one rule.
+        # Kafka Streams has no bounds that are fields, so there is nothing to be compatible with.
         self.is_strict |= self.join.windows.bound is not None
         self.buffer = self._open_buffer(ctx)
-        # Where nodes are not led, each one processes its own records, and forwards what these make due.
+        # If `lead` is not called again, each node processes its own records, and emits the results that these make due.
         self.lead([self])
 
     def _open_buffer(self, ctx: OperatorContext) -> OuterJoinBuffer | None:
@@ -321,14 +335,14 @@ class StreamStreamJoin(WindowJoin):
         _JoinStep(self._sides, JoinRecords.of(batch, self._side_of)).run()
 
     def skip(self, batch: ColumnarBatch) -> None:
-        """Stream time passes: in strict mode, records cease to be open."""
+        """Advance stream time for a record that has failed; in strict mode, emit the records that are no longer open."""
         if self.is_strict:
             self._join_batch(batch, self._side_of)
         else:
             self.time.observe(int(batch.timestamps[0]))
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Advance the stream time of both sides: emit the results of records that no longer wait."""
+        """Advance the stream time of both sides, and emit the results of records that no longer wait."""
         least = self.time.common_limit(limit)
         if least is None:
             return limit
@@ -339,12 +353,12 @@ class StreamStreamJoin(WindowJoin):
         return min(least, self.buffer.oldest)
 
     def _join_batch(self, batch: ColumnarBatch, nodes: Int64s) -> None:
-        """What a time makes due, seen from these sides."""
+        """Emits the results that become due at the batch's first timestamp, with a placeholder record for each of these sides."""
         times = batch.take(np.zeros(len(nodes), np.int64))
         nothing = replace(times, keys=KeyColumn.of([None] * len(nodes)), values=[None] * len(nodes))
         _JoinStep(self._sides, JoinRecords(nothing, nodes, np.zeros(len(nodes), np.bool_)), only_time=True).run()
 
-    # The formulas of the module's docstring, for a time or an array of times.
+    # The rules in the comment above this class, for a time or an array of times.
 
     def oldest_open(self, time: Times) -> Times:
         """In strict mode, the time of the oldest record of this side that is open at a stream time."""
@@ -355,24 +369,27 @@ class StreamStreamJoin(WindowJoin):
         return time - max(0, self.back_ms) - self.grace_ms
 
     def oldest_visible(self, newest: Times) -> Times:
-        """In compat mode, the time of the oldest visible row of the other store, whose newest row has this time."""
+        """In compat mode, the time of the oldest row that can be found in the other store if its newest row is at `newest`."""
         return newest - self.retention_ms + 1
 
 
 # --- A bound that is a field of the left value (`JoinWindows.until`), in both modes.
 #
-# U is the time in the field; without one, it is infinite. A right record at r joins a left one at l if l - before <= r <= l + after
-# and r <= U. The end of a left record is e = max(l, min(l + after, U)), that of a right one e = r + max(0, before); a record is
-# open while e + grace >= T. The rest is as in strict mode: so a left record without a partner gives its result when T passes U and
-# the grace. If r is late by at most the grace, the left record that it could join is open: r + grace >= T and r <= e.
+# U is the time in the field, or infinite if the field is missing. A right record at r is joined with a left record at l if
+# l - before <= r <= l + after and r <= U. A left record ends at e = max(l, min(l + after, U)), and a right record at
+# e = r + max(0, before). A record is open while e + grace >= T. All other rules are those of strict mode.
+#
+# Example: before = 0, after = 1000, grace = 5, and a left record at 100 with U = 130. It ends at 130, so a right record at 130 is
+# joined with it, and one at 131 is not. Without a partner, the left record is emitted when T is 136, and not only when it is 1106.
+# A right record that is at most `grace` late finds its left record open, because r + grace >= T and r <= e.
 
 
 class LeftBound:
     """The ends of a step's records, and of their partners.
 
     Attributes:
-        ends: int64[n], of the records.
-        partner_ends: int64[m], of the partners in the pairs that `kept` has chosen.
+        ends: int64[n], the end of each record, ms.
+        partner_ends: int64[m], the end of the partner in each pair that `kept` has chosen, ms.
 
     Raises:
         RecordError: A left record has no time in the field.
@@ -385,7 +402,7 @@ class LeftBound:
         self._is_left = records.nodes == LEFT
         rows = rows_where(self._is_left & records.complete)
         self._until = np.full(len(records), MAX_TIME, np.int64)
-        # Of values of their own: those of the step stay unread, so results can be made of their bytes.
+        # Bounds are read from a copy. The step's own values stay encoded, so results can be made from their bytes.
         self._until[rows] = _bounds(join, take_values(records.batch.values, rows))
         self.ends = np.where(self._is_left, self._end(self._times, self._until), self._times + self._before)
         self.partner_ends = np.empty(0, np.int64)
@@ -394,7 +411,13 @@ class LeftBound:
         return np.maximum(left, np.minimum(left + self._after, until))
 
     def kept(self, pairs: Pairs, left: Codec, oldest: Int64s) -> Int64s:
-        """Which pairs are within the bound, of left records that end at `oldest` (by record) or later."""
+        """The pairs within the bound whose left record is still open.
+
+        Args:
+            pairs: The pairs within the window.
+            left: The codec of the left store.
+            oldest: int64[n], for each record, the earliest end of a left record that is open, ms.
+        """
         came_left = self._is_left[pairs.rows]
         times = self._times[pairs.rows]
         until = np.where(came_left, self._until[pairs.rows], self._until_of_partners(pairs, came_left, left))
@@ -405,7 +428,7 @@ class LeftBound:
         return rows
 
     def _until_of_partners(self, pairs: Pairs, came_left: Bools, left: Codec) -> Int64s:
-        """The bound of each partner that is a left record; each row of the store is read once."""
+        """The bound of each partner that is a left record, ms. Each row of the store is decoded once."""
         until = self._until[np.maximum(pairs.partners, 0)]
         stored = rows_where(~came_left & (pairs.partners < 0))
         distinct, places = np.unique(-1 - pairs.partners[stored], return_inverse=True)
@@ -416,7 +439,7 @@ class LeftBound:
 
 
 def _bounds(join: StreamJoin, values: Sequence[Any]) -> Int64s:
-    """`StreamJoin.until` of many values: of a column of them if it has nothing but times.
+    """`StreamJoin.until` for each value, ms. The field is read as a column if all its cells are times or missing.
 
     Raises:
         RecordError: A value has no time in the field.
@@ -435,13 +458,13 @@ def _bounds(join: StreamJoin, values: Sequence[Any]) -> Int64s:
 
 # --- A step of both sides at once.
 #
-# Stream time at a record is a running maximum, so which records are open is known for all of them at once, and the pairs are found
-# by sorting (`partners`). Joiners are called once for each pair, in order. A partner is decoded for each pair from the bytes of its
-# store, also within the step: so a joiner that changes its arguments changes no other pair.
+# Stream time at a record is a running maximum. So it is known at once which records are open, and sorting finds their pairs
+# (`Partners`). The joiner is called once for each pair, in order. For each pair, the partner is decoded again from its stored
+# bytes, even if it came in the same step. So a joiner that changes its arguments does not change other pairs.
 
 
 class _JoinStep(PairStep):
-    """One step; see `PairStep` for the arguments."""
+    """One step. The arguments are those of `PairStep`."""
 
     def __init__(self, sides: Sequence[StreamStreamJoin], records: JoinRecords, only_time: bool = False) -> None:
         self._is_strict = sides[LEFT].is_strict
@@ -480,7 +503,7 @@ class _JoinStep(PairStep):
         return [(side, self.is_open & (self.records.nodes == side)) for side in (RIGHT, LEFT)]
 
     def _reach(self) -> Reach:
-        """Where open records look for partners."""
+        """The ranges of time in which open records look for partners."""
         sides = self.sides
         lower = self.timestamps - self.records.by_node([one.back_ms for one in sides])
         upper = self.timestamps + self.records.by_node([one.ahead_ms for one in sides])
@@ -497,7 +520,7 @@ class _JoinStep(PairStep):
             self.sides[self.records.nodes[rows[0]]].ctx.drop_batch(self.batch.take(rows), reason)
 
     def count_alone(self, results: StepResults) -> None:
-        """An inner join does not know which of its records still may meet one."""
+        """Counts nothing in an inner join, which does not keep track of records without a partner."""
         outer = np.array([self.join.is_outer(side) for side in (RIGHT, LEFT)])
         if not outer.any():
             return
@@ -509,11 +532,11 @@ class _JoinStep(PairStep):
 
 # --- A stream joined with itself, over one store (Kafka Streams: `KStreamKStreamSelfJoin`, KIP-862).
 #
-# Strict mode gives exactly the results of two nodes with a store each (`stream_stream_join`): each record is first a left one,
-# then a right one, and joins itself if its own time is within the window. Compat mode gives the results of Kafka Streams 4.3
-# with
-# `topology.optimization=all`, including its flaws: left and outer joins become inner ones, and a record joins itself whatever
-# the window, unless it is older than the store's retention.
+# Strict mode gives exactly the results of `StreamStreamJoin` with two nodes and two stores. Each record arrives first on the left
+# side, then on the right side. It joins itself if a time difference of 0 is within the window.
+#
+# Compat mode gives the results of Kafka Streams 4.3 with `topology.optimization=all`, including its flaws. Left and outer joins
+# become inner joins. A record joins itself even if the window excludes it, unless it is older than the store's retention.
 
 _NEWEST = "newest"
 
@@ -556,7 +579,7 @@ class StreamSelfJoin(Operator):
         return _SelfJoinStep(self, JoinRecords(twice, nodes, has_value), only_time)
 
     def skip(self, batch: ColumnarBatch) -> None:
-        """Stream time passes: in strict mode, records cease to be open."""
+        """Advance stream time for a record that has failed; in strict mode, emit the records that are no longer open."""
         if self.ctx.mode == "strict":
             nothing = replace(batch, keys=KeyColumn.of([None] * len(batch)), values=[None] * len(batch))
             self._step(nothing, only_time=True).run()
@@ -564,7 +587,7 @@ class StreamSelfJoin(Operator):
             self.time.observe(int(batch.timestamps[0]))
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Advance stream time: emit the results of records that no longer wait."""
+        """Advance stream time, and emit the results of records that no longer wait."""
         time = self.time.advance(elapsed_ms, limit)
         if self.buffer is None:
             return limit
@@ -578,7 +601,7 @@ class StreamSelfJoin(Operator):
 
     @property
     def newest(self) -> int:
-        """Time of the newest record in the store, which in compat mode limits the visible rows."""
+        """The time of the newest record in the store, ms. In compat mode, it limits which rows can be found."""
         newest: int = self.ctx.state.get(_NEWEST, NO_TIME)
         return newest
 
@@ -592,8 +615,8 @@ class StreamSelfJoin(Operator):
 
 # --- A step of a stream joined with itself.
 #
-# Each record is taken twice, first as a left one, then as a right one, with one store for both, so that its partners are found as
-# those of two streams. That a record joins itself is added to the pairs.
+# Each record is taken twice, first as a left record, then as a right one. Both use the same store, and partners are found as in a
+# join of two streams. The pairs of records with themselves are added afterwards.
 
 
 class _SelfJoinStep(PairStep):
@@ -624,7 +647,7 @@ class _SelfJoinStep(PairStep):
         return self._with_themselves(partners.find(stored, np.zeros(len(stored), np.int64), self._reach()))
 
     def stored_by_side(self) -> list[tuple[int, Bools]]:
-        """Once each, where both of it have looked."""
+        """Each record once, after it has looked for partners on both sides."""
         return [(RIGHT, self.stored & (self.records.nodes == RIGHT))]
 
     def partners_of(self, pairs: Pairs) -> list[Any]:
@@ -652,7 +675,7 @@ class _SelfJoinStep(PairStep):
         return in_reach
 
     def _reach(self) -> Reach:
-        """Where open records look for partners."""
+        """The ranges of time in which open records look for partners."""
         back, ahead = zip(*(self.join.reach(side) for side in (RIGHT, LEFT)), strict=True)
         lower = self.timestamps - self.records.by_node(back)
         upper = self.timestamps + self.records.by_node(ahead)
@@ -665,14 +688,14 @@ class _SelfJoinStep(PairStep):
         return Reach(self.is_open, stores, np.maximum(np.maximum(lower, oldest), 0), upper)
 
     def _newest_before(self) -> Int64s:
-        """The newest time in the store before each record."""
+        """The newest time in the store just before each record, ms."""
         first = self._operator.newest
         newest = np.maximum.accumulate(np.where(self.is_open, self.timestamps, first)[0::2])
         before: Int64s = np.repeat(np.append(first, newest[:-1]), 2)
         return np.maximum(before, first)
 
     def _with_themselves(self, pairs: Pairs) -> Pairs:
-        """The pairs, and behind the earlier records of its own time each record that meets itself, as a right one."""
+        """The pairs, and those of records with themselves, after the pairs with earlier records of the same time."""
         rows = np.append(pairs.rows, self._meets_itself)
         partners = np.append(pairs.partners, self._meets_itself)
         times = np.append(pairs.times, self.timestamps[self._meets_itself])
@@ -680,7 +703,7 @@ class _SelfJoinStep(PairStep):
         return replace(pairs, rows=rows[order], partners=partners[order], times=times[order])
 
     def drop(self, dropped: Bools) -> None:
-        """Each record as both of it, in compat mode once."""
+        """Drops each record once for each side; in compat mode, only once."""
         if not self._is_strict:
             dropped[1::2] = False
         for rows, reason in self.drops(dropped, np.zeros(len(dropped), np.int64)):

@@ -220,7 +220,7 @@ class WaitingWrites:
     stay: list[Bools] = field(default_factory=list)
 
     def remove(self, phase: int, at: Int64s, rows: WaitingRows) -> None:
-        """Removes records of earlier steps, each with all records of its row key; the arguments are those of `add`."""
+        """Removes records of earlier steps, each with all records of its row key. The arguments are as for `add`."""
         self.add(phase, at, rows, np.zeros(len(rows), np.bool_))
 
     def add(self, phase: int, at: Int64s, rows: WaitingRows, stay: Bools) -> None:

@@ -182,7 +182,7 @@ def _headers_and_size(headers: BinaryColumn, sizes: Int64s) -> list[BinaryColumn
 
 
 def _numbers(*kinds_and_numbers: Any) -> BinaryColumn:
-    """Joins numbers of the given kinds (each kind precedes its numbers) in each cell."""
+    """Joins numbers of these kinds in each cell; each kind precedes its numbers."""
     kinds, numbers = kinds_and_numbers[::2], kinds_and_numbers[1::2]
     # A number that is the same in every cell has no length; there may be no cells.
     count = next(len(column) for column in numbers if np.ndim(column))
@@ -258,7 +258,7 @@ class Turn:
         return row, number, number
 
     def run(self, ends: Sequence[bytes], bounded: bool) -> None:
-        """Decides what is held and what is emitted.
+        """Decides which updates are held and which are emitted.
 
         Args:
             ends: For each update, the first row that is not due after it; without updates, the first row that is not due now.

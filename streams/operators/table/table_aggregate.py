@@ -37,16 +37,18 @@ from streams.wording import described
 
 
 class TableGroupBy(Operator):
-    """Sends each update to the groups concerned: the old value is subtracted, then the new one added.
+    """Sends each update of a row to its groups, which subtract the old value, then add the new one.
 
-    If the group stays the same, one `Change` has both values (KIP-904), so that the group is never seen without the row.
-    If the group changes, there are two records, the old group's first. A row for which the selector
-    returns None, or whose group key or value is None, is in no group.
-    Out-of-order updates of a versioned table are skipped (KIP-914).
+    If the row stays in its group, one `Change` has both values (KIP-904), so the group is never seen without the row. If the row
+    moves to another group, there are two records, the old group's first. A row is in no group if the selector returns None, or
+    None as the group key or the value. Out-of-order updates of a versioned table are skipped (KIP-914).
+
+    Example: the points of players, grouped by team. Ann joins team x with 5 points: x gets `Change(5, None)`. She now has 7: x gets
+    `Change(7, 5)`. She moves to team y: x gets `Change(None, 7)`, then y gets `Change(7, None)`.
 
     Args:
-        selector: `(key, value) -> (group key, value)`, or None; not called for None.
-        versioned: The table above is versioned.
+        selector: `(key, value) -> (group key, value)`, or None. It is not called for a value of None.
+        versioned: Whether the table above is versioned.
     """
 
     def __init__(self, selector: Callable[[Any, Any], tuple[Any, Any] | None], versioned: bool = False) -> None:
@@ -58,7 +60,7 @@ class TableGroupBy(Operator):
         return only_reads(self.selector)
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Forward one record, two or none for each update."""
+        """Forward the changes of each update: none, one or two records."""
         updates = latest_only(self.ctx, batch) if self.versioned else batch
         updates, found = call_each(self.ctx, updates, self._sent)
         rows = np.repeat(np.arange(len(updates)), np.fromiter(map(len, found), np.int64, len(found)))
@@ -69,7 +71,7 @@ class TableGroupBy(Operator):
         self.ctx.forward_batch(replace(updates.with_values(found).take(rows), keys=KeyColumn.of(keys), values=changes))
 
     def process(self, record: Record) -> None:
-        """The same for one update."""
+        """Forward the changes of one update."""
         if self.versioned and not record.value.is_latest:
             self.ctx.drop(record, "not_latest")
             return
@@ -77,7 +79,7 @@ class TableGroupBy(Operator):
             self.ctx.forward(Record(key, change, record.timestamp, record.headers))
 
     def _sent(self, key: Any, change: Change) -> list[tuple[Any, Change]]:
-        """What an update sends to groups, by their keys."""
+        """The changes that an update sends, each with the key of its group."""
         old_key, old = self._selected(key, change.old)
         new_key, new = self._selected(key, change.new)
         if old is not None and new is not None and same_key(old_key, new_key):
@@ -95,17 +97,22 @@ class TableGroupBy(Operator):
 
 
 class TableAggregate(TableOperator):
-    """Maintains a group's aggregate as rows enter, change and leave.
+    """Maintains the aggregate of each group as rows enter, change and leave.
 
-    The old value is subtracted first, then the new one added. Nothing is subtracted from a group without an aggregate;
-    the update is forwarded all the same. The result's time is the larger of the update's and the aggregate's, or the update's
-    own where nothing was subtracted or added.
+    For each update, the old value is subtracted first, then the new one is added. If the group has no aggregate, nothing is
+    subtracted, but the update is still forwarded. The result's timestamp is the larger one of the update's and the aggregate's, or
+    the update's own if nothing was subtracted or added.
+
+    Example: a sum. The group has the aggregate 12 with the timestamp 100. `Change(7, 5)` at 90 is out of order, but it counts:
+    12 - 5 + 7 = 14, with the timestamp 100. `Change(None, 7)` at 120 gives 7, with the timestamp 120.
 
     Args:
         store: Name of a timestamped key-value store.
-        initializer: `() -> aggregate`; None for a reduce, whose first value is taken as it is.
-        adder: `(key, value, aggregate) -> aggregate`; None deletes.
-        subtractor: The same, for a value that is removed.
+        initializer: `() -> aggregate`; None for a reduce, whose first value is the aggregate itself.
+        adder: `(key, value, aggregate) -> aggregate`; if it returns None, the group's row is deleted.
+        subtractor: `(key, value, aggregate) -> aggregate`, for a value that leaves the group.
+        caching: Forward the last aggregate of a group once, at the end of the step; False: every update.
+        send_old: Whether children need `Change.old`.
     """
 
     leaves_values = True
@@ -121,14 +128,14 @@ class TableAggregate(TableOperator):
     ) -> None:
         super().__init__(store, caching, send_old)
         self.initializer = initializer
-        # A batch is aggregated again, from the same values, when one of its records has failed.
+        # If a record fails, the batch is aggregated again from the same values. So functions that change values get copies.
         self._own = itself if only_reads(adder) and only_reads(subtractor) else snapshot
         self.adder = adder
         self.subtractor = subtractor
 
     @property
     def changes_in_place(self) -> bool:
-        """Without a cache every call gets an aggregate of its own."""
+        """Whether functions may change cached aggregates in place. Without a cache, every call gets a separate object."""
         return self.caching
 
     def init(self, ctx: OperatorContext) -> None:
@@ -137,10 +144,10 @@ class TableAggregate(TableOperator):
         self._store: TypedTimestampedKeyValueStore = ctx.store(self.store_name)
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Subtract and add in the order of the records, with one read of all groups.
+        """Subtract and add in the order of the records. All groups are read from the store together.
 
         Raises:
-            Exception: A function of the user has failed; there has been no effect.
+            Exception: A user's function has failed; nothing was stored or forwarded.
         """
         null_key = batch.keys.codes == NULL_KEY
         records = batch.take(np.flatnonzero(~null_key)) if null_key.any() else batch
@@ -160,14 +167,14 @@ class TableAggregate(TableOperator):
         update()
 
     def _group(self, value: Any, time: int) -> ValueAndTimestamp | None:
-        """A group for the next update, which must not change what was forwarded without a cache."""
+        """The group for the next update. Without a cache it is a copy, so the update cannot change a forwarded aggregate."""
         if value is None or self.caching:
             return None if value is None else ValueAndTimestamp(value, time)
         codec = self._store.codec
         return codec.read_timestamped(codec.timestamped(value, time))
 
     def _groups(self, keys: list[bytes]) -> list[ValueAndTimestamp | None]:
-        """The groups with these keys as they are now."""
+        """The current rows of the groups with these keys."""
         store = self._store
         store.settle()
         if not store.has_cached_rows:
@@ -176,7 +183,7 @@ class TableAggregate(TableOperator):
         return [None if value is None else ValueAndTimestamp(value, timestamp) for value, timestamp in rows]
 
     def _changed(self, key: Any, change: Change, timestamp: int, group: ValueAndTimestamp | None) -> tuple[Any, int]:
-        """The aggregate and its time after an update."""
+        """A group's aggregate and its timestamp, ms, after an update."""
         value, before = (None, -1) if group is None else group
         newest, time = max(timestamp, before), timestamp
         if change.old is not None and value is not None:
@@ -204,18 +211,22 @@ class TableAggregate(TableOperator):
 class TableTop(RecordOperator, TableOperator):
     """Orders all rows of a group by score, and forwards the list of the first n when it changes.
 
-    Scores of one kind are compared (`streams.model.scores`), equal ones by the bytes of the values. A row whose score is None is
-    not ranked. Null keys are dropped. The result's time is the largest of its updates.
+    All scores of a group must be of one kind (`streams.model.scores`). Rows with equal scores are ordered by the bytes of their
+    values. A row whose score is None is not ranked. Null keys are dropped. The result's timestamp is the largest of its updates'.
+
+    Example: the best n = 2 of the scores 9, 5 and 3 are [9, 5]. If the 9 leaves, the list is [5, 3]: the 3 is stored, too.
 
     Args:
         store: Name of a timestamped key-value store of the lists.
-        rows: Name of a key-value store of the ranked values, by `_Ranks.key`, with the number of occurrences.
+        rows: Name of a key-value store: the group and `Ranks.key` of a value -> the number of rows that have this value.
         value_serde: Serde of the values.
         key_serde: Serde of the groups' keys.
-        n: Length of the list.
+        n: The length of the list.
         by: `(value) -> score`.
         largest: Whether the largest score is the best.
-        ties: Whether the list also has what is equal to its n-th value.
+        ties: Whether the list also has all rows whose score equals that of the n-th row.
+        caching: Forward the last list of a group once, at the end of the step; False: every update.
+        send_old: Whether children need `Change.old`.
     """
 
     leaves_values = True
@@ -263,7 +274,7 @@ class TableTop(RecordOperator, TableOperator):
             self.ctx.drop(record, "null_key")
             return
         change: Change = record.value
-        # Both scores before the first row changes: a record may fail for its new value alone.
+        # Both scores are computed before any row changes, because the record may fail at its new value.
         old, new = self._left(group, change.old), self._ranked(group, change.new)
         if new is not None:
             self._check(group, new.score, None if old is None else old.key)
@@ -278,7 +289,7 @@ class TableTop(RecordOperator, TableOperator):
             self._table.update(Record(record.key, None, time, record.headers), now)
 
     def _ranked(self, group: bytes, value: Any) -> _Ranked | None:
-        """Where a value is among those of its group; None for one that is not ranked."""
+        """The score of a value, and its key in the store of rows; None if it is not ranked."""
         score = None if value is None else score_of(self.by(value))
         if score is None:
             return None
@@ -286,21 +297,21 @@ class TableTop(RecordOperator, TableOperator):
         return _Ranked(score, _prefix(group) + self._ranks.key(score, data))
 
     def _left(self, group: bytes, value: Any) -> _Ranked | None:
-        """The same for a value that leaves its group; one whose score fails has failed when it came, and was never ranked."""
+        """`_ranked` for a value that leaves its group. If its score fails now, it failed on arrival too, so it was not ranked."""
         try:
             return self._ranked(group, value)
         except RecordError:
             return None
 
     def _check(self, group: bytes, score: Score, leaves: bytes | None) -> None:
-        """Raises `RecordError` if a score has no rank among those of its group, without the row that leaves it."""
+        """Raises `RecordError` if a score cannot be compared with those of the group's other rows, without the row `leaves`."""
         for key, count in self._groups.rows(_prefix(group)):
             if key != leaves or count > 1:
                 check_alike(score, self._score(key))
                 return
 
     def _value(self, key: bytes) -> Any:
-        """The value in the key of a row, read once in a step unless functions below may change it."""
+        """The value in a row's key. It is decoded once per step, or each time if functions below may change it."""
         value = self._values.get(key)
         if value is None:
             value = self.value_serde.deserialize(self.rows_name, self._ranks.data(key[_skipped(key) :]))
@@ -330,7 +341,7 @@ class TableTop(RecordOperator, TableOperator):
         return [] if group is None else [row for row, _ in self._rows.prefix(_prefix(group))]
 
     def _in_order(self, rows: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
-        """The rows by their scores, where several integers are one float, too."""
+        """The rows in the order of their scores, even if several integers are the same float."""
         for place, run in groupby(rows, lambda row: row[0][_skipped(row[0]) :][:_FLOAT]):
             if not self._ranks.may_differ(place):
                 yield from run
@@ -340,9 +351,10 @@ class TableTop(RecordOperator, TableOperator):
 
 
 class _Groups:
-    """The ranked rows by group, as they are in the store; those of small groups are read once in a step.
+    """The ranked rows of each group, as in the store. Small groups are read once per step, and kept in memory.
 
-    A scan of the store costs as much as the step has written there, so one for each record would cost the square of the records.
+    The cost of a scan grows with the number of rows that the step has written to the store. A scan for each record would therefore
+    make the step's cost grow with the square of its records.
 
     Args:
         rows: The store: key of a ranked row -> number of occurrences.
@@ -354,7 +366,7 @@ class _Groups:
         self._count = 0
 
     def forget(self) -> None:
-        """Reads the groups again from the store."""
+        """Forgets all groups, so that they are read from the store again."""
         self._known.clear()
         self._count = 0
 
@@ -368,7 +380,7 @@ class _Groups:
             yield from ((key, counts[key]) for key in keys)
 
     def add(self, group: bytes, key: bytes, difference: int, timestamp: int) -> None:
-        """Changes how often a row is there, but not to less than never."""
+        """Adds `difference` to the number of occurrences of a row, which does not become less than 0."""
         known = self._read(group)
         before = (self._rows.get(key) or 0) if known is None else known[1].get(key, 0)
         count = max(before + difference, 0)
@@ -386,9 +398,9 @@ class _Groups:
             self._count -= 1
 
     def _read(self, group: bytes) -> tuple[list[bytes], dict[bytes, int]] | None:
-        """The rows of a group in memory; None if it is too large."""
+        """The rows of a group in memory: sorted keys, and key -> number of occurrences; None if the group is too large."""
         if group in self._known:
-            self._known[group] = self._known.pop(group)  # the last one that is used
+            self._known[group] = self._known.pop(group)  # now the most recently used one
             return self._known[group]
         while self._count > _MOST_IN_MEMORY:
             dropped = self._known.pop(next(iter(self._known)))
@@ -401,12 +413,13 @@ class _Groups:
 
 
 class TableRanks(RecordOperator):
-    """Makes a row of each value in the lists of a table, with the list's key and the value's place, from 1 on.
+    """Makes a row from each value in the lists of a table. Its key is made of the list's key and the value's position, from 1 on.
 
-    A place that has another value is updated, and one that is no longer there is deleted.
+    A row is updated when another value takes its position, and deleted when the list becomes shorter. Example: [a, b] becomes [b].
+    Then the row at position 1 is updated to b, and the row at position 2 is deleted.
 
     Args:
-        key_of: `(key, place) -> key of the row`.
+        key_of: `(key, position) -> key of the row`.
     """
 
     leaves_values = True
@@ -415,7 +428,7 @@ class TableRanks(RecordOperator):
         self.key_of = key_of
 
     def process(self, record: Record) -> None:
-        """Forward a record for each place that has changed. Raises `RecordError` for values that are not lists."""
+        """Forward a record for each position whose value has changed. Raises `RecordError` for values that are not lists."""
         change: Change = record.value
         places = zip_longest(_listed(change.old), _listed(change.new))
         for place, (old, new) in enumerate(places, 1):
@@ -430,29 +443,29 @@ def _listed(value: Any) -> Sequence[Any]:
 
 
 class _Ranked(NamedTuple):
-    """A value among those of its group: its score, and its key in the store of all rows."""
+    """A ranked value: its score, and its key in the store of rows."""
 
     score: Score
     key: bytes
 
 
 _MOST_OF_GROUP: Final = 10_000
-"""So many rows of a group are read into memory at most."""
+"""The largest number of rows of a group that are kept in memory. Larger groups are scanned in the store."""
 _MOST_IN_MEMORY: Final = 200_000
-"""With more rows in memory, the groups that were not used for longest are left out."""
+"""If there are more rows in memory, the least recently used groups are dropped from it."""
 _MOST_VALUES: Final = 20_000
-"""So many values of ranked rows are kept at most as objects."""
+"""The largest number of values of ranked rows that are kept as objects."""
 _FLOAT: Final = 8
-"""Bytes of a number's place among the others: those of its float."""
+"""The size of a number in a key, bytes: it is written as a float."""
 _LENGTH: Final = 4
 _OTHERS: Final = b"\xff\xff"
-"""Stands before the bytes of scores that are not numbers; no float begins with it."""
+"""The prefix of scores that are not numbers. No float begins with these bytes."""
 
 
 class Ranks:
-    """The keys of ranked rows within their group: bytes in the order of the scores, then the value's own bytes.
+    """Makes the keys of ranked rows within their group: the score, in bytes that sort as the scores do, then the value's own bytes.
 
-    A number is 8 bytes. Any other score has an end of its own, and the length of the value stands behind the value.
+    A number has 8 bytes. Any other score marks its own end, and the value is followed by its length (4 bytes, big-endian).
     """
 
     def __init__(self, largest: bool) -> None:
@@ -475,7 +488,7 @@ class Ranks:
         return key[end - int.from_bytes(key[end:], "big") : end]
 
     def may_differ(self, place: bytes) -> bool:
-        """Whether several numbers have this place: integers beyond 2^53."""
+        """Whether different numbers have these bytes: integers beyond 2^53 are rounded to floats."""
         least, most = self._exact_up_to
         return not place.startswith(self._others) and not least < place < most
 
@@ -485,5 +498,5 @@ def _prefix(group: bytes) -> bytes:
 
 
 def _skipped(key: bytes) -> int:
-    """Bytes of the group in front of a row's key."""
+    """The number of bytes before a row's own key: the group and its length."""
     return 4 + int.from_bytes(key[:4], "big")

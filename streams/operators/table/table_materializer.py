@@ -1,4 +1,4 @@
-"""Tables of operators: `TableUpdates` of a step, as of each of them, and `TableMaterializer`, which stores and forwards them."""
+"""The tables that operators maintain: look-ups as of each update of a step, and the storing and forwarding of updates."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from streams.operators.table.value_getter import ValueGetter
 
 
 class TableRows(NamedTuple):
-    """Rows for `TypedTimestampedKeyValueStore.put_column`: keys, local values (null deletes), and timestamps, ms."""
+    """Rows for `TypedTimestampedKeyValueStore.put_column`: keys, local values (null deletes the row), and timestamps, ms."""
 
     keys: BinaryColumn
     values: BinaryColumn
@@ -56,13 +56,13 @@ class TableRows(NamedTuple):
 
 
 class TableUpdates:
-    """The updates of one step.
+    """The updates of a table in one step, which can be looked up as of each of them.
 
     Args:
-        store: The table's store, as before the step.
-        batch: The updates in their order, whose values are the new ones; no key is null.
-        caching: Whether look-ups see the very objects of the step, as with the store's cache; otherwise they see values that
-            were written and read.
+        store: The table's store, without these updates.
+        batch: The updates, in order, with the new values. No key is null.
+        caching: Whether look-ups return the step's own objects, as the store's cache does; otherwise they return new objects,
+            decoded from the bytes.
 
     Raises:
         Exception: A key cannot be written.
@@ -81,16 +81,16 @@ class TableUpdates:
         self._written: BinaryColumn | None = None
 
     def key_column(self, rows: Int64s) -> BinaryColumn:
-        """The bytes of the keys of some updates."""
+        """The bytes of the keys of the updates in these rows."""
         distinct = binary_column(list(self._number_of))
         return distinct.take(pa.array(self._numbers[rows]))
 
     def remember(self) -> None:
-        """Reads the rows as before the step, so that `lookup` finds them when updates are written."""
+        """Reads the rows as they are before the step, so that `lookup` can return them even after the updates are written."""
         self._before = self._store.stored_column(binary_column(list(self._number_of)))
 
     def rows(self, rows: Int64s) -> TableRows:
-        """Some updates as the store's rows.
+        """The updates in these rows, in the form that the store writes.
 
         Raises:
             SerdeError: A value cannot be written.
@@ -105,7 +105,7 @@ class TableUpdates:
         return self._store.stored_column(self.key_column(rows))
 
     def _value_column(self, rows: Int64s) -> BinaryColumn:
-        """The bytes of some values; without a cache as they were at first, since functions below get the values at once."""
+        """The bytes of the values in these rows. Without a cache, all are made together, before functions below can change them."""
         if self.caching:
             return self._store.codec.values(take_values(self.batch.values, rows))
         if self._written is None:
@@ -114,12 +114,15 @@ class TableUpdates:
         return self._written if whole else self._written.take(pa.array(rows))
 
     def followed_by(self, later: TableUpdates) -> TableUpdates:
-        """These updates and later ones of the same step, for the end of the step."""
+        """These updates, then later ones of the same step, to be emitted together at the end of the step."""
         batch = concatenated([self.batch, later.batch])
         return TableUpdates(self._store, replace(batch, order=np.arange(len(batch))), self.caching)
 
     def last_of_each_key(self) -> Int64s:
-        """The rows of the last update of each key, in order of time, then of the keys' first updates."""
+        """The row of the last update of each key, ordered by timestamp, then by the key's first update.
+
+        Example: the updates (a, time 10), (b, 20), (a, 30) give the rows [1, 2]: b at 20, then a at 30.
+        """
         every = np.arange(len(self.batch))
         first, last = np.empty(len(self._number_of), np.int64), np.full(len(self._number_of), -1)
         first[self._numbers[::-1]] = every[::-1]
@@ -129,7 +132,7 @@ class TableUpdates:
         return last[np.lexsort((first, self.batch.timestamps[last]))]
 
     def lookup(self, keys: KeyColumn, order: Int64s) -> FoundRows:
-        """The table's row for each key just before a position of the step."""
+        """The table's row for each key, just before its position in the step (`order`, int64[n])."""
         data = self._store.codec.keys(keys)
         of_object = np.array([self._number_of.get(key, -1) for key in data], np.int64)
         numbers = of_object[keys.codes]
@@ -147,7 +150,7 @@ class TableUpdates:
         return self._found(before, partial(stored_rows, self._store, list(self._number_of), self._numbers))
 
     def _found(self, at: Int64s, stored: Callable[[Int64s], FoundRows]) -> FoundRows:
-        """The rows that updates have written, and others."""
+        """The rows of look-ups: `at` is the update that has written the row, or -1 for a row from before the step (`stored`)."""
         own = at >= 0
         if own.all():
             return self._seen(at)
@@ -157,7 +160,7 @@ class TableUpdates:
     def _rows_before(
         self, before: BinaryColumn, numbers: Int64s, data: Sequence[bytes], codes: npt.NDArray[np.int32], rows: Int64s
     ) -> FoundRows:
-        """The rows before the step for some look-ups: remembered ones, and those of keys without updates."""
+        """The rows before the step: remembered ones for keys that have updates, and rows of the store for other keys."""
         known = numbers[rows] >= 0
         remembered = rows_of(self._store, before.take(pa.array(numbers[rows[known]])))
         if known.all():
@@ -165,17 +168,17 @@ class TableUpdates:
         return woven(known, remembered, stored_rows(self._store, data, codes, rows[~known]))
 
     def _last_before(self, numbers: Int64s, order: Int64s) -> Int64s:
-        """The row of the last update of each key before a position, -1 if there is none."""
+        """The last update of each key before a position, or -1 if there is none."""
         if not len(self.batch):
             return np.full(len(numbers), -1)
-        # A position behind the last update must not reach into the next key's places.
+        # A position after the last update must not reach into the numbers of the next key.
         places = numbers * self._span + np.minimum(order, self._span)
         at = np.searchsorted(self._sorted_places, places) - 1
         rows = self._by_place[at]
         return np.where((at >= 0) & (self._numbers[rows] == numbers), rows, -1)
 
     def _seen(self, rows: Int64s) -> FoundRows:
-        """The rows that updates have written, as look-ups see them."""
+        """The rows that these updates have written, as look-ups see them."""
         timestamps, values = self.batch.timestamps[rows], self.batch.values
         if self.caching and isinstance(values, EncodedValues):
             there = ~values.nulls[rows]
@@ -192,25 +195,25 @@ class TableUpdates:
 
 
 def numbered(data: Sequence[bytes], keys: KeyColumn) -> tuple[dict[bytes, int], Int64s]:
-    """The distinct keys' bytes with a number each, and the number of each row's key."""
+    """Numbers the distinct keys. Returns key bytes -> number, and int64[n]: the number of each row's key."""
     number_of: dict[bytes, int] = {}
     of_object = [number_of.setdefault(key, len(number_of)) for key in data]
     return number_of, np.array(of_object, np.int64)[keys.codes]
 
 
 def _look_up_forwarded(store: TypedTimestampedKeyValueStore, keys: KeyColumn, order: Int64s) -> FoundRows:
-    """A `TableLookup` of rows as last forwarded. A scan may have written others, which the store's cache tells apart."""
+    """A `TableLookup` of rows as they were last forwarded: the cache still has these if a scan has written newer rows."""
     return _each(store.forwarded, keys) if store.has_cached_rows else _look_up_stored(store, keys)
 
 
 def _look_up_last(store: TypedTimestampedKeyValueStore, keys: KeyColumn, order: Int64s) -> FoundRows:
-    """A `TableLookup` of rows as they are now."""
+    """A `TableLookup` of the current rows."""
     store.settle()
     return _each(store.get, keys) if store.has_cached_rows else _look_up_stored(store, keys)
 
 
 def _look_up_windows(store: TypedTimestampedWindowStore, forwarded: bool, keys: KeyColumn, order: Int64s) -> FoundRows:
-    """A `TableLookup` of windows, as last forwarded or as they are now."""
+    """A `TableLookup` of windows: as they were last forwarded, or as they are now."""
     if store.has_cached_rows or store.updates or not isinstance(keys, WindowedKeys):
         return _each(store.forwarded if forwarded else store.get, keys)
     return rows_of(store, store.fetch_columns(store.codec.key_cells(keys.inner), keys.starts))
@@ -230,20 +233,20 @@ def _found(found: Sequence[ValueAndTimestamp | None]) -> FoundRows:
 
 
 class LookUp(Protocol):
-    """Looks rows of a table up."""
+    """Looks up rows of a table."""
 
     def __call__(self, keys: KeyColumn, order: Int64s, times: Int64s | None = None) -> FoundRows:
-        """The row for each key, none of which is null, at a position of the step.
+        """The row for each key, at a position in the step.
 
         Args:
-            keys: The keys.
-            order: Where they are looked up.
-            times: In a versioned table, the times to look at, ms; None: the newest rows.
+            keys: The keys; none is null.
+            order: int64[n], the position for each key.
+            times: int64[n], the time for each key in a versioned table, ms; None: the newest rows.
         """
 
 
 def opened(ctx: OperatorContext, table: ValueGetter, forwarded: bool = False) -> LookUp:
-    """The look-up of many keys in a table: of rows as last forwarded, or as they are."""
+    """The look-up function for many keys: of rows as they were last forwarded, or as they are now."""
     stores = {name: typed_store_of(ctx.store(name)) for name in table.stores}
     together = (TypedTimestampedKeyValueStore, TypedTimestampedWindowStore)
     plain = {name: store for name, store in stores.items() if isinstance(store, together)}
@@ -270,12 +273,12 @@ def _look_up(store: TypedTimestampedKeyValueStore | TypedTimestampedWindowStore,
 
 
 def _unread(values: EncodedValues, rows: Int64s) -> EncodedValues | None:
-    """Some values as bytes, if none was decoded."""
+    """The values in these rows as bytes; None if some were decoded, and may have changed."""
     return values.take(rows) if values.is_untouched else None
 
 
 def woven(first: npt.NDArray[np.bool_], rows: FoundRows, others: FoundRows) -> FoundRows:
-    """The rows of two look-ups as those of one, in which `first` tells which of them each row comes from."""
+    """The rows of two look-ups as one. bool[n] `first` is true where the next row of `rows` belongs, and false for `others`."""
     place = np.empty(len(first), np.int64)
     place[np.concatenate([rows_where(first), rows_where(~first)])] = np.arange(len(first))
 
@@ -303,14 +306,21 @@ def stored_rows(
     codes: Int64s | npt.NDArray[np.int32],
     rows: Int64s | None = None,
 ) -> FoundRows:
-    """The stored rows for many look-ups, each value decoded again, because users may change what they get."""
+    """The stored rows for many look-ups. Each look-up decodes its value again, because users may change the objects they get.
+
+    Args:
+        store: The table's store.
+        keys: The bytes of the distinct keys.
+        codes: int[n], the index of each look-up's key.
+        rows: The look-ups to do; None: all of them.
+    """
     needed, which = np.unique(codes if rows is None else codes[rows], return_inverse=True)
     found = store.stored_column(column_of(keys, needed))
     return rows_of(store, found.take(pa.array(which)))
 
 
 def rows_of(store: CachedRows, stored: BinaryColumn) -> FoundRows:
-    """The rows that local values stand for."""
+    """The rows in a column of local values; null: no row."""
     there, codec = stored.is_valid().to_numpy(zero_copy_only=False), store.codec
     return FoundRows(
         there, timestamps_of(stored), partial(codec.old_values, stored), partial(codec.encoded_old, stored)
@@ -319,21 +329,29 @@ def rows_of(store: CachedRows, stored: BinaryColumn) -> FoundRows:
 
 # --- The shared part of table operators: an optional store, and the forwarding of updates.
 #
-# Rules (Kafka Streams: `TimestampedTupleForwarder`, `CachingKeyValueStore`): without caching every update is forwarded. With
-# caching the last update of a key in a step is forwarded, at the end of the step, unless the key had no row before and has none
-# now. Updates are forwarded in order of time, so that even a long step makes no update late for operators below. `Change.old`
-# is filled only where needed.
+# Rules (Kafka Streams: `TimestampedTupleForwarder`, `CachingKeyValueStore`). Without caching, every update is forwarded. With
+# caching, only the last update of each key in a step is forwarded, at the end of the step. If the key had no row before the step
+# and has none after it, nothing is forwarded. Updates are forwarded in order of time, so even a long step makes no update late for
+# operators below. `Change.old` is filled only if a child needs it.
+#
+# Example: a step has the updates a: 1 at 10, b: 5 at 20, a: 2 at 30, c: 7 at 40 and c: None at 50. The step forwards b: 5 at 20,
+# then a: 2 at 30. For c, which had no row, it forwards nothing.
+#
+# A late update, with an older timestamp than the row's, replaces the row all the same, as in Kafka Streams. In a versioned table
+# (KIP-889), it becomes a version in the key's history. Example: a key has versions at 10 and 30. An update at 20 is valid until
+# 30, and is forwarded with `is_latest` = False. With a history retention of 100, and 200 as the largest timestamp in the store, an
+# update at 99 is dropped as late.
 
 
 class TableMaterializer:
-    """A table within an operator, for one step.
+    """The table of an operator, for one step.
 
     Args:
         ctx: The operator's context.
-        store: Name of a timestamped key-value store or a versioned one; None = the table is not stored.
-        caching: Buffer updates until the end of the step; ignored for a versioned store.
+        store: Name of a timestamped key-value store or a versioned one; None: the table is not stored.
+        caching: Whether to hold updates back until the end of the step; ignored for a versioned store.
         send_old: Whether children need `Change.old`.
-        given_old: Without caching, `Change.old` is the argument of `update` even if the store has another value.
+        given_old: Whether, without caching, `Change.old` is the argument `old` of `update`, even if the store has another value.
     """
 
     def __init__(
@@ -353,7 +371,7 @@ class TableMaterializer:
 
     @property
     def versioned(self) -> bool:
-        """Whether each update finds its place in the history of its key."""
+        """Whether each update becomes a version in the history of its key."""
         return self._versioned is not None
 
     @property
@@ -361,13 +379,13 @@ class TableMaterializer:
         return self._store is not None or self._versioned is not None
 
     def value(self, key: Any) -> Any:
-        """The stored value of a key, None if there is none."""
+        """The stored value of a key; None if there is no row."""
         store = self._store if self._store is not None else self._versioned
         found = None if store is None else store.get(key)
         return None if found is None else found.value
 
     def update(self, record: Record, new: Any, old: Any = None, is_latest: bool = True) -> None:
-        """Set a key (`record`'s key, timestamp and headers) and forward the update."""
+        """Set the value of a key to `new`, and forward the update. The record has the key, the timestamp and the headers."""
         if self._versioned is not None:
             self._put_version(self._versioned, record, new)
         elif self._store is None:
@@ -384,10 +402,10 @@ class TableMaterializer:
                 self._emit_with_old(self._store, record.key, record.headers, entry)
 
     def updates(self, batch: ColumnarBatch) -> TableUpdates | None:
-        """A step's updates together, for look-ups and `update_together`; None for a table without a store.
+        """The updates of a batch, for look-ups and for `update_together`; None for a table without a store.
 
         Raises:
-            Exception: A key cannot be written, or a value would not come back as it is.
+            Exception: A key cannot be written, or a value would be read back as something else.
         """
         if self._store is None:
             return None
@@ -395,7 +413,7 @@ class TableMaterializer:
         return TableUpdates(self._store, seen, self._caching)
 
     def show(self, updates: TableUpdates | None) -> None:
-        """Lets the unit look up rows as of each update, before `update_together` has its effects; nothing is pending yet."""
+        """Lets the unit's other operators look up rows as of each update. Called before the updates are written or held back."""
         if self._store is None or updates is None or not self._store.watched:
             return
         self._store.as_of = updates.lookup
@@ -406,7 +424,12 @@ class TableMaterializer:
     def update_together(
         self, batch: ColumnarBatch, updates: TableUpdates | None, given: Sequence[Any] | None = None
     ) -> Callable[[], None]:
-        """`update` for all records of a batch; returns its effects, which cannot fail.
+        """Does the part of `update` that can fail, for all records of a batch. Returns a function that does the rest.
+
+        Args:
+            batch: The records, with the new values.
+            updates: The result of `updates` for this batch.
+            given: The old values, if the table has no store or `given_old` is set.
 
         Raises:
             Exception: A row cannot be written.
@@ -423,7 +446,7 @@ class TableMaterializer:
         return partial(self._emit_together, self._store, updates.rows(every), updates.batch, olds, every)
 
     def _held_together(self, store: TypedTimestampedKeyValueStore, updates: TableUpdates) -> Callable[[], None]:
-        """Leaves updates pending until the end of the step, after the earlier ones."""
+        """Holds updates back until the end of the step, after earlier ones. Returns a function that does so."""
         if self._pending:
             return partial(self._update_each, updates.batch)
         if self._pending_together is not None:
@@ -436,7 +459,7 @@ class TableMaterializer:
         return hold
 
     def _settle(self) -> None:
-        """Leaves updates pending one by one."""
+        """Holds each update back by itself, for code that reads single rows."""
         updates, self._pending_together = self._pending_together, None
         if updates is not None:
             self._update_each(updates.batch)
@@ -444,7 +467,7 @@ class TableMaterializer:
     def flush(self) -> None:
         """Forward each key's last value, in order of time."""
         if self._store is None:
-            return  # only a store buffers updates
+            return  # without a store, no update is held back
         updates, self._pending_together = self._pending_together, None
         self._store.unsettled = None
         if updates is not None:
@@ -452,7 +475,7 @@ class TableMaterializer:
         emit_pending(self._ctx, self._store, self._pending, partial(self._emit_with_old, self._store), self._result)
 
     def _flush_together(self, store: TypedTimestampedKeyValueStore, updates: TableUpdates) -> None:
-        """Emit the last update of each key; leave them pending one by one if that fails, so that only one at fault is lost."""
+        """Emit the last update of each key. If that fails, hold each one back by itself, so that only the one at fault fails."""
         last = updates.last_of_each_key()
         batch = updates.batch.take(last)
         try:
@@ -487,7 +510,7 @@ class TableMaterializer:
         olds: Sequence[Any] | None,
         forwarded: Int64s,
     ) -> None:
-        """Write rows, and forward some of the updates."""
+        """Write all rows, and forward the updates `forwarded`."""
         store.put_column(*rows)
         if not self._ctx.has_children:
             self._ctx.count_forwarded(len(forwarded))
@@ -499,11 +522,11 @@ class TableMaterializer:
     def _emit_with_old(
         self, store: TypedTimestampedKeyValueStore, key: Any, headers: Headers, entry: CachedRow
     ) -> None:
-        """Emit a row with the value that was forwarded last as the old one."""
+        """Emit a row. The old value is the one that was forwarded last."""
         self._emit(store, key, headers, entry, store.codec.old_value(entry.stored) if self._send_old else None)
 
     def _result(self, key: Any, headers: Headers, entry: CachedRow) -> HeldRecord:
-        """What errors name for a row that is emitted at the end of the step."""
+        """The record that errors name for a row that is emitted at the end of the step."""
         assert self._store is not None, "only a store buffers updates"
         return row_as_result(self._store.codec, key, entry.key, entry.timestamp, headers)
 
@@ -525,10 +548,10 @@ class TableMaterializer:
 
 
 class PassedOn:
-    """The keys whose rows a table without a store has forwarded and not deleted since.
+    """The keys for which a table without a store has forwarded a row, and no deletion since then.
 
     Args:
-        store: A key-value store of them.
+        store: A key-value store of these keys, with empty values.
     """
 
     def __init__(self, store: TypedKeyValueStore) -> None:
@@ -536,23 +559,23 @@ class PassedOn:
 
     @classmethod
     def opened(cls, ctx: OperatorContext, store: str | None) -> PassedOn | None:
-        """None if there is no store, or in compat mode, which relies on computed old values as Kafka Streams does."""
+        """Opens the store. None if there is none, or in compat mode, which relies on computed old values, as Kafka Streams does."""
         return None if store is None or ctx.mode != "strict" else cls(ctx.store(store))
 
     def __contains__(self, key: Any) -> bool:
         return self._store.get(key) is not None
 
     def note(self, record: Record, new: Any) -> None:
-        """Notes that an update is forwarded."""
+        """Called for each update that is forwarded; a new value of None is a deletion."""
         if (record.key in self) is (new is None):
             self._store.put(record.key, None if new is None else b"", record.timestamp)
 
 
 class TableOperator(Operator):
-    """Base of the operators whose result is a table: opens it as `_table`, and forwards pending updates at the end of the step.
+    """Base of operators whose result is a table. It opens the table as `_table`, and emits pending updates at the end of the step.
 
     Args:
-        store: Name of a timestamped key-value store or a versioned one; None = the table is not stored.
+        store: Name of a timestamped key-value store or a versioned one; None: the table is not stored.
         caching: Forward the last update of a key once, at the end of the step; False: every update.
         send_old: Whether children need `Change.old`.
     """

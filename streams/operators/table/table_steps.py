@@ -70,7 +70,7 @@ class TableSource(TableOperator):
 
 
 class _ComputedTable(TableOperator):
-    """A table whose updates are computed from those of the table above, one by one."""
+    """A table that computes each of its updates from an update of the table above."""
 
     _passed_on: PassedOn | None = None
 

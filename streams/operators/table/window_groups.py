@@ -24,7 +24,7 @@ from streams.operators.table.table_materializer import TableOperator
 
 
 class _GroupsOfWindows(TableOperator):
-    """The part in front of the operator of a grouped table.
+    """The part before the operator of a grouped table.
 
     Attributes:
         open_name: Name of a key-value store of bytes for the index of open windows.

@@ -170,7 +170,7 @@ class Guard:
         return found
 
     def check_name(self, host: str, address: str) -> None:
-        """Refuses requests under another name of this server, if callers are not recognised: pages of other sites could send them.
+        """Refuses a request from this host for another host, if callers are not recognised: another site's page may have sent it.
 
         Raises:
             RefusedError: The request comes from this host, and asks for another one.

@@ -39,7 +39,7 @@ class Reason:
 
     Attributes:
         node: The node that is the cause.
-        why: What that node does, as the rest of a sentence that begins with it.
+        why: What that node does: the rest of a sentence that begins with its name.
     """
 
     node: str
@@ -73,13 +73,13 @@ class ColumnStep:
 
 @dataclass(frozen=True, slots=True)
 class ColumnHead:
-    """The part of the program in front of a task that works on columns.
+    """The part of the program before a task that works on columns.
 
     Attributes:
         steps: The operators, in run order.
         aggregates: Names of the nodes of the task that get columns.
-        scanning: Names of the nodes of the task that get the texts of joins, and scan the fields there.
-        paths: Source -> the dotted paths to decode; `WHOLE` says that some node takes whole values.
+        scanning: Names of the nodes of the task that get the JSON texts that joins make, and read fields from them.
+        paths: Source -> the dotted paths to decode. `WHOLE` is one of them if a node takes whole values.
         reasons: Node that reads fields, or operator that works on columns -> why it gets whole records.
     """
 
@@ -100,7 +100,10 @@ def column_head(nodes: Mapping[str, Node], head: Collection[str], key_serde: Key
 
 
 def _sees_changes(node: ProcessorNode, other: Node) -> bool:
-    """Whether another node uses the store of an aggregation, and not only what that has forwarded, at the end of the step."""
+    """Whether another node sees an aggregation's store change within a step.
+
+    It does not if it only looks up rows as they were last forwarded, and the aggregation forwards at the end of the step.
+    """
     if not isinstance(other, ProcessorNode) or not (shared := set(other.stores) & set(node.stores)):
         return False
     at_end = other.spec.sees_forwarded and node.spec.forwards_at_end(node.stores)
@@ -153,7 +156,7 @@ class _Search:
         return None
 
     def _scans(self, node: ProcessorNode) -> bool:
-        """Whether a node of the task reads fields of the texts that joins in front of it make."""
+        """Whether a node of the task reads fields from the JSON texts that the joins above it make."""
         if node.name in self._reasons or not (node.spec.takes_several and node.parents):
             return False
         drops_are_taken = any(
@@ -194,7 +197,7 @@ class _Search:
             return Reason(child.name, f"takes what '{node.name}' drops")
         serde = self._key_serde(child, node)
         if self._new_keys(node.name):
-            # A key that several records have is written once.
+            # If several records have a key, it is written once, so it must not depend on their headers.
             return None if reads_alone(serde) else Reason(child.name, f"has keys of {serde!r}, which may use headers")
         source = self._source_above(node.name)
         same_keys = source is None or serde_identity(serde) == serde_identity(source.key_serde)
@@ -313,7 +316,7 @@ def _unfit_source(source: Node) -> Reason | None:
 
 
 _KEYS: Final = (StringSerde, Int32Serde, Int64Serde, Float64Serde, BooleanSerde)
-"""The serdes whose keys can be columns, because JSON has the same values."""
+"""The serdes whose keys can be columns, because their keys are JSON values."""
 
 
 def _unfit_keys(source: Node) -> Reason | None:

@@ -99,7 +99,7 @@ def crossings(sub: Planned) -> Iterator[tuple[str, str, str]]:
 
 
 def behind_new_keys(topology: G, subs: Sequence[Planned]) -> G:
-    """Adds a repartition topic wherever a function makes keys in front of something with state.
+    """Adds a repartition topic wherever a function makes new keys above a node with state.
 
     Args:
         topology: The topology.
@@ -281,7 +281,7 @@ def _with_cuts(topology: G, cuts: Collection[_Cut]) -> G:
 
 
 def _behind(node: Node, behind: Mapping[tuple[str, str], _Cut]) -> Node:
-    """Replaces the parents of a node by the sources of the topics in front of it, where there are any."""
+    """Replaces parents of a node by the sources of the topics that were added between them."""
     if isinstance(node, SourceNode):
         return node
     edges = ((parent, behind.get((parent, node.name))) for parent in node.parents)

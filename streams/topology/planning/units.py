@@ -162,7 +162,7 @@ class _Sets:
 
 
 class _Arrivals:
-    """The edges into a group of nodes on which the results of one record arrive, in the order in which they would depth first.
+    """The edges on which the results of one record reach a group of nodes, in the order that they have depth first.
 
     Args:
         inside: All nodes.
@@ -215,7 +215,7 @@ class _Arrivals:
         edges = [edge for edge, before in zip(edges, [None, *edges], strict=False) if edge != before]
         several = len(edges) > 1 and not self._has_one_result(name)
         mixed = dropped and len(edges) > 1
-        # One operator gets the records of a group, with those of its first node first.
+        # One operator gets the records of a whole group, and the records of its first node come first.
         places = [self._group.index(child) for _, child in edges]
         in_order = len(set(edges)) == len(edges) and places == sorted(places)
         return tuple(edges) if in_order and not several and not mixed else None

@@ -89,7 +89,7 @@ class AggregationSpec(CachingTableSpec):
 
     @property
     def on_close(self) -> bool:
-        """Whether windows have their results when they close."""
+        """Whether a window emits its result only when it closes."""
         return ("emit", "on_close") in self.parameters
 
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
