@@ -1,4 +1,4 @@
-"""Computes expressions for all rows of a step: vectorised where the result is certain, otherwise by the definition, row by row."""
+"""Computes an expression for all rows of a step: as vectors, and in rows where these are unsure, by the definition, row by row."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ from streams.operators.text_kernels import OF_TEXTS, part_of_split
 from streams.serdes.json_scan import is_ascii
 from streams.serdes.json_text import dumps, loads
 
-# --- `Vector`: one value per row, with a kind for each, and the rows that only the definition can decide.
+# --- `Vector`: the kind and the value of each row, and the rows that only the definition can decide.
 #
-# Vectors of one row are constants, and match vectors of any length. An array of values only counts in rows of its kind. A row that
-# is `unsure` has no value yet: the operation is an error there, or 64-bit integers, doubles or JSON text might differ from Python's
-# values.
+# A vector of one row is a constant, and matches vectors of any length. Read each array only in rows of its kind, such as `floats`
+# where the kind is `FLOAT`. A row that is `unsure` has no value yet: the operation raises an error there, or its 64-bit integer,
+# double or JSON text might differ from Python's result.
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 BOOL: Final = 4
 OTHER: Final = 5
 DECIMAL: Final = 6
-"""Kinds besides those of a field's cells: a boolean, as 0 or 1 in `ints`; anything else that came as JSON text, such as an array;
-and a `Decimal`, whose digits are in `ints`. `TEXT` is a text, as JSON.
+"""Three kinds that cells of fields do not have. `BOOL` is 0 or 1 in `ints`. `OTHER` is any other JSON text, such as an array; in a
+vector, `TEXT` is always a string. `DECIMAL` has its digits in `ints`: 1.25 is 125 with a scale of 2.
 """
 
 _NO_SCALES: Final[npt.NDArray[np.int64]] = np.zeros(1, np.int64)
 
 EXACT: Final = 2**53
-"""Integers up to this one are exact as doubles."""
+"""As doubles, integers are exact up to this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """n values, or a single one for all rows.
+    """n values, or a single value for all rows.
 
     Attributes:
         kinds: uint8[n]: `ABSENT` (null), `INT`, `FLOAT`, `TEXT`, `BOOL`, `OTHER`, `DECIMAL`.
-        ints: int64[n].
-        floats: float64[n].
+        ints: int64[n], the value where the kind is `INT` or `BOOL`, the digits where it is `DECIMAL`.
+        floats: float64[n], the value where the kind is `FLOAT`.
         texts: binary[n], JSON text where the kind is `TEXT` or `OTHER`; None if no row has text.
-        unsure: bool[n], rows that have no value yet.
+        unsure: bool[n], whether the row has no value yet.
         scales: int64[n], the number of decimals where the kind is `DECIMAL`; else 0.
     """
 
@@ -67,7 +67,7 @@ class Vector:
     scales: npt.NDArray[np.int64] = field(default_factory=lambda: _NO_SCALES)
 
     def is_a(self, *kinds: int) -> Bools:
-        """Where the kind is one of these."""
+        """bool[n], whether the row's kind is one of these."""
         found: Bools = self.kinds == kinds[0]
         for kind in kinds[1:]:
             found = found | (self.kinds == kind)
@@ -123,18 +123,18 @@ def of_bools(values: Bools, null: Bools, unsure: Bools) -> Vector:
 
 
 def of_keys(keys: KeyColumn) -> FieldColumn:
-    """The keys as a field, with the values that JSON gives for them."""
+    """The keys as a column of cells, encoded as JSON fields are."""
     distinct = _of_cells([encoded(None), *map(encoded, keys.objects)])
     return distinct.take(np.where(keys.codes == NULL_KEY, 0, keys.codes.astype(np.int64) + 1))
 
 
 def of_times(timestamps: npt.NDArray[np.int64]) -> FieldColumn:
-    """The event times as a field."""
+    """The records' timestamps as a column of integers, ms."""
     return FieldColumn(np.full(len(timestamps), INT, np.uint8), timestamps, np.zeros(len(timestamps)), None)
 
 
 def to_field(vector: Vector, count: int) -> FieldColumn:
-    """The values as a field; rows that are unsure are null."""
+    """A vector as a column of `count` cells; unsure rows are null."""
     kinds = np.broadcast_to(vector.kinds, count).copy()
     kinds[np.broadcast_to(vector.unsure, count)] = ABSENT
     ints = np.broadcast_to(vector.ints, count)
@@ -184,7 +184,7 @@ def first_bytes(texts: pa.BinaryArray) -> npt.NDArray[np.uint8]:
 
 
 def escaped(texts: pa.BinaryArray) -> Bools:
-    """Whether each JSON text has an escape sequence. Equal texts may then be written differently."""
+    """bool[n], whether a JSON text has an escape sequence. Such a text may equal a text with other bytes."""
     offsets, data = _buffers(texts)
     found = np.zeros(len(texts), np.bool_)
     if not len(texts):
@@ -201,15 +201,15 @@ def _buffers(texts: pa.BinaryArray) -> tuple[npt.NDArray[Any], npt.NDArray[np.ui
     return where, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
 
 
-# --- Arithmetic on vectors, equal to Python's.
+# --- Arithmetic on vectors, with Python's results.
 #
-# Integers stay integers while 64 bits hold the result; larger results are left to Python. Next to a double, an integer is
+# Two integers have an integer result. If it needs more than 64 bits, Python computes it. Before an integer meets a double, it is
 # rounded as Python rounds it. NumPy's division, floor and remainder of doubles follow Python's rules (`npy_divmod` is Python's
-# `float_divmod`), even in the signs of zeros.
+# `float_divmod`), even for the signs of zeros.
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Whole: TypeAlias = Callable[[Int64s, Int64s], "tuple[Int64s, Bools]"]
-"""An operation on integers: returns the results, and where it overflows or has no result."""
+"""An operation on integers. It returns the results, and bool[n]: whether it overflows or has no result."""
 
 _LEAST = np.iinfo(np.int64).min
 _FAR = 2.0**62
@@ -218,7 +218,7 @@ _FAR = 2.0**62
 def _numeric(
     whole: Whole | None, doubles: Callable[..., Any], a: Vector, b: Vector, *, divides: bool = False
 ) -> Vector:
-    """Applies an operation to numbers: `whole` to pairs of integers, `doubles` to other pairs."""
+    """Applies an operation to numbers: `whole` to two integers, `doubles` to other pairs, and to all pairs if `whole` is None."""
     null = (a.kinds == ABSENT) | (b.kinds == ABSENT)
     both_ints = (a.kinds == INT) & (b.kinds == INT)
     simple = a.is_a(INT, FLOAT) & b.is_a(INT, FLOAT)
@@ -253,7 +253,7 @@ def absolute(a: Vector) -> Vector:
 
 
 def to_int(a: Vector) -> Vector:
-    """The number without its decimals; texts are left to Python."""
+    """The number without its fraction; Python converts texts."""
     with np.errstate(all="ignore"):
         ints = np.where(a.kinds == FLOAT, a.floats.astype(np.int64), a.ints)
     far = (a.kinds == FLOAT) & ~(np.abs(a.floats) < _FAR)
@@ -263,7 +263,7 @@ def to_int(a: Vector) -> Vector:
 
 
 def to_float(a: Vector) -> Vector:
-    """The number as a double; texts are left to Python."""
+    """The number as a double; Python converts texts."""
     null = a.kinds == ABSENT
     unsure = a.unsure | ~(null | a.is_a(INT, FLOAT))
     kinds = np.where(null, np.uint8(ABSENT), np.uint8(FLOAT))
@@ -293,7 +293,7 @@ def _subtract(a: Int64s, b: Int64s) -> tuple[Int64s, Bools]:
 
 
 def _multiply(a: Int64s, b: Int64s) -> tuple[Int64s, Bools]:
-    # A product that is far from 2^63 as a double is far from it exactly.
+    # If the product of the doubles is below 2^62, the exact product is below 2^63.
     return a * b, np.abs(a.astype(np.float64) * b.astype(np.float64)) >= _FAR
 
 
@@ -305,11 +305,11 @@ def _remainder(a: Int64s, b: Int64s) -> tuple[Int64s, Bools]:
     return a % b, (b == 0) | (b == -1)
 
 
-# --- Decimals, and integers next to them.
+# --- Decimals, also with integers.
 
 
 def _of_decimals(a: Vector, b: Vector) -> Bools:
-    """Where at least one of both is a `Decimal`, and both are exact numbers."""
+    """bool[n], whether one operand is a `Decimal`, and the other a `Decimal` or an integer."""
     found: Bools = a.is_a(INT, DECIMAL) & b.is_a(INT, DECIMAL) & (a.is_a(DECIMAL) | b.is_a(DECIMAL))
     return found
 
@@ -332,7 +332,7 @@ def _multiplied(a: Vector, b: Vector) -> Vector:
     with np.errstate(all="ignore"):
         ints, wrong = _multiply(a.ints, b.ints)
     scales = a.scales + b.scales
-    # A product of zero and a negative number is a negative zero.
+    # Zero times a negative Decimal is -0, which no integer can hold.
     wrong = wrong | (scales > decimals.MOST_DIGITS) | ((ints == 0) & ((a.ints < 0) | (b.ints < 0)))
     return chosen(which, _decimals(ints, scales, a.unsure | b.unsure | wrong), found)
 
@@ -362,7 +362,7 @@ def to_decimal(a: Vector) -> Vector:
 
 
 def to_text(a: Vector) -> Vector:
-    """An exact number as text; texts stay the same."""
+    """An integer or a `Decimal` as text; texts stay the same."""
     count = np.broadcast_shapes(a.kinds.shape, a.unsure.shape)[0]
     numbers = np.broadcast_to(a.is_a(INT, DECIMAL), count)
     texts = full(a.texts, count)
@@ -383,12 +383,13 @@ ARITHMETIC: Final[dict[str, Callable[[Vector, Vector], Vector]]] = {
     "floor_divide": partial(_numeric, _floor_divide, np.floor_divide, divides=True),
     "remainder": partial(_numeric, _remainder, np.remainder, divides=True),
 }
-"""Operations on two numbers, by their names."""
+"""Name of an operation on two numbers -> its vectorised form."""
 
 
-# --- Comparisons of vectors, equal to Python's: numbers with numbers, texts with texts, booleans with booleans.
+# --- Comparisons of vectors, with Python's results: numbers with numbers, texts with texts, booleans with booleans.
 #
-# Texts are compared as JSON text, whose bytes are in the order of the characters, unless a text has escape sequences.
+# Texts are compared by the bytes of their JSON, which have the order of the characters. If a text has an escape sequence, Python
+# compares it.
 
 _FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], str]]] = {
     "equal": (np.equal, "equal"),
@@ -402,7 +403,7 @@ _FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], str]]] = {
 
 
 def compare(name: str, a: Vector, b: Vector) -> Vector:
-    """Compares two vectors, by the name of a comparison in `COMPARISONS`."""
+    """Compares two vectors. `name` is a key of `COMPARISONS`."""
     of_numbers, of_texts = _FUNCTIONS[name]
     null = (a.kinds == ABSENT) | (b.kinds == ABSENT)
     whole = a.is_a(INT, BOOL) & b.is_a(INT, BOOL) & (a.kinds == b.kinds)
@@ -451,12 +452,12 @@ def is_in(a: Vector, *candidates: Vector) -> Vector:
 
 
 def least(a: Vector, b: Vector) -> Vector:
-    """The smaller value; the first of equal ones."""
+    """The smaller value, or the first operand if both are equal."""
     return _better("less", a, b)
 
 
 def greatest(a: Vector, b: Vector) -> Vector:
-    """The larger value; the first of equal ones."""
+    """The larger value, or the first operand if both are equal."""
     return _better("greater", a, b)
 
 
@@ -470,7 +471,7 @@ def _better(name: str, a: Vector, b: Vector) -> Vector:
 def _compare_texts(name: str, function: str, a: Vector, b: Vector) -> Bools:
     left, right = _one_or_all(a), _one_or_all(b)
     if name not in ("equal", "not_equal"):
-        # Without the quotes, because the closing one would be compared with a character of a longer text.
+        # Without quotes: the closing quote of "a" would otherwise be compared with the b of "ab".
         left, right = (pc.binary_slice(one, 1, -1) for one in (left, right))
     found = pc.call_function(function, [left, right])
     if isinstance(found, pa.Scalar):
@@ -501,8 +502,8 @@ COMPARISONS: Final[dict[str, Callable[[Vector, Vector], Vector]]] = {
 
 # --- Three-valued logic on vectors, and the operations that deal with nulls.
 #
-# The definition computes the right operand only if the left one does not decide. So a row whose right operand is unsure, for
-# example because it divides by zero, is sure if the left operand decides.
+# The definition computes the right operand only if the left one does not decide. So in `(col("n") == 0) | (1 / col("n") > 2)`, a
+# row with n = 0 is sure, although its right operand divides by zero.
 
 
 def both(a: Vector, b: Vector) -> Vector:
@@ -514,7 +515,7 @@ def either(a: Vector, b: Vector) -> Vector:
 
 
 def _combined(a: Vector, b: Vector, *, deciding: bool) -> Vector:
-    """Combines both operands; an operand with the deciding value decides."""
+    """Combines two booleans. An operand equal to `deciding` decides the result: false for `and`, true for `or`."""
     by_left, by_right = _is(a, deciding) & ~a.unsure, _is(b, deciding)
     null = (a.kinds == ABSENT) | (b.kinds == ABSENT)
     decided = by_left | by_right
@@ -539,7 +540,7 @@ def otherwise(a: Vector, b: Vector) -> Vector:
 
 
 def case(*operands: Vector) -> Vector:
-    """The rows of the value after the first condition that is true, else of the last operand."""
+    """The value after the first true condition, or the last operand. Operands: condition, value, condition, value, ..., last."""
     *cases, found = operands
     for condition, value in reversed(list(zip(cases[::2], cases[1::2], strict=True))):
         found = chosen(_is(condition, True), value, found)
@@ -554,18 +555,18 @@ def _is(a: Vector, value: bool) -> Bools:
 
 
 _Cell: TypeAlias = "tuple[int, int, float, bytes | None]"
-"""A kind, an integer, a float and a text, as `encoded` makes them."""
+"""A kind, an integer, a float and a JSON text, as `encoded` returns them."""
 
 # --- Functions of one value and constants, such as `col("url").split("/")[3].lower()`. A chain of them is computed by its
 # definition, once for each distinct value of the rows.
 
 _NULL: Final = 0
 _UNSURE: Final = 1
-"""The first two places, before the distinct values: null, and rows that the definition decides."""
+"""The first two results: for null, and for unsure rows. The results for the distinct values come after them."""
 
 
 def of_distinct(function: Callable[[Any], Any], a: Vector) -> Vector:
-    """The results of a function that returns null for null. Rows for which it raises an error are unsure."""
+    """Calls a function once for each distinct value. It must return None for None. If it raises an error, the rows are unsure."""
     count = np.broadcast_shapes(a.kinds.shape, a.unsure.shape)[0]
     kinds = np.broadcast_to(a.kinds, count)
     is_text, is_int = (kinds == TEXT) | (kinds == OTHER), kinds == INT
@@ -592,7 +593,7 @@ def of_distinct(function: Callable[[Any], Any], a: Vector) -> Vector:
 
 
 def _of_cell(function: Callable[[Any], Any], value: Any) -> _Cell | None:
-    """The encoded result; None for an error, which computing the row itself will raise."""
+    """The encoded result; None after an error, which is raised again when the definition computes the row."""
     try:
         return encoded(function(value))
     except Exception:
@@ -607,7 +608,7 @@ def _of_cells(cells: list[_Cell]) -> FieldColumn:
 
 
 def _chained(expression: Operation) -> tuple[Expression, Callable[[Any], Any]] | None:
-    """The first operand of a chain of functions, and the chain as one function; None if it has operands other than constants."""
+    """The first operand of a chain of functions, and the chain as one function; None if a later operand is not a constant."""
     if expression.name not in OF_VALUES:
         return None
     value, *constants = expression.operands
@@ -622,7 +623,7 @@ def _chained(expression: Operation) -> tuple[Expression, Callable[[Any], Any]] |
 
 
 def _of_plain_texts(expression: Operation, frame: Frame) -> Vector | None:
-    """A function of texts, computed from their bytes; None if the bytes do not decide all rows."""
+    """Computes a function of texts from their bytes. Returns None if the bytes cannot decide all rows."""
     value, *rest = expression.operands or (None,)
     if not all(isinstance(one, Lit) for one in rest):
         return None
@@ -675,11 +676,11 @@ def hour_of_utc(a: Vector) -> Vector:
 
 _MINUTE_MS: Final = 60_000
 _OF_MINUTES: Final = re.compile("(?:[^%]|%[YmdHM%])*")
-"""Matches formats of times whose text is the same for a whole minute."""
+"""Matches time formats that give the same text for all times of a minute."""
 
 
 def _date_of_minutes(expression: Operation, frame: Frame) -> Vector | None:
-    """A time in UTC as text without seconds, which is made once for each minute; None for any other operation."""
+    """Formats times in UTC without seconds, once for each minute. Returns None for any other operation."""
     if expression.name != "date_format":
         return None
     value, *rest = expression.operands
@@ -691,11 +692,9 @@ def _date_of_minutes(expression: Operation, frame: Frame) -> Vector | None:
     return of_distinct(partial(_of_value, "date_format", [pattern, zone]), minutes)
 
 
-# --- Computes an expression for all rows of a step: vectorised where the result is certain, otherwise by the definition, row by
-# row.
+# --- Computes an expression for all rows of a step, first as vectors. Then the definition computes the rows that are unsure.
 #
-# The definition is `Expression.evaluate`. Vectorised operations mark the rows that they are not certain of, and only these are
-# computed again. So an error has the same text both ways, and belongs to its row.
+# The definition is `Expression.evaluate`. All errors come from it, so an error always has the same text, and belongs to its row.
 
 
 @dataclass(slots=True)
@@ -722,7 +721,7 @@ class Frame:
         return self._vectors[path]
 
     def take(self, rows: npt.NDArray[np.int64]) -> Frame:
-        """The fields of the given rows."""
+        """The fields of these rows."""
         fields = {path: column.take(rows) for path, column in self.fields.items()}
         return Frame(len(rows), fields, None if self.without_fields is None else self.without_fields[rows])
 
@@ -735,7 +734,7 @@ class Frame:
 
 
 def computed(expression: Expression, frame: Frame, rows: Bools, failed: dict[int, Exception]) -> FieldColumn:
-    """The results of an expression for `rows`; the errors of rows are added to `failed`."""
+    """The results of an expression where `rows` (bool[n]) is true. A row's error is added to `failed`."""
     if isinstance(expression, Col) and frame.without_fields is None and expression.path in frame.fields:
         return frame.fields[expression.path]
     found = _vector(expression, frame)
@@ -752,7 +751,7 @@ def objects_of(columns: Mapping[str, FieldColumn], null: Bools) -> FieldColumn:
 
 
 def object_texts(parts: Mapping[str, pa.BinaryArray], begin: pa.BinaryArray | None = None) -> pa.BinaryArray:
-    """Joins JSON texts to one JSON object per row; `begin` has the beginning of each object."""
+    """Joins JSON texts into a JSON object for each row. `begin` has the start of each object, up to the first name."""
     joined: list[Any] = [pa.scalar(b"{") if begin is None else begin]
     for name, texts in parts.items():
         joined += [pa.scalar((b"," if len(joined) > 1 else b"") + dumps(name) + b":"), texts]
@@ -783,7 +782,7 @@ def _float_texts(floats: npt.NDArray[np.float64]) -> pa.BinaryArray:
 
 
 def true_rows(expression: Expression, frame: Frame, rows: Bools, failed: dict[int, Exception]) -> Bools:
-    """Where an expression is true; the arguments are those of `computed`."""
+    """bool[n], whether an expression is true. The arguments are as for `computed`."""
     found = _vector(expression, frame)
     wrong = (found.kinds != BOOL) & (found.kinds != ABSENT)
     unsure = found.unsure | wrong
@@ -806,11 +805,11 @@ def _vector(expression: Expression, frame: Frame) -> Vector:
     if isinstance(expression, OfRecord):
         return frame.vector(expression.path)
     assert isinstance(expression, Operation), "there are no other expressions"
-    # What several expressions share, such as a condition, is computed once, unless it has texts, which take much memory.
+    # Several expressions may share an operation, such as a condition. It is computed once, unless its result has large texts.
     known = frame.results.get(id(expression))
     found = _result(expression, frame) if known is None else known[1]
     if found.texts is None:
-        frame.results[id(expression)] = expression, found  # which keeps the expression, and so its number
+        frame.results[id(expression)] = expression, found  # the expression stays, so no other one gets its id
     return found
 
 
@@ -871,7 +870,7 @@ def _one_by_one(expression: Expression, frame: Frame, rows: Bools, failed: dict[
 def _each(
     evaluate: Callable[[Callable[[str], Any]], Any], frame: Frame, rows: Bools, failed: dict[int, Exception]
 ) -> list[tuple[int, Any]]:
-    """The results of the given rows by the definition; errors are added to `failed`."""
+    """Computes the rows where `rows` is true by the definition, one by one. Errors are added to `failed`."""
     found = []
     for row in np.flatnonzero(np.broadcast_to(rows, frame.count)).tolist():
         try:
@@ -882,7 +881,7 @@ def _each(
 
 
 def _with_values(column: FieldColumn, values: Mapping[int, _Cell]) -> FieldColumn:
-    """The column with the cells of some rows replaced."""
+    """Replaces the cells of some rows."""
     if not values:
         return column
     kinds, ints, floats = column.kinds.copy(), column.ints.copy(), column.floats.copy()

@@ -43,7 +43,11 @@ def wrong_result(fn: Callable[..., Any], operator: str, wanted: str, gave: objec
 
 
 def pair(fn: Callable[..., Any], operator: str, wanted: str, gave: Any) -> tuple[Any, Any]:
-    """Key and value of a result that is not a tuple, but a list or another sequence of two; texts and dicts are refused."""
+    """The key and value of a result that is not a tuple, such as a list of two.
+
+    Raises:
+        TypeError: The result is a text, bytes, a dict or a set, or does not have two elements.
+    """
     if not isinstance(gave, str | bytes | dict | set):
         try:
             key, value = gave
@@ -55,7 +59,11 @@ def pair(fn: Callable[..., Any], operator: str, wanted: str, gave: Any) -> tuple
 
 
 def items(fn: Callable[..., Any], operator: str, wanted: str, gave: Iterable[Any]) -> Iterator[Any]:
-    """The results of one record, one after the other. A generator's results are copied, because it may change them afterwards."""
+    """Iterates over the results of a record. A generator's results are copied, because it may still change them.
+
+    Raises:
+        TypeError: The function returned something that is not iterable.
+    """
     try:
         each = iter(gave)
     except TypeError:
@@ -63,11 +71,11 @@ def items(fn: Callable[..., Any], operator: str, wanted: str, gave: Iterable[Any
     return map(snapshot, each) if each is gave else each
 
 
-# --- `merge`, and the internal joints of other operators (Kafka Streams: `PassThrough`).
+# --- `merge`, and the nodes that connect the parts of other operators (Kafka Streams: `PassThrough`).
 
 
 class PassThrough(Operator):
-    """Forwards every record of every parent unchanged."""
+    """Forwards all records of all parents unchanged."""
 
     leaves_values = True
 
@@ -76,7 +84,7 @@ class PassThrough(Operator):
 
 
 class FunctionOperator(Operator):
-    """Base of the operators that call one user's function for each record.
+    """Base class of the operators that call a user's function for each record.
 
     Args:
         fn: The function.
@@ -94,14 +102,14 @@ class FunctionOperator(Operator):
 
 
 class Peek(FunctionOperator):
-    """Calls a function for each record and forwards the record unchanged; `foreach` is a peek without children.
+    """Calls a function for each record and forwards the record unchanged. `foreach` is a peek without children.
 
     Args:
-        fn: `(key, value) -> anything`. It may be called for a record more than once, because a failed step is repeated.
+        fn: `(key, value) -> anything`. If a step fails and is repeated, the function is called for its records again.
     """
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Call for all records, then forward them."""
+        """Call the function for all records, then forward them."""
         arguments = lent(batch, self.fn) if self.ctx.has_children else ()
         records, _ = call_each(self.ctx, batch, self.fn, *arguments)
         self.ctx.forward_batch(records)
@@ -111,12 +119,12 @@ class Peek(FunctionOperator):
 
 
 class Filter(Operator):
-    """Forwards the records for which the predicate is true, or false.
+    """Forwards the records for which the predicate is true or, with `negate`, false.
 
     Args:
-        predicate: `(key, value) -> bool`; it also gets null keys and values. If it `takes_timestamp`, it gets that, too.
+        predicate: `(key, value) -> bool`; also called for null keys and values. If it `takes_timestamp`, it gets that, too.
         negate: True for `filter_not`.
-        expression: What the predicate computes of the value alone, if that is known.
+        expression: The expression that the predicate computes, if it reads only the value; otherwise None.
     """
 
     leaves_values = True
@@ -129,7 +137,7 @@ class Filter(Operator):
         self.expression = expression
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Decide about all records. If the values are texts that are not decoded yet, only columns of fields are read from them."""
+        """Test all records. If values are JSON texts that are not decoded yet, only the expression's fields are read from them."""
         fields = None if self.expression is None else fields_of(batch.values, self.expression.paths)
         if self.expression is not None and fields is not None:
             self._scan(batch, self.expression, fields)
@@ -177,7 +185,7 @@ class SelectKey(FunctionOperator):
 
     Args:
         fn: `(key, value) -> key`. If it `takes_timestamp`, it gets that, too.
-        expression: What the function computes of the value alone as columns, if that is known.
+        expression: What the function computes, if columns of the value's fields are enough for that; otherwise None.
     """
 
     leaves_values = True
@@ -187,7 +195,7 @@ class SelectKey(FunctionOperator):
         self.expression = expression
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Compute all keys. If the values are texts that are not decoded yet, only columns of fields are read from them."""
+        """Compute all keys. If values are JSON texts that are not decoded yet, only the expression's fields are read from them."""
         found = keys_of_fields(batch, self.expression)
         if found is None:
             records, made = call_each(self.ctx, batch, self.fn, *lent(batch, self.fn))
@@ -201,11 +209,11 @@ class SelectKey(FunctionOperator):
 
 
 Keyed: TypeAlias = tuple[KeyColumn, dict[int, Exception]]
-"""A key for each record, null where it could not be computed, and the errors of these rows."""
+"""The key of each record, and row -> its error. A row with an error has a null key."""
 
 
 def keys_of_fields(batch: ColumnarBatch, expression: Expression | ValueFields | None) -> Keyed | None:
-    """Computes keys from columns of fields. None if there is no expression, or the values are not texts that nobody has read."""
+    """Computes keys from columns of fields. Returns None without an expression, or if values are not JSON texts or are decoded."""
     fields = None if expression is None else fields_of(batch.values, expression.paths)
     if expression is None or fields is None:
         return None
@@ -214,7 +222,7 @@ def keys_of_fields(batch: ColumnarBatch, expression: Expression | ValueFields | 
 
 
 def keys_of_calls(batch: ColumnarBatch, fn: Callable[[Any, Any], Any]) -> Keyed:
-    """Computes keys by calls of `fn(key, value)`. Unlike `call_each`, it leaves it to the caller to refuse records."""
+    """Computes each record's key by `fn(key, value)`. Unlike `call_each`, it refuses no record: the caller gets the errors."""
     keys = list[Any]()
     failed: dict[int, Exception] = {}
     for row, arguments in enumerate(zip(*lent(batch, fn), strict=False)):
@@ -229,7 +237,7 @@ def keys_of_calls(batch: ColumnarBatch, fn: Callable[[Any, Any], Any]) -> Keyed:
 def _keys_of_fields(
     expression: Expression | ValueFields, fields: FieldValues, failed: dict[int, Exception]
 ) -> KeyColumn:
-    """The result of an expression for each value, or the object of several."""
+    """A key for each value: the result of the expression, or an object of the results of several."""
     frame, every = frame_of(fields), np.arange(len(fields))
     if isinstance(expression, Expression):
         return _keys_of_cells(computed(expression, frame, np.ones(len(fields), np.bool_), failed))
@@ -249,7 +257,7 @@ def _keys_of_fields(
 
 
 def _keys_of_cells(column: FieldColumn) -> KeyColumn:
-    """A column of keys. Strings and whole numbers become objects once for all records that have them."""
+    """A column of keys. All records with the same string or integer share one key object."""
     there = column.kinds != ABSENT
     if (column.kinds[there] == INT).all():
         numbers, codes = np.unique(column.ints[there], return_inverse=True)
@@ -262,7 +270,7 @@ def _keys_of_cells(column: FieldColumn) -> KeyColumn:
 
 
 def _at_rows(there: Bools, codes: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    """Codes of keys for all rows, from the codes of the rows that have a key."""
+    """int32[n], the key codes of all rows, made from the codes of the rows that have a key."""
     found = np.full(len(there), NULL_KEY, np.int32)
     found[there] = codes
     return found
@@ -277,7 +285,7 @@ def _new_keys(keys: list[Any]) -> KeyColumn:
 
 
 class MapValues(FunctionOperator):
-    """Maps each record to a new value; the key, and so the task, stays the same.
+    """Maps each record to a new value. The record keeps its key, and so its task.
 
     Args:
         fn: `(key, value) -> value`; also called for null values. If it `takes_timestamp`, it gets that, too.
@@ -332,14 +340,14 @@ class FlatMapValues(FunctionOperator):
 def _call_for_several(
     ctx: OperatorContext, batch: ColumnarBatch, function: Callable[..., list[Any]]
 ) -> tuple[ColumnarBatch, list[Any]]:
-    """Calls a function that returns a list for each record. Returns each record once per result, and all results."""
+    """Calls a function that returns a list for each record. Returns each record as often as it has results, and all results."""
     records, results = call_each(ctx, batch, function)
     rows = np.repeat(np.arange(len(records)), np.fromiter(map(len, results), np.int64, len(results)))
     return records.with_values(results).take(rows), list(chain.from_iterable(results))
 
 
 def _apart(ctx: OperatorContext, fn: Callable[..., Any], values: list[Any]) -> list[Any]:
-    """Copies results if functions below may change one and it may share parts with others."""
+    """Copies results, if functions below may change a result and others may share parts of it."""
     if not ctx.results_change or all_unchanging(values):
         return values
     flat = not may_share(fn) and all(type(one) is dict and all_unchanging(one.values()) for one in values)
@@ -350,7 +358,7 @@ def _apart(ctx: OperatorContext, fn: Callable[..., Any], values: list[Any]) -> l
 
 
 class Branch(Operator):
-    """Sends each record to the child of the first predicate that is true, or to none.
+    """Sends each record to the child of the first predicate that is true. If none is true, no child gets it.
 
     Args:
         predicates: Functions `(key, value) -> bool`; None is true for every record (default branch).
@@ -376,7 +384,7 @@ class Branch(Operator):
         return None
 
 
-# --- The operator in front of a lake sink: each record becomes a row of the sink's columns.
+# --- The operator before a lake sink: each record becomes a row of the sink's columns.
 #
 # If a record does not fit, the processing policy decides about it here (fail, skip, dead letter), so the sink gets no bad records.
 

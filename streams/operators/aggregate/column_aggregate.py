@@ -1,4 +1,4 @@
-"""Aggregates of declared fields over the columns of a step, plain or in windows that are identified by their start."""
+"""Aggregates fields of JSON values as columns, a whole step at once: over all time, or in windows identified by their start."""
 
 from __future__ import annotations
 
@@ -61,13 +61,20 @@ from streams.operators.stores.window import TypedTimestampedWindowStore
 from streams.operators.table.table_materializer import numbered
 from streams.users_code import is_of_state
 
-# --- The columns that aggregates read: declared fields as they are, expressions computed.
+# --- The columns that aggregates read: a declared field as it is, and an expression once it is computed.
 
 
 def columns_of(
     aggregates: Iterable[Aggregate], values: FieldValues, taken: Bools, failed: dict[int, Exception]
 ) -> list[FieldColumn | None]:
-    """The column of each aggregate; None for one that has no field."""
+    """Returns the column that each aggregate reads; None for an aggregate without a field, such as a count.
+
+    If a row fails for one aggregate, later aggregates do not read it.
+
+    Args:
+        taken: bool[n], the rows to aggregate.
+        failed: Row -> its error; this function adds errors.
+    """
     frame = Frame(len(values), values.fields)
     needed = taken.copy()
     found: list[FieldColumn | None] = []
@@ -99,7 +106,10 @@ def _column(
 def _ranked(
     aggregate: Ranked, by: FieldColumn, frame: Frame, needed: Bools, errors: dict[int, Exception]
 ) -> FieldColumn:
-    """The column with what the aggregate keeps of the rows that take part."""
+    """Adds to the column `by` what the aggregate keeps of each row, such as `name` in `agg.max_by('name', by='n')`.
+
+    A row that does not take part, because its `by` is null, keeps nothing.
+    """
     values, ranked = dict[str | None, FieldColumn](), needed & (by.kinds != ABSENT)
     ranked[list(errors)] = False
     for name, part in aggregate.parts:
@@ -119,14 +129,17 @@ def _checked(
     needed: Bools,
     errors: dict[int, Exception],
 ) -> FieldColumn:
-    """The column without the values that the aggregate cannot take, such as texts in a sum, or need not take."""
+    """Returns the column without the values that `check` refuses, such as texts in a sum.
+
+    Only rows in `needed` are checked; their errors are added to `errors`. Other rows lose their value if it looks wrong.
+    """
     if type(aggregate).checked is Aggregate.checked:
         return column
-    # Every aggregate takes finite numbers, and what keeps values takes all that came as text.
+    # Every aggregate takes finite numbers. An aggregate that keeps values also takes everything that came as JSON text.
     suspicious = ~np.isfinite(column.floats)
     if not takes_text and column.texts is not None:
         texts = column.kinds == TEXT
-        if type(aggregate).checked is Ordering.checked:  # which takes every string as it is
+        if type(aggregate).checked is Ordering.checked:  # it takes every string
             texts &= first_bytes(column.texts) != ord('"')
         suspicious |= texts
     if not suspicious.any():
@@ -142,7 +155,7 @@ def _checked(
 
 
 def _error_without_fields(aggregate: Aggregate) -> Exception | None:
-    """The error for a value that has no fields, such as a text; None if the aggregate reads none of it."""
+    """The aggregate's error for a value without fields, such as a text; None if the aggregate reads no field."""
     try:
         aggregate.value_in("")
     except Exception as error:
@@ -154,24 +167,27 @@ Int64s = npt.NDArray[np.int64]
 
 
 def _name_result(keys: BinaryColumn, results: ColumnarBatch, row: int) -> HeldRecord:
-    """What errors name for a result, which no single record caused: its key, and its window if it has one."""
+    """The record that errors about a result name. Many records made the result, so this one has only its key and its window."""
     named = results.keys[row]
     window = named.window if isinstance(results.keys, WindowedKeys) else None
     return HeldRecord(keys[row].as_py(), None, int(results.timestamps[row]), results.headers_of(row), window)
 
 
-# --- The rows of a step, and these as records where they cannot be processed at once.
+# --- The rows of a step. If they cannot be aggregated at once, they become records, which are aggregated one by one.
 
 
 def concerns_records(error: Exception) -> bool:
-    """Whether an error may be caused by a record, and not by the store, Kafka or the machine."""
+    """Whether a record may have caused an error, rather than the store, Kafka or the machine."""
     if isinstance(error, StreamsError):
         return isinstance(error, RecordError)
     return not isinstance(error, MemoryError) and not is_of_state(error)
 
 
 def coded_keys(codec: Codec, keys: KeyColumn) -> tuple[npt.NDArray[np.int32], list[bytes]]:
-    """The keys' bytes, each once, and the code of each row's key.
+    """Writes keys as bytes.
+
+    Returns:
+        int32[n], the code of each row's key; and for each code, the key's bytes. No two codes have the same bytes.
 
     Raises:
         Exception: A key cannot be written.
@@ -184,12 +200,12 @@ def coded_keys(codec: Codec, keys: KeyColumn) -> tuple[npt.NDArray[np.int32], li
 
 
 class FieldRows(NamedTuple):
-    """The rows of a step.
+    """The rows of a step, and the bytes of their keys.
 
     Attributes:
-        batch: They themselves; each key stands there once.
-        values: Their values.
-        data: The bytes of the keys in the store.
+        batch: The rows. No two of `batch.keys.objects` have the same bytes.
+        values: The rows' values.
+        data: The bytes of each of `batch.keys.objects`, as the store has them.
     """
 
     batch: ColumnarBatch
@@ -198,7 +214,7 @@ class FieldRows(NamedTuple):
 
     @classmethod
     def of(cls, codec: Codec, batch: ColumnarBatch) -> FieldRows:
-        """Writes the keys.
+        """Writes the keys of a batch whose values are `FieldValues`.
 
         Raises:
             Exception: A key cannot be written.
@@ -213,7 +229,7 @@ class FieldRows(NamedTuple):
 
 
 class PickedFields:
-    """The records of a step, whose values are what the aggregates read of them.
+    """The records of a step, with what the aggregates have read from each of them as its value.
 
     Args:
         taken: bool[n], the rows to aggregate.
@@ -221,13 +237,13 @@ class PickedFields:
 
     def __init__(self, fields: FieldAggregates, rows: FieldRows, taken: Bools) -> None:
         self.errors: dict[int, Exception] = {}
-        """Row -> its error, where a value has no fields, or an expression fails."""
+        """Row -> its error: the value has no fields, an expression fails, or an aggregate refuses the field's value."""
         self.columns = columns_of(fields.aggregates.values(), rows.values, taken, self.errors)
-        """What each aggregate reads."""
+        """The column that each aggregate reads; None for an aggregate without a field."""
         self.functions = AggregationFunctions(
             partial(_add, fields), fields.initial, fields.merge, fields.result, built_in=True
         )
-        """The functions of the aggregation for these records."""
+        """The functions that aggregate these records."""
         self._batch = rows.batch
 
     @property
@@ -238,7 +254,7 @@ class PickedFields:
         return failing
 
     def records(self, rows: Int64s) -> ColumnarBatch:
-        """Some of the rows to aggregate. The value of one with an error is the error."""
+        """These rows as records. If a row has an error, its record's value is that error."""
         columns = self.columns
         read = ([None if column is None else cell(column, row) for column in columns] for row in rows.tolist())
         values = [self.errors.get(row) or value for row, value in zip(rows.tolist(), read, strict=True)]
@@ -246,15 +262,17 @@ class PickedFields:
 
 
 def fields_in_time(fields: FieldAggregates, rows: FieldRows, assigned: Assigned) -> tuple[PickedFields, Int64s, Int64s]:
-    """What the aggregates read of records that are in time for a window; and, of those without an error, the pairs to add.
+    """Reads the fields of the records that are in time for a window, and finds the pairs of record and window to add.
+
+    A record that is late for all its windows is not read. A record with an error has no pairs.
 
     Args:
         fields: The aggregates.
         rows: The records.
-        assigned: Their windows.
+        assigned: The records' windows.
 
     Returns:
-        What was read; int64[p], the row of each pair; int64[p], the start of its window, ms.
+        The fields; int64[p], the row of each pair; int64[p], the start of its window, ms.
     """
     pairs, in_time = assigned.rows, np.zeros(len(rows.batch), np.bool_)
     in_time[pairs] = True
@@ -272,7 +290,14 @@ def _add(fields: FieldAggregates, key: Any, picked: Any, accumulator: Any) -> An
 def rows_of_fields(
     ctx: OperatorContext, codec: Codec, batch: ColumnarBatch, takes_null_values: bool
 ) -> tuple[FieldRows, Bools]:
-    """The records of a batch of fields, except those whose keys cannot be written; and which of them are aggregated."""
+    """Drops and refuses the records of a batch of fields that cannot be aggregated.
+
+    Records without a key are dropped, and also records with a null value, unless `takes_null_values`. A record whose key cannot be
+    written is refused.
+
+    Returns:
+        The n records that were not refused; bool[n], which of them are left to aggregate.
+    """
     _, rows = compute_all(ctx, batch, partial(FieldRows.of, codec))
     keyed = rows.batch.keys.codes != NULL_KEY
     ctx.drop_many(int((~keyed).sum()), "null_key")
@@ -281,26 +306,31 @@ def rows_of_fields(
     return rows, keyed & ~dropped
 
 
-# --- Aggregates of declared fields, plain or in tumbling, hopping and calendar windows.
+# --- Aggregates of declared fields, over all time or in tumbling, hopping and calendar windows.
 #
-# Records are aggregated with functions, as any others (`FoldedAggregate`); those whose fields alone were read, as columns, with one
-# access to the store per group. The store holds the accumulators as a JSON list, in the order of the aggregates; the
-# emitted value is an object of their results. With `bare`, a single aggregate's accumulator is the stored value and its result the
-# emitted one, as in Kafka Streams' `count`.
+# Whole records are aggregated with functions, as in any `FoldedAggregate`. If only fields were read, they are aggregated as
+# columns, with one access to the store for each group. A group is a key, or a key and a window.
+#
+# The store has a group's accumulators as a JSON list, in the order of the aggregates. The emitted value is an object of the
+# results. For example, `aggregate(n=agg.count(), mean=agg.mean('v'))` adds the values 1 and 4: the store has `[2,[5,2]]`, and the
+# result is `{"n": 2, "mean": 2.5}`.
+#
+# With `bare`, as in Kafka Streams' `count`, there is a single aggregate. Then the stored value is its accumulator itself, and the
+# emitted value is its result.
 
 
 class AddedGroups(NamedTuple):
-    """The groups of a step's records, with these added; groups are numbered in the order of their first rows.
+    """The groups of a step's records, after these were added. Groups are numbered in the order of their first rows.
 
     Attributes:
-        keys: The bytes of the key of each group.
-        starts: int64[G], the start of its window, ms.
-        known: bool[G], whether it was in the store before.
-        before: The accumulators of the groups in the store.
-        accumulators: Those of all groups, in slots.
-        slots: int64[G], the slot of each group.
-        times: int64[G], the largest timestamp of its records, ms.
-        of_rows: int64[m], the group of each row.
+        keys: The bytes of each group's key.
+        starts: int64[G], the start of each group's window, ms.
+        known: bool[G], whether the group was in the store before.
+        before: The accumulators of the known groups, as they were before the step.
+        accumulators: The new accumulators of all groups, by slot.
+        slots: int64[G], each group's slot. Known groups have the first slots, in the order of `before`.
+        times: int64[G], the largest timestamp of the group's records so far, ms.
+        of_rows: int64[m], the group of each added row.
     """
 
     keys: BinaryColumn
@@ -313,33 +343,39 @@ class AddedGroups(NamedTuple):
     of_rows: Int64s
 
     def written(self, order: Int64s, codec: Codec) -> WrittenRows:
-        """The rows of the store for the groups, in an order."""
+        """The store's rows for the groups whose numbers are in `order`, in that order."""
         keys, times = self.keys.take(pa.array(order)), self.times[order]
         cells = self.accumulators.written(self.slots[order], codec)
         return WrittenRows(keys, self.starts[order], codec.timestamped_column(keys, cells, times), times, cells)
 
 
 class AddsFields(FoldedAggregate):
-    """An aggregation that adds fields of JSON values, those of many records at once."""
+    """An aggregation that adds the fields of many JSON values at once."""
 
     fields: FieldAggregates
 
     def added(
         self, rows: FieldRows, columns: Sequence[FieldColumn | None], at: Int64s, window_starts: Int64s
     ) -> AddedGroups:
-        """Adds rows to the groups of their keys and windows; changes nothing.
+        """Computes the groups of keys and windows with these rows added, but writes nothing.
 
-        Nothing is decoded or encoded row by row, except the accumulators of the stored rows.
+        Only the accumulators of stored rows are decoded one by one.
+
+        Args:
+            rows: The records.
+            columns: The column that each aggregate reads.
+            at: int64[m], the row of each pair of record and window.
+            window_starts: int64[m], the start of its window, ms.
 
         Raises:
-            Exception: They cannot be added at once.
+            Exception: The rows cannot be added at once, for example because a sum overflows.
         """
         batch, codec = rows.batch, self.store.codec
         groups = group(batch.keys.codes[at], window_starts)
         keys = column_of(rows.data, groups.codes)
         stored = _stored(self.store, keys, groups.starts)
         known = valid_rows(stored)
-        # Slots with known accumulators come first.
+        # Known groups get the first slots.
         slots = np.empty(len(known), np.int64)
         slots[np.argsort(~known, kind="stable")] = np.arange(len(known))
         there = stored.drop_null() if stored.null_count else stored
@@ -354,7 +390,7 @@ class AddsFields(FoldedAggregate):
 
 
 def _stored(store: Any, keys: BinaryColumn, starts: Int64s) -> BinaryColumn:
-    """The local values of groups."""
+    """The stored row of each group; null if the store has none."""
     if isinstance(store, TypedTimestampedWindowStore):
         return store.fetch_columns(keys, starts)
     found: BinaryColumn = store.stored_column(keys)
@@ -362,11 +398,14 @@ def _stored(store: Any, keys: BinaryColumn, starts: Int64s) -> BinaryColumn:
 
 
 class _FoldedGroups(NamedTuple):
-    """The groups of a step and the updates to forward, both in order of time, then of their first rows.
+    """The groups of a step, in the order of their timestamps, then of their first rows.
 
     Attributes:
+        rows: The groups' rows of the store.
+        results: The updates to forward.
         keys: The keys of the groups, without windows.
-        arrivals: int64[G], the places of the groups in the order of their first rows.
+        arrivals: int64[G], the index here of each group, in the order of first rows. If group A (time 20) came before group B
+            (time 10), B has index 0 and A has index 1, so `arrivals` is [1, 0].
     """
 
     rows: WrittenRows
@@ -378,15 +417,16 @@ class _FoldedGroups(NamedTuple):
 class ColumnAggregate(AddsFields):
     """Aggregates fields of JSON values.
 
-    Only an operator with caching gets fields, and forwards at the end of the step. Mostly it gets those of a step at once; what
-    comes from operators in front of it may come in several batches, and then it adds one record after the other.
+    Only an operator with caching gets fields. It forwards its updates at the end of the step. Usually one batch has the fields of
+    the whole step. But operators above it may forward several batches in a step. Then it adds the records of later batches one by
+    one.
     """
 
     takes_null_values: ClassVar[bool] = True
 
     @property
     def changes_in_place(self) -> bool:
-        """What fails is reading a field, before any aggregate is changed."""
+        """False: only reading a field can fail, and all fields are read before an aggregate changes."""
         return False
 
     def init(self, ctx: OperatorContext) -> None:
@@ -394,7 +434,7 @@ class ColumnAggregate(AddsFields):
         self._folded: _FoldedGroups | None = None
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Aggregate the records of the group, or the fields of those of the operator."""
+        """Aggregate a batch of fields, or a batch of whole records as any `FoldedAggregate` does."""
         self._unfold()
         if isinstance(batch.values, FieldValues):
             self._process_fields(*rows_of_fields(self.ctx, self.store.codec, batch, self.takes_null_values))
@@ -418,7 +458,10 @@ class ColumnAggregate(AddsFields):
             self.ctx.refuse(batch, row, picked.errors[row])
 
     def _add_in_turn(self, picked: PickedFields, records: ColumnarBatch, assigned: Assigned) -> None:
-        """Adds one record after the other. They are halved until those are found whose groups cannot be read."""
+        """Adds records one by one.
+
+        If a group cannot be read, the records are halved again and again, until each record of this group is alone and is refused.
+        """
         keys, values = records.keys.take(assigned.rows), [records.values[row] for row in assigned.rows.tolist()]
         pairs, calls = WindowPairs(assigned, {"late": assigned.late}), (repeat(picked.functions), keys.each(), values)
         try:
@@ -435,11 +478,11 @@ class ColumnAggregate(AddsFields):
             fold.run()
 
     def _assigned(self, timestamps: Int64s) -> Assigned:
-        """The windows of records."""
+        """The windows of records with these timestamps."""
         return without_windows(np.arange(len(timestamps)))
 
     def _unfold(self) -> None:
-        """Leaves the groups that are folded so far pending row by row, where the records of the next batch find them."""
+        """Turns the folded groups into pending rows, so that the records of the next batch are added to these."""
         folded, self._folded = self._folded, None
         if folded is None:
             return
@@ -460,10 +503,10 @@ class ColumnAggregate(AddsFields):
     def _fold(
         self, rows: FieldRows, columns: Sequence[FieldColumn | None], at: Int64s, window_starts: Int64s
     ) -> _FoldedGroups:
-        """Adds rows to the groups of their keys and windows; changes nothing.
+        """Computes the rows and updates of groups with these rows added, but writes nothing. The arguments are as for `added`.
 
         Raises:
-            Exception: They cannot be added at once.
+            Exception: The rows cannot be added at once.
         """
         if self.store.pending:
             raise OneByOne("rows are pending")
@@ -481,7 +524,7 @@ class ColumnAggregate(AddsFields):
         return _FoldedGroups(written, results, rows.batch.keys.take(last), np.argsort(order))
 
     def _results(self, batch: ColumnarBatch, last: Int64s, written: WrittenRows, changes: Changes) -> ColumnarBatch:
-        """The updates of groups, in order; `last` has the last row of each."""
+        """The groups' updates. `last` has the last row of each group: the update gets that row's headers."""
         keys = self._keys(batch.keys.take(last), written.starts)
         headers = None if batch.headers is None else [batch.headers[row] for row in last.tolist()]
         numbers = np.arange(len(last))
@@ -491,11 +534,12 @@ class ColumnAggregate(AddsFields):
 
 
 class StreamColumnAggregate(ColumnAggregate, StreamAggregate):
-    """Aggregates fields of JSON values per key; see `StreamAggregate`.
+    """A `StreamAggregate` of fields of JSON values.
 
     Args:
         store: Name of a timestamped store of JSON values.
-        caching: Only an operator with caching gets columns.
+        fields: The aggregates.
+        caching, send_old: As in `StreamAggregate`. Without caching, the operator gets no columns.
     """
 
     takes_null_values = False
@@ -506,14 +550,15 @@ class StreamColumnAggregate(ColumnAggregate, StreamAggregate):
 
 
 class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
-    """Aggregates fields of JSON values per key and window; see `WindowAggregate`.
+    """A `WindowAggregate` of fields of JSON values.
 
-    The fields of a record are read before anything else: a value without fields fails, and does not advance stream time.
+    A record's fields are read before anything else. So a record whose value has no fields fails without advancing stream time.
 
     Args:
         store: Name of a timestamped window store of JSON values.
         windows: `TimeWindows` or `CalendarWindows`.
-        caching: Only an operator with caching gets columns.
+        fields: The aggregates.
+        caching, send_old: As in `WindowAggregate`. Without caching, the operator gets no columns.
     """
 
     def __init__(
@@ -558,15 +603,15 @@ class WindowColumnAggregate(ColumnAggregate, WindowAggregate):
 
 
 class WindowColumnAggregateOnClose(AddsFields, WindowAggregateOnClose):
-    """Aggregates fields of JSON values per key and window; see `WindowAggregateOnClose`.
+    """A `WindowAggregateOnClose` of fields of JSON values.
 
-    The fields of records that are late for all their windows are not read.
+    If a record is late for all its windows, its fields are not read.
 
     Args:
         store: Name of a timestamped window store of JSON values.
         windows: `TimeWindows` or `CalendarWindows`.
         fields: The aggregates.
-        open_store, caching, send_old: See `WindowAggregateOnClose`.
+        open_store, caching, send_old: As in `WindowAggregateOnClose`.
     """
 
     def __init__(
@@ -582,14 +627,14 @@ class WindowColumnAggregateOnClose(AddsFields, WindowAggregateOnClose):
         self.fields = fields
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Aggregate the records of the group, or the fields of those of the operator."""
+        """Aggregate a batch of fields, or a batch of whole records as any `FoldedAggregate` does."""
         if isinstance(batch.values, FieldValues):
             self._process_fields(*rows_of_fields(self.ctx, self.store.codec, batch, takes_null_values=True))
         else:
             super().process_batch(batch)
 
     def _process_fields(self, rows: FieldRows, keyed: Bools) -> None:
-        # Where a part of the step was aggregated record by record, its windows are in the cache alone.
+        # If part of the step was aggregated record by record, its windows are only in the cache so far.
         self._flush_pending()
         self.store.forget_cache()
         batch, at = rows.batch, rows_where(keyed)
@@ -611,7 +656,7 @@ class WindowColumnAggregateOnClose(AddsFields, WindowAggregateOnClose):
         self.end(batch, _opened(added, pairs), picked.errors)
 
     def _add_in_turn(self, records: ColumnarBatch, functions: AggregationFunctions) -> None:
-        """Adds one record after the other."""
+        """Adds records one by one."""
         pairs = self.pairs(records)
         values = [records.values[row] for row in pairs.rows.tolist()]
         calls = repeat(functions), records.keys.take(pairs.rows).each(), values
@@ -619,7 +664,7 @@ class WindowColumnAggregateOnClose(AddsFields, WindowAggregateOnClose):
 
 
 def _opened(added: AddedGroups, at: Int64s) -> list[tuple[int, bytes, int]]:
-    """The windows that were not in the store: the row that has opened each one, its key and its start, in the order of rows."""
+    """For each window that was not in the store: the row that opened it, its key and its start in ms. In the order of rows."""
     first = np.zeros(len(added.known), np.int64)
     first[added.of_rows[::-1]] = at[::-1]  # the last assignment to an index wins
     new = rows_where(~added.known)

@@ -1,7 +1,10 @@
-"""Aggregates of fields with counts of distinct values (`agg.count_distinct`), each of which is a row of its own.
+"""Counts distinct values (`agg.count_distinct`). Each distinct value is a row of its own.
 
-The accumulators are in the store of the aggregation, and the values that were seen in another one: a key-value store, or in
-windows a window store that forgets a window's values together with the window.
+The aggregation's store has the accumulators. A second store has the values seen so far: a key-value store or, with windows, a
+window store, which drops a window's values together with the window.
+
+For example, `agg.count_distinct("user")` gets the users a, b and a with the key `eu`. The second store then has two rows, one for
+`eu` and a, one for `eu` and b, and the count is 2.
 """
 
 from __future__ import annotations
@@ -39,37 +42,38 @@ from streams.operators.stores.window import TypedWindowStore
 _PRESENT: Final = 1
 
 _NewRows: TypeAlias = tuple[BinaryColumn, Int64s, BinaryColumn, Int64s]
-"""Columns of keys, starts of windows, cells and timestamps."""
+"""Columns of keys, starts of windows (ms), cells and timestamps (ms)."""
 
 
 class _Seen(Protocol):
-    """The values that were seen, each with the key of its row, and in windows by the window's start."""
+    """The store of the values seen so far. A row is the row's key and the start of its window, ms; without windows, -1."""
 
     def __contains__(self, row: tuple[bytes, int]) -> bool: ...
 
     def add(self, row: tuple[bytes, int], timestamp: int) -> None:
-        """Note a value."""
+        """Store a value."""
 
     def are_new(self, keys: BinaryColumn, starts: Int64s) -> Bools:
-        """Which values have no row."""
+        """bool[n], which values have no row yet."""
 
     def cells(self, keys: BinaryColumn) -> BinaryColumn:
-        """What is stored for values. Raises `OversizedRowError` if a row does not fit the changelog."""
+        """The cell to store for each value. Raises `OversizedRowError` if a row does not fit the changelog."""
 
     def add_all(self, keys: BinaryColumn, starts: Int64s, cells: BinaryColumn, timestamps: Int64s) -> None:
-        """Note values, in their order."""
+        """Store values, in this order."""
 
 
 class CountsDistinct(AddsFields):
-    """`agg.count_distinct` counts the values whose row is new. A record that fails has left no row.
+    """Makes an aggregation count distinct values (`agg.count_distinct`): it counts a value whose row is new.
 
-    Whole records are taken one by one. The fields of a step's records are taken at once: each value of a group is looked up
-    once, all of them together, and the aggregate counts the records that bring a new one.
+    Whole records are processed one by one. The fields of a step's records are processed at once: all values are looked up together,
+    and each value of a group only once. The aggregate then counts the records that bring a new value. A record that fails leaves no
+    row.
 
-    It stands in front of the class that it makes count, whose `functions` are those of the same fields.
+    A subclass lists this class first, then the class of the aggregation, which has the `functions` of the same fields.
 
     Attributes:
-        seen_name: Name of the store of the values.
+        seen_name: Name of the store of the values seen so far.
     """
 
     seen_name: str
@@ -87,7 +91,7 @@ class CountsDistinct(AddsFields):
             self.ctx.attempt_each(batch, self.process)
 
     def process(self, record: Record) -> None:
-        """Compute everything that may fail, for all windows, then note the new values."""
+        """Compute everything that may fail, for all windows. Only then store the new values."""
         self._new: list[tuple[bytes, int]] = []
         super().process(record)
 
@@ -115,7 +119,7 @@ class CountsDistinct(AddsFields):
         super()._set(row, value, timestamp, record)
 
     def process_read(self, records: ColumnarBatch) -> None:
-        """Takes records one by one whose values are what the aggregates read of them, or the error of doing so."""
+        """Processes records one by one. A record's value is what the aggregates have read from it, or the error of reading it."""
         self._picked = partial(_read, self.fields)
         try:
             self.ctx.attempt_each(records, self.process)
@@ -125,9 +129,9 @@ class CountsDistinct(AddsFields):
     def added(
         self, rows: FieldRows, columns: Sequence[FieldColumn | None], at: Int64s, window_starts: Int64s
     ) -> AddedGroups:
-        """Counts new values; `begin` writes their rows."""
+        """Counts new values. `begin` writes their rows later, when nothing can fail any more."""
         if (at[1:] == at[:-1]).any():
-            # In windows that overlap, a record's value may be new in one and not in the other: each pair is a row of its own.
+            # If windows overlap, a record's value may be new in one and not in another. So each pair becomes a row of its own.
             rows = rows._replace(batch=rows.batch.take(at))
             columns = [None if one is None else one.take(at) for one in columns]
             at = np.arange(len(at))
@@ -140,7 +144,7 @@ class CountsDistinct(AddsFields):
         return added
 
     def begin(self, batch: ColumnarBatch, pairs: WindowPairs) -> None:
-        """Then nothing can fail any more."""
+        """Writes the rows of new values, too: nothing can fail any more."""
         super().begin(batch, pairs)
         new, self._unwritten_values = self._unwritten_values, None
         if new is not None:
@@ -154,7 +158,7 @@ def _read(fields: FieldAggregates, read: Any) -> list[Any]:
 
 
 class CountsDistinctOnUpdate(CountsDistinct, ColumnAggregate):
-    """Emits the updates. The fields of records that are late for all their windows are not read."""
+    """Counts distinct values and emits updates. If a record is late for all its windows, its fields are not read."""
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         self._unfold()
@@ -182,7 +186,8 @@ class StreamDistinctAggregate(CountsDistinctOnUpdate, StreamColumnAggregate):
 
     Args:
         store: Name of a timestamped key-value store of the accumulators.
-        seen: Name of a key-value store of bytes; each key is the group, the number of the aggregate, and a value.
+        seen: Name of the key-value store of the values seen so far. Each key is the group's key, the aggregate's number, and the
+            value.
         fields: The aggregates.
     """
 
@@ -198,7 +203,7 @@ class StreamDistinctAggregate(CountsDistinctOnUpdate, StreamColumnAggregate):
 
 
 class _DistinctInWindows(CountsDistinct, WindowAggregate):
-    """What windows of both ways to emit have in common."""
+    """Counts distinct values in windows, which emit updates or one result on close."""
 
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
@@ -210,11 +215,12 @@ class _DistinctInWindows(CountsDistinct, WindowAggregate):
 
 
 class WindowDistinctAggregate(_DistinctInWindows, CountsDistinctOnUpdate):
-    """`WindowAggregate` of fields with counts of distinct values. Those of `TimeWindows` and `CalendarWindows` get columns.
+    """`WindowAggregate` of fields with counts of distinct values. With `TimeWindows` and `CalendarWindows`, it gets columns.
 
     Args:
         store: Name of a timestamped window store of the accumulators.
-        seen: Name of a window store of bytes, which keeps a window as long; keys as in `StreamDistinctAggregate`.
+        seen: Name of the window store of the values seen so far. It keeps a window as long as `store` does. Keys are as in
+            `StreamDistinctAggregate`.
         fields: The aggregates.
     """
 
@@ -236,7 +242,7 @@ class WindowDistinctAggregate(_DistinctInWindows, CountsDistinctOnUpdate):
 
 
 class WindowDistinctAggregateOnClose(_DistinctInWindows, WindowColumnAggregateOnClose):
-    """`WindowAggregateOnClose` of fields with counts of distinct values; arguments as for `WindowDistinctAggregate`."""
+    """`WindowAggregateOnClose` of fields with counts of distinct values. Arguments are as for `WindowDistinctAggregate`."""
 
     def __init__(
         self,
@@ -256,6 +262,8 @@ class WindowDistinctAggregateOnClose(_DistinctInWindows, WindowColumnAggregateOn
 
 
 class _SeenForEver:
+    """The values seen over all time, in a key-value store. Windows' starts are ignored."""
+
     def __init__(self, store: TypedKeyValueStore) -> None:
         self._store = store
 
@@ -276,6 +284,8 @@ class _SeenForEver:
 
 
 class _SeenInWindows:
+    """The values seen in each window, in a window store."""
+
     def __init__(self, store: TypedWindowStore) -> None:
         self._store = store
 

@@ -1,4 +1,4 @@
-"""A stream joined with a table by look-up (Kafka Streams: `KStreamKTableJoinProcessor`)."""
+"""Joins of a stream with a table, in which each record looks up a row (Kafka Streams: `KStreamKTableJoinProcessor`)."""
 
 from __future__ import annotations
 
@@ -28,15 +28,19 @@ from streams.serdes.base import Serde
 
 
 class StreamTableJoin(Operator):
-    """Joins each stream record with the table's value for its key; only stream records give results.
+    """Joins each stream record with the table's row for its key. Updates of the table cause no results.
 
-    A plain table is read as of the record's arrival, a versioned one as of the record's time. Null values are
-    dropped. A null key is dropped by the inner join and joined with None by the left join (KIP-962). Results have the
-    timestamp and headers of the stream record.
+    In a plain table, the record finds the row as it is when the record arrives. In a versioned table, it finds the row as it was at
+    the record's timestamp. For example, the row of A becomes 1 at time 10, and 2 at time 30. Then a stream record of A with time 20
+    arrives: it is joined with 2 in a plain table, and with 1 in a versioned one.
+
+    Records with a null value are dropped. An inner join also drops records with a null key; a left join joins them with None
+    (KIP-962). Results have the timestamp and headers of the stream record.
 
     Args:
+        table: How to look up rows of the table.
         joiner: `(key, stream value, table value) -> value`.
-        left: Left join: a missing table value is None; otherwise the record is dropped.
+        left: Whether a record without a row is joined with None. If not, it has no result.
     """
 
     def __init__(self, table: ValueGetter, joiner: Callable[..., Any], left: bool) -> None:
@@ -53,17 +57,17 @@ class StreamTableJoin(Operator):
         self._lookup = opened(ctx, self.table)
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Look up and join.
+        """Look up rows and join records with them.
 
         Raises:
-            Exception: A row cannot be looked up; there has been no effect.
+            Exception: A row cannot be looked up. Nothing has changed and nothing was forwarded.
         """
         self._join_together(batch, batch.keys)
 
     def _join_together(
         self, batch: ColumnarBatch, keys: KeyColumn, failed: Mapping[int, Exception] = MappingProxyType({})
     ) -> None:
-        """Joins the batch with the rows of these keys, but for the records that have no key because of an error."""
+        """Joins each record with the row of its key in `keys`. A record in `failed`, whose key has an error, is refused instead."""
         refused = np.zeros(len(batch), np.bool_)
         refused[list(failed)] = True
         null_value = ~refused & null_values(batch.values)
@@ -71,7 +75,7 @@ class StreamTableJoin(Operator):
         null_key = ~without_value & (keys.codes == NULL_KEY)
         known = rows_where(~(without_value | null_key))
         rows = self._lookup(keys.take(known), batch.order[known], batch.timestamps[known])
-        # For each record, the row that it was joined with.
+        # The index of each record's row in `rows`; -1 without a row.
         met = np.full(len(batch), -1, np.int64)
         met[known[rows.there]] = rows_where(rows.there)
         joined = rows_where(~without_value if self.left else met >= 0)
@@ -84,7 +88,7 @@ class StreamTableJoin(Operator):
         try:
             values = self._joined_bytes(results, rows, met[joined]) if len(results) else []
         except Exception:
-            if len(batch) == 1:  # other batches come again, in halves
+            if len(batch) == 1:  # larger batches come again, in halves, and are counted then
                 self.ctx.count_looked_up(looked_up, missing)
             raise
         found = [] if values is not None else [*rows.values_for(self.joiner, self.ctx.results_change), None]
@@ -97,7 +101,7 @@ class StreamTableJoin(Operator):
         self.ctx.forward_batch(results.with_values(values))
 
     def _joined_bytes(self, batch: ColumnarBatch, rows: FoundRows, met: Int64s) -> Sequence[Any] | None:
-        """The results made from the bytes of both values; None if the bytes do not contain all values."""
+        """The results, copied from the bytes of both values. None if the joiner computes values, or bytes are missing."""
         objects, left = JoinedObjects.of(joined_fields(self.joiner)), unread_json(batch.values)
         right = None
         if objects is not None and left is not None:
@@ -113,12 +117,12 @@ class StreamTableJoin(Operator):
 
 
 class StreamGlobalJoin(StreamTableJoin):
-    """Joins each stream record with a row of a global table, whose key is computed from the record (`KStreamGlobalKTableJoin`).
+    """Joins each stream record with a row of a global table. The selector computes the row's key (`KStreamGlobalKTableJoin`).
 
     Args:
         joiner: `(key, table key, stream value, table value) -> value`.
         selector: `(key, value) -> table key`.
-        expression: What the selector computes of the value alone as columns, if that is known.
+        expression: What the selector computes, if columns of the value's fields are enough for that; otherwise None.
     """
 
     def __init__(
@@ -134,7 +138,7 @@ class StreamGlobalJoin(StreamTableJoin):
         self.expression = expression
 
     def process_batch(self, batch: ColumnarBatch) -> None:
-        """Compute the keys, look up and join."""
+        """Compute the keys, look up their rows and join records with them."""
         self._join_together(batch, *(keys_of_fields(batch, self.expression) or keys_of_calls(batch, self.selector)))
 
     def _all_joined(self, batch: ColumnarBatch, keys: KeyColumn, values: list[Any]) -> tuple[ColumnarBatch, list[Any]]:
@@ -142,18 +146,21 @@ class StreamGlobalJoin(StreamTableJoin):
 
 
 class GraceTableJoin(RecordOperator, StreamTableJoin):
-    """Joins each stream record with a versioned table after a grace: records wait for late updates of the table (KIP-923).
+    """Joins each stream record with a versioned table after a grace period, so that late updates of the table count (KIP-923).
 
-    A record waits until its time <= stream time - grace, where stream time is the largest time of the stream's records that are not
-    dropped (Kafka Streams: that reach the buffer). The record is then joined, in order of timestamps, with the table as of the
-    record's time. With a grace of 5, a record at 20 is joined when a record at 25 or later arrives. A record that is already older
-    on arrival is joined at once. A record with a null key cannot wait: the left join joins it with None at once; in compat mode it
-    fails, as in Kafka Streams.
+    A record waits until its timestamp <= stream time - grace. Then it is joined with the row as it was at the record's timestamp.
+    Records that are due together are joined in the order of their timestamps. For example, with a grace of 5 a record at 20 is
+    joined when a record at 25 or later arrives. A record that is already due when it arrives is joined at once.
+
+    Stream time is the largest timestamp of the stream's records that are not dropped (in Kafka Streams: that reach the buffer).
+
+    A record with a null key cannot wait. The left join joins it with None at once. In compat mode it fails, as in Kafka Streams.
 
     Args:
         joiner: `(key, stream value, table value) -> value`.
-        grace_ms: How long a record waits.
-        buffer: Key-value store of the waiting records (`BufferedSerde`).
+        grace_ms: How long a record waits, in stream time.
+        buffer: Name of the key-value store of the waiting records (`BufferedSerde`).
+        key_serde: The serde of the keys of waiting records.
     """
 
     def __init__(
@@ -198,7 +205,7 @@ class GraceTableJoin(RecordOperator, StreamTableJoin):
         self._join_due(time)
 
     def advance(self, elapsed_ms: int, limit: int) -> int:
-        """Advance stream time: join the records that this makes due."""
+        """Advance stream time, and join the records that are due then."""
         self._join_due(self._time.advance(elapsed_ms, limit))
         return min(limit, self._rows.first_time)
 

@@ -23,21 +23,21 @@ _DISTINCT: Final = f"counts distinct values, each of which it looks up: {ONE_BY_
 
 
 class AggregateOperator(Protocol):
-    """Makes the operator of an aggregation, such as a `partial` of its class."""
+    """Makes the operator of an aggregation. Usually it is a `partial` of the operator's class."""
 
     def __call__(self, *, caching: bool, send_old: bool) -> AnyProcessor: ...
 
 
 @dataclass(frozen=True, slots=True)
 class AggregationSpec(CachingTableSpec):
-    """An aggregation. Its stores are the results and, for results on close, the index of open windows.
+    """An aggregation. Its stores: the results and, if it emits on close, the index of open windows.
 
     Attributes:
         windows: The windows; None: over all time.
         parameters: The grouping, windows and built-in aggregates.
         operator: Makes the operator.
-        fields: The fields to read for an aggregation of columns, or the reason why records are aggregated one by one.
-        distinct: Whether distinct values are counted. Of whole records, they are counted one by one.
+        fields: The fields that an aggregation of columns reads; or, as a text, why it does not read columns.
+        distinct: Whether it counts distinct values. If it gets whole records, it counts these one by one.
     """
 
     kind: NodeKind = field()
@@ -48,34 +48,35 @@ class AggregationSpec(CachingTableSpec):
     distinct: bool = False
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """Makes an operator. `operator` already contains the names of the stores."""
+        """Makes an operator. `self.operator` already knows the names of the stores."""
         return self.operator(caching=self.caching, send_old=self.send_old)
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
-        """True, because it adds each record that comes."""
+        """True: the aggregation adds each record."""
         return True
 
     @property
     def late_after_ms(self) -> int | None:
-        """The grace of windows that close."""
+        """The grace period of windows that close, ms; otherwise None."""
         return self.windows.grace_ms if self.windows is not None and self.windows.closes else None
 
     @property
     def projection(self) -> tuple[str, ...] | None:
-        """The fields, if there is a cache or if windows have one result, on close; otherwise None.
+        """The fields, if the aggregation has a cache or emits on close; otherwise None.
 
-        Without a cache every update is forwarded with its record, and columns are folded all at once.
+        Columns are aggregated all at once, so they only have the last update of each group. Without a cache, every record's update
+        is forwarded.
         """
         return None if isinstance(self.fields, str) or not (self.caching or self.on_close) else self.fields
 
     @property
     def takes_several(self) -> bool:
-        """Over all time, and in windows that are identified by their start."""
+        """True over all time, and in windows that are identified by their start."""
         return self.windows is None or isinstance(self.windows, Windows)
 
     @property
     def single(self) -> str:
-        """A reason if distinct values are counted without columns, or if a cogroup emits on close in windows with a start."""
+        """The reason, if distinct values are counted without columns, or a cogroup emits on close in windows with a start."""
         if self.distinct and self.projection is None:
             return _DISTINCT
         by_start = isinstance(self.windows, Windows)
@@ -93,21 +94,21 @@ class AggregationSpec(CachingTableSpec):
         return ("emit", "on_close") in self.parameters
 
     def forwards_at_end(self, stores: tuple[str, ...]) -> bool:
-        """True with a cache, without windows or in windows identified by their start, unless results come when these close."""
+        """True with a cache, over all time or in windows identified by their start, unless they emit on close."""
         by_start = self.windows is None or isinstance(self.windows, Windows)
         return self.caching and by_start and not self.on_close
 
     @property
     def remark(self) -> str:
-        """That whole records are taken one by one after all, where distinct values are counted."""
+        """For counts of distinct values: if the aggregation gets whole records after all, it takes them one by one."""
         return _DISTINCT if self.distinct else ""
 
-    # Values are read while the functions run.
+    # Values are decoded while the functions run.
     takes_encoded = True
 
     @property
     def whole_records(self) -> str:
-        """Why the aggregation does not read columns. If it could, why it gets whole records."""
+        """Why the aggregation cannot read columns; or, if it could, why it gets whole records."""
         if isinstance(self.fields, str):
             return self.fields
         return (

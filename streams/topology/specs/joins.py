@@ -1,4 +1,4 @@
-"""The specs of joins: of streams with streams, tables and global tables, and of tables by key and by a foreign key."""
+"""The specs of joins: streams with streams, tables and global tables, and tables with tables by key or by a foreign key."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from streams.topology.specs.tables import only
 
 @dataclass(frozen=True, slots=True)
 class _StreamJoinSpec(NodeSpec):
-    """The part of a join of two streams that each of its nodes has.
+    """What the nodes of a join of two streams have in common.
 
     Attributes:
-        join: The join.
+        join: The kind of join, the windows, the joiner and the key serde.
     """
 
     join: StreamJoin
@@ -51,7 +51,7 @@ class _StreamJoinSpec(NodeSpec):
         return self.join.parameters
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
-        """True, because it keeps each record, to join it with later ones."""
+        """True: the join keeps each record, and joins it with later ones."""
         return True
 
     @property
@@ -60,7 +60,7 @@ class _StreamJoinSpec(NodeSpec):
 
     @property
     def takes_encoded(self) -> bool:
-        """True if results are made of the bytes of values."""
+        """True if results are copied from the bytes of values."""
         return self.gives_texts
 
     @property
@@ -69,13 +69,13 @@ class _StreamJoinSpec(NodeSpec):
 
     @property
     def remark(self) -> str:
-        """Whether results are made of the bytes of values, and why not."""
+        """Whether results are copied from the bytes of values. If not, why the joiner needs decoded values."""
         return _reads(self.join.joiner)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamJoinSpec(_StreamJoinSpec):
-    """One side of a join of two streams. Its stores are the left side's, the right side's, and the outer join buffer.
+    """One side of a join of two streams. Its stores: the left records, the right records and the outer join buffer.
 
     Attributes:
         is_left: Which side this is.
@@ -100,19 +100,19 @@ class StreamJoinSpec(_StreamJoinSpec):
 
 @dataclass(frozen=True, slots=True)
 class StreamSelfJoinSpec(_StreamJoinSpec):
-    """Both sides of a stream that is joined with itself. Its stores are the store of the records and the outer join buffer."""
+    """Both sides of a stream that is joined with itself. Its stores: the records and the outer join buffer."""
 
     kind = NodeKind.KSTREAM_JOINTHIS
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """Makes an operator over the stores. An inner join has no second one."""
+        """Makes an operator over the stores. An inner join has no second store."""
         records, *buffer = stores
         return StreamSelfJoin(self.join, records, *buffer)
 
 
 @dataclass(frozen=True, slots=True)
 class JoinAllSpec(NodeSpec):
-    """One stream's side of a join of several. Its stores are one for each stream, in the order of the join's streams.
+    """One stream's side of a join of several streams. It has a store for each stream, in the order of `join.streams`.
 
     Attributes:
         join: What all sides have in common.
@@ -135,13 +135,13 @@ class JoinAllSpec(NodeSpec):
         return StreamJoinAll(self.join, self.stream, stores, self.state_name)
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
-        """True, because it keeps each record, to join it with later ones."""
+        """True: the join keeps each record, and joins it with later ones."""
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class AsOfJoinSpec(NodeSpec):
-    """One side of an as-of join. Its stores are the right records, and the left records that wait.
+    """One side of an as-of join. Its stores: the right records, and the left records that wait.
 
     Attributes:
         join: What both sides have in common.
@@ -168,18 +168,18 @@ class AsOfJoinSpec(NodeSpec):
         return AsOfJoin(self.join, self.is_left, right, waiting, self.state_name)
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
-        """True, because it keeps each record."""
+        """True: the join keeps each record."""
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class StreamTableJoinSpec(NodeSpec):
-    """A join that looks each record of a stream up in a table. Its stores are the table's.
+    """A join that looks up each record of a stream in a table. Its stores are the table's stores.
 
     Attributes:
-        table: How to look rows of the table up.
+        table: How to look up rows of the table.
         joiner: `(key, stream value, table value) -> value`.
-        is_left_join: Whether a record without a match is joined with None.
+        is_left_join: Whether a record without a row is joined with None.
     """
 
     one_result = True
@@ -201,7 +201,7 @@ class StreamTableJoinSpec(NodeSpec):
 
     @property
     def takes_encoded(self) -> bool:
-        """True if results are made of the bytes of values."""
+        """True if results are copied from the bytes of values."""
         return self.gives_texts
 
     @property
@@ -210,7 +210,7 @@ class StreamTableJoinSpec(NodeSpec):
 
     @property
     def remark(self) -> str:
-        """Whether results are made of the bytes of values, and why not."""
+        """Whether results are copied from the bytes of values. If not, why the joiner needs decoded values."""
         return _reads(self.joiner)
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
@@ -220,10 +220,12 @@ class StreamTableJoinSpec(NodeSpec):
 
 @dataclass(frozen=True, slots=True)
 class GraceTableJoinSpec(StreamTableJoinSpec):
-    """A join of a stream that waits for late updates of a versioned table. Its stores are the table's, and the waiting records.
+    """A stream-table join whose records wait for late updates of a versioned table.
+
+    Its stores are the table's stores, then the store of the waiting records.
 
     Attributes:
-        grace_ms: How long a record waits.
+        grace_ms: How long a record waits, in stream time.
         key_serde: The serde of the keys of waiting records.
     """
 
@@ -239,22 +241,22 @@ class GraceTableJoinSpec(StreamTableJoinSpec):
     single = "records that wait for late updates of the table are joined as stream time moves"
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
-        """True, because it keeps each record until it is due."""
+        """True: the join keeps each record until it is due."""
         return True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """Makes an operator over the last store. It opens the table's stores itself."""
+        """Makes an operator over the store of waiting records. It opens the table's stores itself."""
         waiting = stores[-1]
         return GraceTableJoin(self.table, self.joiner, self.is_left_join, self.grace_ms, waiting, self.key_serde)
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalTableJoinSpec(StreamTableJoinSpec):
-    """A join that looks a selected key of each record up in a global table. It has no stores of its own.
+    """A join that computes a table key for each record, and looks it up in a global table. It has no stores.
 
     Attributes:
         selector: `(key, value) -> table key`.
-        expression: The expression or the fields that the selector computes; None: it is a function.
+        expression: The expression or `fields(...)` that the selector computes; None: the selector is a function.
     """
 
     selector: Callable[[Any, Any], Any]
@@ -262,12 +264,12 @@ class GlobalTableJoinSpec(StreamTableJoinSpec):
 
     @property
     def gives_texts(self) -> bool:
-        """Whether neither the selector nor the joiner takes values."""
+        """Whether neither the selector nor the joiner needs decoded values."""
         return of_values(self.expression) is not None and parts_of(joined_fields(self.joiner)) is not None
 
     @property
     def remark(self) -> str:
-        """Whether results are made of the bytes of values, and why not."""
+        """Whether results are copied from the bytes of values. If not, why decoded values are needed."""
         if of_values(self.expression) is None:
             return "the selector takes values: write it as an expression, such as col('user')"
         return _reads(self.joiner)
@@ -296,9 +298,9 @@ class TableJoinSpec(TableSpec):
     """One side of a join of two tables by key. Its stores are both tables' stores.
 
     Attributes:
-        join_kind: Which side may be missing.
+        join_kind: The kind of join, which decides the sides that may be missing.
         is_left: Which side this is.
-        other: How the other table is looked up.
+        other: How to look up rows of the other table.
         joiner: `(key, left value, right value) -> value`.
         versioned: Whether this side's table is versioned.
         related: Whether one update may change both sides.
@@ -326,12 +328,12 @@ class TableJoinSpec(TableSpec):
     sees_forwarded = True
 
     def uses(self, stores: tuple[str, ...]) -> tuple[str, ...]:
-        """None, because the other side's node looks up the stores of this one."""
+        """No stores: each side's node only reads the other side's stores."""
         return ()
 
     @property
     def single(self) -> str:
-        """A reason if one update may change both tables."""
+        """The reason, if one update may change both tables."""
         return RELATED if self.related else ""
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
@@ -351,12 +353,12 @@ class TableJoinSpec(TableSpec):
 
 @dataclass(frozen=True, slots=True)
 class TableJoinMergeSpec(CachingTableSpec):
-    """Merges the results of both sides of a join of two tables. If it has a store, that has the joined rows.
+    """Merges the results of both sides of a join of two tables. It may have a store of the joined rows.
 
     Attributes:
-        passed_on: Name of the store of the keys whose rows were forwarded. An inner join without another store has it if one update
-            may change both sides.
-        only_strict: Whether only strict mode uses the store, for old values.
+        passed_on: Name of the store of the keys whose rows were forwarded; None: there is no such store. An inner join has it if
+            one update may change both sides and there is no store of joined rows.
+        only_strict: Whether only strict mode uses the store of joined rows, for old values.
     """
 
     passed_on: str | None = field(default=None, kw_only=True)
@@ -369,7 +371,7 @@ class TableJoinMergeSpec(CachingTableSpec):
         return TableJoinMerge(store, self.caching, self.send_old, self.passed_on, self.only_strict)
 
     def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the sides, because a merge itself drops nothing."""
+        """The nodes of both sides, because a merge itself drops nothing."""
         return parents
 
 
@@ -380,7 +382,7 @@ class ForeignKeySubscribeSpec(NodeSpec):
     Attributes:
         extractor: `(key, value) -> foreign key` of a left row.
         value_serde: The serde of the left values.
-        is_left_join: Whether a left row without a right one has a result.
+        is_left_join: Whether a left row without a right row has a result.
         versioned: Whether the left table is versioned.
     """
 
@@ -398,10 +400,11 @@ class ForeignKeySubscribeSpec(NodeSpec):
 
 @dataclass(frozen=True, slots=True)
 class ForeignKeySubscriptionsSpec(NodeSpec):
-    """Stores and answers subscriptions. Its stores are the subscriptions, and the right table's stores.
+    """Stores subscriptions, and answers them. Its stores: the subscriptions, then the right table's stores.
 
     Attributes:
-        other: How the right table is looked up.
+        other: How to look up rows of the right table.
+        key_serde: The serde of the subscriptions' keys.
     """
 
     kind = NodeKind.KTABLE_FK_JOIN_SUBSCRIPTION_PROCESSOR
@@ -415,13 +418,13 @@ class ForeignKeySubscriptionsSpec(NodeSpec):
     sees_forwarded = True
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
-        """Makes an operator over the subscriptions. It opens the right table's stores itself."""
+        """Makes an operator over the store of subscriptions. It opens the right table's stores itself."""
         return ForeignKeySubscriptions(stores[0], self.key_serde, self.other)
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignKeyUpdateSpec(NodeSpec):
-    """Answers all subscriptions to a right row that changes. Its store has the subscriptions.
+    """Answers all subscriptions to a right row when it changes. Its store has the subscriptions.
 
     Attributes:
         key_serde: The serde of the subscriptions' keys.
@@ -439,11 +442,11 @@ class ForeignKeyUpdateSpec(NodeSpec):
 
 @dataclass(frozen=True, slots=True)
 class ForeignKeyResultSpec(NodeSpec):
-    """Joins the answers with the left rows. Its stores are the left table's.
+    """Joins the answers with the left rows. Its stores are the left table's stores.
 
     Attributes:
-        join_kind: Whether a left row without a right one has a result.
-        this: How the left table is looked up.
+        join_kind: With `left`, a left row without a right row has a result, too.
+        this: How to look up rows of the left table.
         value_serde: The serde of the left values.
         joiner: `(key, left value, right value) -> value`.
     """
@@ -469,7 +472,7 @@ class ForeignKeyResultSpec(NodeSpec):
 
 @dataclass(frozen=True, slots=True)
 class ForeignKeyOutputSpec(CachingTableSpec):
-    """The result of a foreign-key join. If it has a store, that has the joined rows.
+    """The result of a foreign-key join. It may have a store of the joined rows.
 
     Attributes:
         registration: Name of the node that sends the subscriptions.
@@ -482,5 +485,5 @@ class ForeignKeyOutputSpec(CachingTableSpec):
         return TableSource(only(stores), self.caching, self.send_old)
 
     def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the node that reads left rows, because the other nodes of the join could only drop internal messages."""
+        """The node that reads left rows, because the other nodes of the join can only drop internal messages."""
         return (self.registration,)

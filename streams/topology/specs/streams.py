@@ -39,12 +39,12 @@ def _reads_timestamp(expression: Expression | ValueFields | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FilterSpec(NodeSpec):
-    """Keeps the records for which a predicate is true, or false.
+    """Keeps the records for which a predicate is true or, with `negate`, false.
 
     Attributes:
         predicate: `(key, value) -> bool`.
         negate: True for `filter_not`.
-        expression: The expression that the predicate computes; None: it is a function.
+        expression: The expression that the predicate computes; None: the predicate is a function.
     """
 
     one_result = True
@@ -58,7 +58,7 @@ class FilterSpec(NodeSpec):
 
     @property
     def passes_texts(self) -> bool:
-        """If it reads fields of the value alone, which are scanned."""
+        """True if the expression reads only fields of the value: they are scanned, and the value is not decoded."""
         return self.expression is not None and OF_RECORD.isdisjoint(self.expression.paths)
 
     @property
@@ -78,7 +78,7 @@ class MapValuesSpec(NodeSpec):
 
     Attributes:
         mapper: `(key, value) -> value`.
-        made: The `fields(...)` or the expression that the mapper computes; None: it is a function.
+        made: The expression or `fields(...)` that the mapper computes; None: the mapper is a function.
     """
 
     one_result = True
@@ -112,7 +112,7 @@ class SelectKeySpec(NodeSpec):
 
     Attributes:
         selector: `(key, value) -> key`.
-        expression: The expression or the fields that the selector computes; None: it is a function.
+        expression: The expression or `fields(...)` that the selector computes; None: the selector is a function.
     """
 
     one_result = True
@@ -140,7 +140,10 @@ class SelectKeySpec(NodeSpec):
 
 
 def of_values(selector: Expression | ValueFields | None) -> Expression | ValueFields | None:
-    """The selector if columns of a value's fields are all that its keys are computed from; None for others."""
+    """Returns the selector if columns of the value's fields are enough to compute its keys; otherwise None.
+
+    They are not enough for the record's key or timestamp, for all fields (`"*"`), and for Decimals.
+    """
     if selector is None or not OF_RECORD.isdisjoint(selector.paths) or _gives_decimals(selector):
         return None
     return None if isinstance(selector, ValueFields) and selector.everything else selector
@@ -153,7 +156,7 @@ def _gives_decimals(selector: Expression | ValueFields) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MergeSpec(NodeSpec):
-    """Forwards all records of its parents: a `merge` of streams, or the end of an operator with a node for each side.
+    """Forwards all records of its parents: a `merge` of streams, or the last node of an operator with a node for each side.
 
     Attributes:
         kind: The kind of merge.
@@ -166,10 +169,10 @@ class MergeSpec(NodeSpec):
         return PassThrough()
 
     def dropped_by(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the sides, because a merge itself drops nothing."""
+        """The parents, because a merge itself drops nothing."""
         return parents
 
-    # If its parents do.
+    # Texts stay unread if the parents forward texts.
     passes_texts = True
 
 
@@ -178,7 +181,7 @@ class UserProcessorSpec(NodeSpec):
     """A user-defined processor. Its stores are the ones that the user has connected.
 
     Attributes:
-        kind: The method that added it.
+        kind: Which method added it, such as `process` or `process_values`.
         supplier: Makes a new processor on each call.
     """
 
@@ -192,7 +195,7 @@ class UserProcessorSpec(NodeSpec):
         return self.supplier()
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
-        """True if it has stores, because it is not known what it writes there."""
+        """True if it has stores, because nobody knows what the processor writes there."""
         return bool(stores)
 
     # The processor's context has the stream time, and schedules calls by it.
@@ -205,7 +208,7 @@ class RetryingProcessorSpec(UserProcessorSpec):
 
     Attributes:
         attempts: The retry topics.
-        waiting: The store of the queues of waiting records, also one of the node's; None: the order of keys is not kept.
+        waiting: Name of the store of waiting records, one of the node's stores; None: records of a key may overtake waiting ones.
     """
 
     attempts: Attempts
@@ -219,10 +222,10 @@ class RetryingProcessorSpec(UserProcessorSpec):
 
 @dataclass(frozen=True, slots=True)
 class EnrichSpec(NodeSpec):
-    """Calls another system for the values of a stream.
+    """Calls another system, which gives the values of a stream.
 
     Attributes:
-        client: The user's function, or the class that makes it.
+        client: The user's function, or a class of the user that makes such a function.
         rules: How the function is called.
         on_error: What to do with a record for which all calls have failed.
     """
@@ -251,9 +254,9 @@ class DeduplicateSpec(NodeSpec):
     """Drops duplicates. Its store is the window store of the records that have passed.
 
     Attributes:
-        within_ms: How far apart duplicates may be.
-        grace_ms: How late a record may be.
-        by: `(key, value) -> id`. Duplicates have the same key and id; None: the same key.
+        within_ms: A record is a duplicate if another one has passed and is less than this far away, ms.
+        grace_ms: How far a record may be behind stream time before it is late, ms.
+        by: `(key, value) -> id`. Duplicates have the same key and id; None: the same key is enough.
     """
 
     one_result = True
@@ -278,15 +281,15 @@ class DeduplicateSpec(NodeSpec):
         return Deduplicate(passed, self.within_ms, self.grace_ms, self.by)
 
 
-# --- The spec of the node in front of a lake sink.
+# --- The spec of the node before a lake sink.
 
 
 @dataclass(frozen=True, slots=True)
 class ToRowsSpec(NodeSpec):
-    """Makes a row of each record.
+    """Maps each record to a row for the sink.
 
     Attributes:
-        layout: The columns.
+        layout: The columns of the sink.
     """
 
     one_result = True
