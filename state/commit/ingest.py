@@ -136,7 +136,8 @@ def is_written(identity: TaskIdentity, batch: IngestBatch, found: CommitMarker |
         return False
     written = "no batch" if found is None else f"batch {found.batch_id} of query {found.query_id}"
     if found is not None and found.query_id == identity.query_id:
-        # Markers of older versions have no digest, and static DataFrames have no logged offsets for one.
+        # A marker of an older version has no digest: it is computed from the logged offsets. Without those, as for a static
+        # DataFrame, only the numbers of batches are compared.
         logged = str(found.operator_state.get(OFFSETS, ""))
         noted = found.batch or (digest_of(logged) if logged else "")
         expected = {batch.batch_id: batch.digest, batch.batch_id - 1: batch.before}.get(found.batch_id)

@@ -88,7 +88,7 @@ class LiveKafka:
         """
         deadline = time.monotonic() + self._timeout_ms / 1000 + DECIDE_S
         while True:
-            # In this order, a transaction decided between the two requests does not look open.
+            # The stable ends are read last. Otherwise a transaction that ends between the two requests would look open.
             ends = self.admin.end_offsets(partitions, committed=False)
             stable = self.admin.end_offsets(partitions)
             if all(stable[place] >= end for place, end in ends.items()) or time.monotonic() > deadline:

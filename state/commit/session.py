@@ -335,7 +335,7 @@ class TaskSession:
         return read_last_marker(self._logs.kafka, self._logs.commits, known.offset if known else None, end)
 
     def _check(self, found: MarkerCopy | None) -> None:
-        """Checks that the last marker is the session's own, or, at its beginning, one that it may continue."""
+        """Checks the last marker. It must be the session's own; when the session begins, it must be one that it may continue."""
         logs = self._logs
         if self._store is not None:
             if found != self._copy:

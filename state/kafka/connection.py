@@ -1,7 +1,7 @@
-"""The first contact with a cluster, and the rights that the given credentials have in it.
+"""The first contact with a cluster, and the rights that the client's credentials have in it.
 
-librdkafka retries for ever, whatever the reason, and only its background threads know the reason. A wrong password or certificate
-will not become right, so these end the wait; brokers that are away may come back.
+librdkafka retries for ever, and reports the reason only in its background threads. Brokers that do not answer may come back, so the
+client keeps waiting for them. A wrong password or certificate stays wrong, so it ends the wait.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class RightsProbe:
                 return True, set()
             if _refused(error):
                 return False, {place.topic for place in places}
-            # Any other failure is not a matter of rights: a group with members, for example, refuses offsets from outside.
+            # Other failures have nothing to do with rights: for example, a group with members refuses offsets from outside.
             return False, set()
         refused = [place for place in answers if place.error is not None and place.error.code() in UNAUTHORIZED]
         if any(place.error.name() == "GROUP_AUTHORIZATION_FAILED" for place in refused):

@@ -1,4 +1,4 @@
-"""Topics: their names and partitions, the limits of records for them, and cached facts about topics that are written to."""
+"""Topics: their names and partitions, the largest record that each one takes, and cached facts about topics to write to."""
 
 from __future__ import annotations
 

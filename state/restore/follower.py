@@ -370,7 +370,7 @@ class Follower(Generic[_Copy]):
                     look, due_s = pool.submit(self.look, assigned), time.monotonic() + LOOK_S
 
     def offsets(self) -> dict[TopicPartition, int]:
-        """The progress that the group shows: where each commits partition ended when its copy was last brought forward."""
+        """The offsets that the group commits to show its progress: how far each copy has followed its commits partition."""
         return {place: copy.read_to for place, copy in self.copies.items()}
 
     def hear(self, place: TopicPartition, offset: int, marker: bytes) -> None:

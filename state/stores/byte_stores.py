@@ -215,8 +215,9 @@ class VersionedBytesStore:
 
     Kafka Streams keeps the newest value of a key apart from the history (`RocksDBVersionedStore`). A deletion at the time of the
     newest value only removes that value: it is remembered only if the history before the value reaches up to that time. So an
-    older value that comes later may become the newest. A put that `forgets` does the same. The store needs facts for that which the
-    other versions do not show. They are marked in the rows (`BOUNDED`, `FORGOTTEN`), and in a header of their changelog records.
+    older value that comes later may become the newest. For example, a key has a single value, at 10, and is deleted at 10. Then a
+    value at 5 arrives: it is valid from 5 on, even after 10. A put that `forgets` does the same. Versions alone do not show which
+    deletions to forget. So versions are marked, in their rows (`BOUNDED`, `FORGOTTEN`) and in a header of their changelog records.
 
     Args:
         spec: The store; `retention_ms` is the length of the history.
@@ -513,7 +514,7 @@ class WindowBytesStore(_SegmentedBytesStore):
         return 0
 
     def _next_sequences(self, fronts: pa.BinaryArray, asked: npt.NDArray[np.bool_]) -> Int64s:
-        """The sequence number of each new row: rows of the same key and start count on from the store's, in their order."""
+        """The sequence number of each new row. If a key and start have rows 0 and 1 in the store, two new rows get 2 and 3."""
         order = sorted_rows(fronts)
         numbers, repeats = numbered(fronts, order)
         heads = order[repeats[order] == 0]

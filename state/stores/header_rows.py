@@ -13,11 +13,11 @@ from state.stores.unmatched_lists import NO_HEADERS, split_row
 
 
 def without_headers(values: BinaryColumn) -> tuple[BinaryColumn, list[bytes | None] | None]:
-    """The values behind the headers, null for a row that was deleted, and the headers; None: no row has any."""
+    """Splits rows into their values, null for a deleted row, and their headers; None: no row has headers."""
     begins = pc.binary_slice(values, 0, LENGTH.size)
     if pc.all(pc.equal(begins, pa.scalar(NO_HEADERS, begins.type))).as_py() is not False:
         return sliced(values, LENGTH.size), None
-    # Rows with headers are taken apart one by one: each has a part of another length in front.
+    # Rows with headers are split one by one, because headers differ in length.
     split = [(b"", None) if row is None else split_row(row) for row in values.to_pylist()]
     return binary_column([value for _, value in split]), [own or None for own, _ in split]
 

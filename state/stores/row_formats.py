@@ -199,7 +199,7 @@ def _numbers(cells: pa.BinaryArray, place: int) -> npt.NDArray[np.int64]:
 
 
 def _read(cells: pa.BinaryArray, place: int, size: int, kind: Any) -> npt.NDArray[np.int64]:
-    """Reads a number from each cell, at a given place; no cell is null or too short."""
+    """Reads a number of `size` bytes from each cell, at byte `place`. No cell may be null or too short."""
     if not len(cells):
         return np.empty(0, np.int64)
     data = pc.binary_slice(cells, place, place + size).cast(pa.binary(size)).buffers()[1]

@@ -50,7 +50,7 @@ class UnmatchedRecords(NamedTuple):
 
 
 def rows_of_one(sides: Int64s, headers: Sequence[bytes | None] | None, values: BinaryColumn) -> BinaryColumn:
-    """Local values of rows that have one record each, with these encoded headers and values."""
+    """Local values of rows with one record each. The record has these encoded headers and this value."""
     heads = np.zeros(len(sides), _ONE)
     heads["kind"], heads["count"], heads["side"] = LENGTHS_FOLLOW, 1, sides
     heads["size"] = cell_sizes(values) + 1

@@ -169,7 +169,7 @@ class Block:
         return self.columns.keys.take(order), values.take(order)
 
     def find(self, keys: pa.BinaryArray) -> Int64s:
-        """The row of each key, -1 where it was not written."""
+        """int64[n], the row of each key; -1 if the key was not written."""
         asked = BinaryCells(keys)
         found: Int64s = sorting.find_rows(self._cells.addresses, self.order, asked.addresses, len(keys), MEMCMP)
         return found

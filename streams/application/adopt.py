@@ -282,7 +282,7 @@ def _replace_markers(
         if not replaced:
             return task
     if pending:
-        # A commit returns before it is readable. A fence returns after that, so that the next start sees the new markers.
+        # A commit returns before readers see it. A fence waits until they do, so that the next start sees the new markers.
         access.fenced()
     return None
 

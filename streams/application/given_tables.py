@@ -55,7 +55,7 @@ def records_of(given: GivenRows, spark: Callable[[], Any] = lambda: None) -> dic
         spark: The session, asked for only if a function makes the rows.
 
     Raises:
-        ConfigError: The rows cannot be made, lack a column of the key, have a null or a value twice there, or do not fit serdes.
+        ConfigError: The rows cannot be made, lack a column of the key, or do not fit the serdes; or a key is null or occurs twice.
     """
     table = _table_of(given, spark)
     if missing := [name for name in given.key if name not in table.column_names]:

@@ -63,10 +63,10 @@ class MarkerAccess:
         marker: CommitMarker,
         offsets: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> bool:
-        """Writes a task's new marker in a transaction, if the last marker is the expected one; False: a task is running.
+        """Writes a task's new marker in a transaction, if the last marker is the expected one. Returns False if a task is running.
 
-        A slot that begins after `fenced` does not fence this producer, but then one of the two finds its record at another offset
-        than it expects.
+        A slot that begins after `fenced` does not fence this producer. Then both write to the partition, and at least one of them
+        notices: its record has another offset than it expects.
 
         Raises:
             FencedError: A task of the application has fenced this producer.

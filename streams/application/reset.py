@@ -351,7 +351,7 @@ def _named(application_id: str, named: Collection[str], found: OwnedTopics) -> d
 
 
 def running_signs(admin: KafkaAdmin, commits: list[TopicPartition]) -> Iterable[str]:
-    """Signs in an application's commits partitions that it may still be running."""
+    """Yields the signs that an application may still be running, from its commits partitions."""
     if not commits:
         return
     stable, ends = admin.end_offsets(commits), admin.end_offsets(commits, committed=False)

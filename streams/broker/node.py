@@ -137,7 +137,7 @@ rootLogger.appenderRef.file.ref = file
 
 
 DEFAULT_JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Suitable for one small broker that shares few cores with Spark: less memory and compilation instead of peak throughput."""
+"""For a small broker that shares few cores with Spark: it uses less memory and compiles less, but its peak throughput is lower."""
 
 _FORMAT_TIMEOUT_S = 120.0
 _TAIL_LINES = 15

@@ -350,7 +350,7 @@ def plan_adoption(
     if confirmed or batch == NEVER or done == markers.keys():
         at = SourceOffsets(_topics(topic_ids, ends))
         return Adoption(query_id, FirstBatch(at, at), versions, frozenset())
-    # The same clock as before: timestamps too far ahead must be rejected again, so that tasks get the same rows.
+    # The batch is repeated with its own clock time: the same timestamps must be too far ahead, so that tasks get the same rows.
     now_ms = max(marker.now_ms for marker in found.values() if marker.batch_id == batch)
     end = SourceOffsets(_topics(topic_ids, ends), global_topics=global_topics, now_ms=now_ms)
     first = FirstBatch(SourceOffsets(_topics(topic_ids, starts)), end)

@@ -74,7 +74,7 @@ def print_json_line(value: Any) -> None:
 
 
 def _echo(data: bytes) -> None:
-    """Prints JSON, with control characters above ASCII as escapes too; only the strings in it can have such characters."""
+    """Prints JSON. Control characters beyond ASCII, which only strings can have, are printed as escapes, too."""
     text = data.decode()
     if not text.isprintable():
         text = "".join(

@@ -49,7 +49,7 @@ class RestoreProgress:
 
     Args:
         console: Where to write; default: standard error, so that the result can be piped.
-        doing: A verb for what is done, for the lines.
+        doing: The verb with which each line begins, such as `restoring`.
     """
 
     def __init__(self, console: Console | None = None, doing: str = "restoring") -> None:

@@ -236,7 +236,7 @@ class UsersProgram:
 
 
 def check_nothing_waits(application: Application, admin: KafkaAdmin) -> None:
-    """Checks that no record waits in a retry topic at the end of a run: its results would come only in the drill."""
+    """Checks that no record waits in a retry topic at the end of a run. Its results would be missing here, but not in the drill."""
     retries = {topic for prepared in application.subs for topic in prepared.sub.delays}
     if waiting := application.unread(admin, retries):
         raise ConfigError(

@@ -1,8 +1,8 @@
 """Variants of the default program: with lake sinks, with a source outside Kafka, and with a global table.
 
-The lake sinks keep each order as a row and the last order of each key, or a function of `foreach_batch` keeps each batch. The
-source outside Kafka has files of rows, which go to a topic. With the global table, each order gets the row that its key has at that
-time.
+The lake sinks write each order as a row of one table, and the last order of each key to another. Or a function of `foreach_batch`
+keeps each batch. The source outside Kafka reads rows from files, which go to a topic. With the global table, each order is joined
+with the row that its key has at that time.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class World:
         return self._stack.enter_context(what)
 
     def partly_live(self) -> None:
-        """Sets the execution `auto`, for an application that can run live only in part, or only at times."""
+        """Sets `execution = "auto"`, for an application that cannot run live as a whole or all the time."""
         if self.live:
             self.application.execution = "auto"
 

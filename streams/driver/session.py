@@ -46,9 +46,7 @@ SILENCED_LOGGERS = (
     "org.apache.spark.TaskContextImpl",
     "org.apache.spark.broadcast.TorrentBroadcast",
 )
-"""Loggers of Spark for failures that the engine reports itself, or that only a stop causes: a job that is being handed out, or
-the
-cleaner of garbage."""
+"""Spark's loggers of failures that the engine reports itself, or that only a stop causes, such as an interrupted broadcast."""
 
 
 def start_with(settings: Mapping[str, str], delta: bool, late: bool) -> SparkSession:

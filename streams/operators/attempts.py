@@ -24,7 +24,7 @@ TICKET = RETRY + "ticket"
 
 
 WALK = RETRY + "walk"
-"""The retry topics that the record has passed through while no other record of its key's line made progress (`Walk`)."""
+"""The retry topics that the record has passed through since the line of its key last moved (`Walk`)."""
 
 
 TOPIC = RETRY + "topic"

@@ -19,8 +19,10 @@ NO_LIMIT: Final = MAX_TIME
 STREAM_TIME: Final = "stream_time"
 """The key of stream time in the state of an operator or a task."""
 IDLE_FROM: Final = "idle_from"
-"""The key of the smallest stream time of the tasks whose rows a rescale has merged, if some of them had none. No record is late
-because of it, but idle time starts from it, so that rows of tasks with a stream time do not wait for a record.
+"""The key of a time from which idle time advances in a task without a stream time.
+
+A rescale writes it if it merges rows of several tasks and some of these had no stream time: it is the smallest stream time of the
+others. Without it, rows that wait for stream time would wait for the next record. No record is late because of it.
 """
 _ASKED = "advancing"
 

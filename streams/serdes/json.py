@@ -196,7 +196,7 @@ class JsonWithKeys(JsonSerde[Any]):
 
 
 class JsonIdSerde(JsonSerde[Any]):
-    """`JsonSerde()` for ids, which are only compared by their bytes and never read back, so a tuple or a date may be one."""
+    """`JsonSerde()` for ids. An id may be a tuple or a date: ids are only compared by their bytes, and never read back."""
 
     __slots__ = ()
 

@@ -69,7 +69,8 @@ def _differences(value: Any, back: Any, place: str, widened: bool) -> Iterator[D
     elif isinstance(value, set | frozenset):
         yield from _of_keys(value, back, place, widened)
     elif isinstance(value, Enum) or (parts := parts_of(value)) is None:
-        # A time of day that a zone has twice, or not at all, is equal to no time of another zone, so the texts are compared.
+        # When clocks change, a zone has an hour twice or skips one. Python never considers times in that hour equal to times of
+        # another zone, so this compares texts.
         same = value.isoformat() == back.isoformat() if isinstance(value, datetime) else value == back
         if not same:
             what = f"{a_value(value)} would be read back changed: {shown(value)} as {shown(back)}"

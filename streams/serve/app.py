@@ -731,7 +731,12 @@ _Page = tuple[list[tuple[Order, bytes]], tuple[Point, ...], bool]
 
 @dataclass(slots=True)
 class _KeyRead:
-    """A read of one key, and whether the tasks that may have the key are here."""
+    """A read of one key.
+
+    Attributes:
+        tasks: The tasks that may have the key.
+        is_here: Whether this process has the tasks' copies.
+    """
 
     store: ReadStore
     given: Parameters

@@ -172,7 +172,7 @@ class Copy(FollowedCopy):
 
     @property
     def age_ms(self) -> int:
-        """How old the present view may be, in ms; 0 if there is none."""
+        """The largest possible age of the current view, ms; 0 without a view."""
         current = self._current
         return 0 if current is None else self.age_ms_of(current)
 

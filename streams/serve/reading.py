@@ -299,7 +299,7 @@ class ReadStore:
         return found, of, tuple(points)
 
     def _note_size(self, size: int, keys: int) -> None:
-        """Adapts the number of keys of a look-up: many at once are found faster, but their values must not be too many bytes."""
+        """Adapts the number of keys to look up at once. More keys are faster, but their values together must not be too large."""
         if size > _SMALL_BYTES:
             self._at_a_time = _AT_A_TIME
         elif keys == self._at_a_time:

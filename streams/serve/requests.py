@@ -105,7 +105,7 @@ class Parameters:
         if not self._query and POSITION not in self._headers and COMMIT not in self._headers:
             return NOTHING
         if "wait" in self._query:
-            # Also if the request does not have to wait.
+            # A wrong `wait` is an error even if the request does not have to wait.
             self.wait_s()
         text = self._query.get("consistency", Consistency.BOUND.value)
         if text not in {one.value for one in Consistency}:

@@ -12,7 +12,7 @@ EVERY_S = 2.0
 LATE_S = 2.0
 """An answer that takes longer is late, so the figures on the page are old."""
 _LOOKED_S = 10.0
-"""The brokers are asked for so long after the last look at the page."""
+"""How long after the last look at the page the brokers are still asked, s."""
 _FIRST_S = 1.5
 """How long the first look waits for an answer: less than the page waits."""
 
@@ -40,7 +40,7 @@ class Pulse:
         return None if silent is None or (silent <= LATE_S and self._answered.is_set()) else silent
 
     def look(self) -> float | None:
-        """Notes a look at the page, so that the brokers are asked from now on, and returns `silent_s`."""
+        """Called when somebody looks at the page. Starts asking the brokers, and returns `silent_s`."""
         first = not self._looked_at()
         self._looked = self._clock()
         if first:

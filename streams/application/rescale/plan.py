@@ -326,7 +326,7 @@ def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> F
             f"micro-batch (with --available-now it ends by itself), then rescale. Nothing was written"
         )
     else:
-        # A stop lets the next micro-batch be planned, but no task of it begins: it is planned again, for the new tasks.
+        # Spark may plan a micro-batch just before it stops, and begin no task of it. It is planned again, for the new tasks.
         at = checkpoint.start(max(checkpoint.logged, 0))
     if at is None:
         if any(markers.values()):

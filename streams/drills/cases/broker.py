@@ -137,7 +137,7 @@ def leader(world: World, topic: str) -> int:
 
 
 def controller(world: World) -> int:
-    """The active controller, by the newest line about it in the brokers' logs; a client may be sent to any broker."""
+    """The node of the active controller, from the newest line in the brokers' logs. A client's request would not show it."""
     said = {
         line.split(" INFO ")[0]: int(log.parent.name.removeprefix("node-"))
         for log in (world.folder / "broker").glob("node-*/server.log")

@@ -29,7 +29,8 @@ from streams.topology.graph import DeltaTable
 log = logging.getLogger(__name__)
 
 _LOOK_BACK = (5, 100, None)
-"""How many commits of a table's history are searched for one of the sink's own, since other writers' are among them. None: all."""
+"""How many commits of a table's history to search for the sink's last commit, in three attempts; None: all of them. Other writers
+may have committed since."""
 _CONFLICTS = tuple(getattr(delta_exceptions, name) for name in delta_exceptions.__all__)
 """Delta's errors if another commit was faster. In Python these classes do not derive from each other."""
 _VIOLATION = re.compile(r"DeltaInvariantViolationException: \[\w+\] (.*?)(?=\n\s*at |\Z)", re.DOTALL)

@@ -214,8 +214,9 @@ def pyspark_version() -> str:
 # The archive of Spark's Java classes (`streams/broker/class_archive.py`).
 #
 # With an archive, Java took about 7 s of CPU at a start instead of 16 (`streams run` of the word count, a busy machine, one run of
-# each). `make venv` records it (`streams.driver.record_classes`); the engine uses it where it starts Java itself, so not under
-# spark-submit. It (160 MB) belongs to the jars of one pyspark, so it is stored in the same Python environment and deleted with it.
+# each). `make venv` records the archive (`streams.driver.record_classes`). The engine uses it only if it starts Java itself, so not
+# under spark-submit. An archive (160 MB) fits the jars of one pyspark. So it is stored in that pyspark's Python environment, and is
+# deleted together with the environment.
 
 
 def archive() -> Path:

@@ -143,7 +143,7 @@ def _distinct(
 # --- Edges out of the head: records made by head operators, converted to rows for the tasks.
 
 BRANCH_BITS = 20
-"""A `seq` is the number of the source's child, followed by a running number of this many bits: depth-first order."""
+"""The bits of a `seq` for the record's running number. The higher bits are the number of the source's child: depth-first order."""
 
 
 def too_many() -> RecordError:

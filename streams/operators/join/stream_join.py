@@ -647,7 +647,7 @@ class _SelfJoinStep(PairStep):
         return self._with_themselves(partners.find(stored, np.zeros(len(stored), np.int64), self._reach()))
 
     def stored_by_side(self) -> list[tuple[int, Bools]]:
-        """Each record once, after it has looked for partners on both sides."""
+        """Stores each record only once, with the right side, after the record has looked for partners on both sides."""
         return [(RIGHT, self.stored & (self.records.nodes == RIGHT))]
 
     def partners_of(self, pairs: Pairs) -> list[Any]:

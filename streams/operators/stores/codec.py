@@ -128,7 +128,9 @@ class Codec:
         return self._value_serde.serialize(self.topic, value)
 
     def seen(self, value: Any) -> Any:
-        """A stored value as functions see it from now on, in this step as in later ones: the value that its bytes give.
+        """Returns the value that functions see after it was stored: what deserialising its bytes gives.
+
+        So functions see the same value in this step, from the cache, and in later steps, from the store.
 
         Raises:
             SerdeError: The value would be read back as something else.

@@ -1,6 +1,6 @@
-"""The Python values of Avro schemas: their types, the branches of a union that look alike, and the values that are marked.
+"""The Python values of Avro schemas: their types, and the branches of a union that need a mark because their values look alike.
 
-fastavro has parsed the schemas: names are full names, and a named type is written out where it is used first.
+fastavro has parsed the schemas. So names are full names, and a named type is defined where it is used first.
 """
 
 from __future__ import annotations
