@@ -175,9 +175,9 @@ JITTER_MS = 900
 UNSENT = 100
 """The most records that may wait for an unreachable broker.
 
-A partition gets about a fifth of all records, and two records are 80 ms of event time apart. While 100 of its records wait, the others
-get about 400, so they are 40 s of event time ahead. The windows' grace leaves another 80 s, or 8 s of the clock,
-for readers that find the new leader late.
+A partition gets about a fifth of all records, and two records are 80 ms of event time apart. While 100 of its records wait, the
+others get about 400, so they are 40 s of event time ahead. The windows' grace leaves another 80 s, or 8 s of the clock, for readers
+that find the new leader late.
 """
 _TICK_S = 0.05
 _DAY_MS = 86_400_000
