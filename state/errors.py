@@ -146,7 +146,7 @@ class ClientFailure:
 
     @classmethod
     def in_text(cls, text: str) -> ClientFailure | None:
-        """The failure at the end of an error's message, because Spark passes on only text."""
+        """Reads the failure at the end of an error's message, because Spark forwards only the text of errors."""
         found = _SHOWN.findall(text)
         if not found:
             return None

@@ -79,10 +79,10 @@ def check_batch(
 
 
 def check_rows(identity: TaskIdentity, batch: IngestBatch, found: CommitMarker, records: int, rows_hash: int) -> None:
-    """Checks that the rows of a task that has written its part of a batch are still the ones that it has written.
+    """Checks that a task that has already written its part of a batch got the same rows again.
 
     Raises:
-        CheckpointMismatchError: They are others, so those of the other tasks may be, too.
+        CheckpointMismatchError: The rows differ, so other tasks may have got other rows, too.
     """
     if ROWS not in found.operator_state:
         return

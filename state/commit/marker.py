@@ -29,7 +29,7 @@ LIVE_FORMAT = 4
 PLACED_FORMAT, PLACED_LIVE_FORMAT = 5, 6
 """The formats of micro-batches and live steps if keys are not placed by murmur2. An older program would look for keys elsewhere."""
 UNPLACED = ""
-"""The placement in markers of tasks that have had no record with a key that would show it."""
+"""The placement in the markers of a task that no record has reached by its key yet, so that any placement is still possible."""
 ROUTING_FORMAT = 3
 """The first format in which markers record the keys that brought records to the task."""
 NO_KEYS = ""

@@ -207,7 +207,7 @@ class TaskSession:
         shared.fence()
         points.reach("after_init")
         fenced, newest = set(shared.not_to_fence), newest or self._newest
-        # As far as it can be read, because its writer may have left a transaction open.
+        # There may be a newer marker that cannot be read yet, because its writer has left a transaction open.
         found = known or read_last_marker(self._logs.kafka, self._logs.commits)
         while True:
             if (writer := self._writer_of(found)) not in fenced:
@@ -222,7 +222,7 @@ class TaskSession:
         return found
 
     def continue_behind(self, found: MarkerCopy | None) -> None:
-        """Continues after the last marker, once it is decided that the session may."""
+        """Continues after the last marker. Called once it is certain that the session may do so."""
         self._copy, self.last = found, None if found is None else found.marker
 
     @contextmanager

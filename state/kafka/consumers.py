@@ -141,7 +141,7 @@ class RecordSampler:
         if error is None:
             place.take(message)
             if place.done:
-                # Batches are large, however little is requested: the rest is dropped unseen.
+                # The broker sends large batches even if few records are wanted. Once paused, the consumer drops the rest.
                 consumer.pause([KafkaPartition(*where)])
             return True
         failure = failure_of(error)

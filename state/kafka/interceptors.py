@@ -49,7 +49,7 @@ class Interceptor:
         self._name = name
         self._function = function
         self._state = state
-        # Called once, while the client is created; referenced until then.
+        # librdkafka calls this once, while it creates the client. The attribute keeps the callback alive until then.
         self._on_new = ON_NEW_CALLBACK(self._add)
         self.refusal: int = library.conf_interceptor_add_on_new(conf, name, self._on_new, None)
 

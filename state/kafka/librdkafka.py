@@ -1,9 +1,10 @@
 """The librdkafka that confluent-kafka ships, through its public C API.
 
-The module finds the shared library of the installed wheel and declares the functions that the bulk paths call. The wheel's
-library exports librdkafka's public symbols, and calling them on Arrow buffers costs a quarter of what Python objects per
-record cost. Invariants: exactly the library that confluent-kafka itself has loaded is used (one copy in the process); where
-it is not found, or lacks a function, `bulk_available()` is False and the ordinary client does the work.
+The module finds the shared library of the installed wheel, which exports librdkafka's public symbols. It declares the functions
+that the bulk paths call. Calling them on Arrow buffers costs a quarter of making a Python object for each record.
+
+Invariants: the process has one copy of the library, the one that confluent-kafka has loaded. If it is not found or lacks a
+function, `bulk_available()` is False, and the ordinary client does the work.
 """
 
 from __future__ import annotations

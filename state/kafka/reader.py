@@ -99,7 +99,7 @@ class ReaderPool:
 
     def _leave_behind_after_fork(self) -> None:
         if self._pid != os.getpid():
-            # Their threads exist in the parent only: closing or even freeing them here would hang.
+            # The readers' threads exist only in the parent process. Closing or even freeing the readers here would hang.
             self._inherited += self._readers.values()
             self._readers.clear()
             self._pid = os.getpid()

@@ -46,14 +46,14 @@ class StateCopy(Protocol):
 
 
 CopySource = Callable[[], Iterable[StateCopy]]
-"""Finds the present copies of one task; `str(copy)` is shown to people."""
+"""Finds the copies that a task has now. `str(copy)` is shown to people."""
 
 
 class Copies:
     """The copies of one task.
 
     Args:
-        sources: The places of copies. Of equally good copies, the one of the first source is taken.
+        sources: Where to look for copies. If copies are equally good, the first source's copy is used.
         folder: The task's folder of local state.
         settings: The settings with which the database is opened.
     """

@@ -243,7 +243,10 @@ class TaskStateManager:
             self.publishing = taker.take_if_due(store, self._clock_ms()) or self.publishing
 
     def to_trim(self, store: TaskStore) -> Mapping[TopicPartition, int]:
-        """Offsets below which no live segment has needed changelog records for the delay, as of the step that the stores hold."""
+        """The offsets below which changelog records can be deleted: for the whole delay, no live segment has needed them.
+
+        They are valid for the step that the stores hold.
+        """
         needed = due(self._notes, store.trim_offsets, self._clock_ms(), self._trim_delay_ms)
         needed = {name: offset for name, offset in needed.items() if may_trim(name, self.report)}
         one = self._identity

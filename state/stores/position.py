@@ -122,7 +122,7 @@ def read_meta(table: OrderedTable) -> TableMetadata:
     if "origins" in found:
         origins = {name: StoreOrigin(*origin) for name, origin in found["origins"].items()}
     else:
-        # Written before origins were recorded: a table with a step has no store of another query.
+        # An older version wrote this, without origins. Back then, all stores of a table with a step came from that step's query.
         origins = {} if step is None else {name: StoreOrigin(step[0], "", step[2]) for name in offsets}
     return TableMetadata(step, offsets, found["segments"], origins)
 

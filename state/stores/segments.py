@@ -163,7 +163,7 @@ class Segments:
 # --- Local keys as columns: prefixes of segments, suffixes of windows and sessions, ranges of rows of a key.
 
 SEGMENT_PREFIX = 10
-"""Bytes of store id and segment in front of a key."""
+"""The length of the store id and the segment before a key, bytes."""
 _AFTER = constant(b"\x00")
 
 

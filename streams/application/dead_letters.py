@@ -140,7 +140,7 @@ class Letter:
 
 
 def letter_as_dict(letter: Letter, replayed: bool, text: Callable[[bytes], str]) -> dict[str, Any]:
-    """A letter as JSON data; keys, values and headers as text."""
+    """A dead letter as JSON data. Its key, value and headers become texts."""
 
     def shown(data: bytes | None) -> str | None:
         return None if data is None else text(data)
@@ -478,7 +478,7 @@ class _Transaction:
         producer.send(target, self._partition(letter, target), letter.key, letter.value, timestamp, headers or None)
 
     def _partition(self, letter: Letter, target: str | None) -> int | None:
-        """The record's original partition, where its producer has put its key; None: it goes to another topic, which decides."""
+        """The record's original partition, because its producer put the key there. None: another topic has its own partitions."""
         known = letter.error("partition")
         if self.to is not None or target is None or not known.isdecimal():
             return None

@@ -200,7 +200,7 @@ def logged_settings(files: CheckpointFiles, sub: str, batch: int) -> Mapping[str
 
 
 def confirmed_end(files: CheckpointFiles, sub: str, topic: str) -> TopicOffsets | None:
-    """The end, in a topic, of the last micro-batch that Spark has confirmed; None if there is none, or Spark is just writing."""
+    """The offsets in a topic at which the last confirmed micro-batch ends; None without one, or while Spark is writing it."""
     try:
         checkpoint = read_checkpoint(files, sub)
     except DamagedCheckpointError:

@@ -69,7 +69,7 @@ DataDir = Annotated[
 
 
 def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
-    """Completes topics in the shell, from the cluster that the command line names so far; none if it does not answer."""
+    """Completes topics in the shell, from the cluster that the command line names so far. No topics if it does not answer."""
     from confluent_kafka.admin import AdminClient
 
     given = context.params

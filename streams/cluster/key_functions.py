@@ -1,4 +1,4 @@
-"""Finds the functions that explain where the keys of topics are, by some records from both ends of some partitions."""
+"""Finds the hash functions that put the keys of topics into their partitions, from records at both ends of some partitions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from state.kafka.range_reader import Run
 from state.kafka.topics import TopicInfo, TopicPartition, partitions_of
 
 _RECORDS = 100
-"""The number of offsets that are looked at, at both ends of a partition."""
+"""How many offsets to look at, at each end of a partition."""
 _PARTITIONS = 8
-"""The number of partitions of a topic that are looked at."""
+"""How many partitions of a topic to look at."""
 _PARALLEL = 8
 
 

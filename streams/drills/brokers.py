@@ -324,7 +324,7 @@ def proxied_broker(
     given = {**proxy.advertised, **(properties or {})}
     broker = EmbeddedBroker(folder, ports=ports, properties=given, die_with_parent=True, start_timeout_s=START_S)
     try:
-        # First, because the broker tells every client to come to the proxy, also the ones that wait until it is ready.
+        # The proxy starts first: the broker sends all clients to it, also the ones that wait until the broker is ready.
         proxy.start(f"{HOST}:{ports[0]}")
         broker.start()
         yield broker, proxy

@@ -322,7 +322,7 @@ class SparkCluster:
         """One setting for all hosts whose folder is a different one on each host."""
         if self.isolated:
             return str(self.hosts[0].inside / folder)
-        # An executor works in <disk>/work/<application>/<executor>, which is the only thing that differs without namespaces.
+        # Without namespaces, hosts only differ in the folder in which an executor works: <disk>/work/<application>/<executor>.
         return f"/proc/self/cwd/../../../{folder}"
 
     def start(self) -> None:

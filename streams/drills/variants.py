@@ -25,7 +25,7 @@ FOLDER = "STREAMS_DRILL_FOLDER"
 EACH, LATEST, ARCHIVE = "each-order", "latest-order", "archive"
 _SCHEMA = {"id": str}
 IN, HOLD = "in", "hold"
-"""The folder for the files of rows, and the file that holds a task as long as it exists."""
+"""The folder for the files of rows. A task waits while the file `hold` exists."""
 ROWS, OUT, JOINED = "rows", "ingested", "orders-with-rows"
 HELD = -1
 """The number of the row at which a task is held."""

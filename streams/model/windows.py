@@ -417,8 +417,8 @@ def _begin_s(zone: str, day: date) -> int:
     begin = int(midnight.timestamp())
     if _wall_clock(begin, rules) == midnight.replace(tzinfo=None):
         return begin
-    # The clocks go forward across midnight. The day begins when they do, between the two readings of the midnight that does not
-    # exist.
+    # The clocks go forward across midnight, so this midnight does not exist, and the day begins when they change. Python reads such
+    # a midnight in two ways (`fold`), as a time before the change and as one after it.
     earliest = int(midnight.replace(fold=1).timestamp())
     seconds = range(earliest, begin)
     return seconds[0] + bisect_left(seconds, True, key=lambda second: _wall_clock(second, rules).date() >= day)

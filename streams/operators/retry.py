@@ -159,7 +159,7 @@ class Retrying(OuterProcessor[object, object, OperatorContext]):
 
     Args:
         attempts: The retry topics of the processor.
-        waiting: The name of the store with the lines of waiting records; None: the order of keys is not kept.
+        waiting: The name of the store with the lines of waiting records; None: records of a key may overtake waiting ones.
     """
 
     def __init__(self, inner: UserProcessor, attempts: Attempts, waiting: str | None) -> None:

@@ -27,7 +27,7 @@ Shape: TypeAlias = dict[type, Check | None]
 _NOTHING_SAID = {"type", "ref", "metadata", "microseconds_precision"}
 """Settings of a core schema that neither limit nor change what is read."""
 _HARMLESS = {"title", "frozen", "validate_by_name", "validate_by_alias", "populate_by_name", "extra_fields_behavior"}
-"""Settings of a class that do not change what is read either, if its samples were read back."""
+"""Settings of a class that do not change what is read, either, provided that samples of the class were read back correctly."""
 _FORMS = {
     **dict.fromkeys(("int", "float"), "number"),
     **dict.fromkeys(("str", "uuid", "date", "decimal", "datetime"), "text"),

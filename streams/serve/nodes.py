@@ -162,7 +162,7 @@ class Nodes:
             id_ = key.decode(errors="replace")
             node = None if value is None else Node.from_bytes(key, value)
             self._silent.discard(id_)
-            # Nor a process whose address this one has now: its record is older than this process.
+            # Another process with this process's address is forgotten, too: it had the address before, and is gone.
             if node is None or (node.url == url and id_ != self.id):
                 self._others.pop(id_, None)
             elif id_ != self.id:

@@ -129,7 +129,7 @@ class Asked:
         left = self.most_bytes
         for row in islice(rows, self.reach):
             found.append(row)
-            # The first rows were given before, and are not in the page.
+            # The first `skip` rows were on earlier pages, so they do not count.
             if len(found) > self.skip:
                 left -= size(row)
                 if left < 0 and len(found) < self.reach:

@@ -29,7 +29,7 @@ POSITIONS = "streams_positions"
 _AT_ONCE = 10_000
 """How many rows are Python objects at one time."""
 _COPIED = 500
-"""From so many rows on, PostgreSQL's COPY is cheaper than a statement for each row."""
+"""For this many rows or more, PostgreSQL's COPY costs less than a statement for each row."""
 _WAIT_S = 30
 """How long to wait for another transaction that holds a lock, seconds."""
 

@@ -68,7 +68,7 @@ class OpenRows(DerivedRows):
     def add(self, columns: RecordColumns) -> None:
         """Adds the open windows in these records."""
         suffix, starts, ends = self._bounds(columns)
-        # The last millisecond of a window whose end is inclusive is its end.
+        # An inclusive end belongs to the window, so such a window closes 1 ms later than a window with the same exclusive end.
         last_end = self.closed - (1 if self.windows.inclusive_end else 0)
         for row in np.flatnonzero(ends > last_end).tolist():
             key, start, end = columns.keys[row].as_py()[:-suffix], int(starts[row]), int(ends[row])

@@ -120,7 +120,7 @@ def short_of_memory(world: World) -> None:
         world.recovers("a worker was killed for want of memory")
 
 
-# Faults of Spark's checkpoint: lost, rolled back, cut short; and a new one from the markers.
+# Faults of Spark's checkpoint: it is lost, rolled back or cut short, or replaced by a new one from the markers.
 
 MISMATCH = "CheckpointMismatchError"
 ADOPT_S = 120.0

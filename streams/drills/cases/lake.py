@@ -40,7 +40,7 @@ from streams.wording import counted
 CRASH = "STREAMS_LAKE_CRASH"
 """The variable that `streams/driver/lake/query.py` reads."""
 KILLS = ("resumed:2", "offsets_logged:3", "table_committed:3", "purged:3", "table_committed:1")
-"""A crash point, and how often it is reached first. With two sinks, the third time is in the middle of the run."""
+"""A crash point, and on which pass through it to crash. With two sinks, the third pass is in the middle of the run."""
 STORE_KILLS = ("resumed:3", "rows_written:1", "rows_written:4", "table_committed:3", "purged:2")
 ADOPTED_AFTER = "table_committed:4"
 CALL_KILLS = ("offsets_logged:2", "function_returned:2", "function_returned:1")

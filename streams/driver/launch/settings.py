@@ -19,7 +19,7 @@ from streams.broker.class_archive import archive_in, options_for
 from streams.errors import ConfigError
 
 SPARK_SETTINGS: Mapping[str, str] = {
-    # Removes zips from sys.path, imports modules and compiles kernels before the fork: see streams/engine/spark/daemon.py.
+    # streams/engine/spark/daemon.py removes zips from sys.path, imports modules and compiles kernels before it forks workers.
     "spark.python.daemon.module": "streams.engine.spark.daemon",
     "spark.python.worker.reuse": "true",
     # Checkpoint files without a fork of chmod/readlink for each: WAL and commit take a third of the time. This manager needs
@@ -122,8 +122,8 @@ def _submitted() -> dict[str, str]:
     if is_submitted():
         from pyspark import SparkContext
 
-        # Java alone knows --master and --conf: without this call they would be overridden. Elsewhere Java must not be started
-        # yet: its memory is one of the settings.
+        # Only Java knows --master and --conf. Without this call, other settings would replace them. Without spark-submit, Java must
+        # not start yet, because its memory is one of the settings.
         SparkContext._ensure_initialized()
     if "pyspark" not in sys.modules:
         return {}

@@ -577,7 +577,7 @@ class NodeContext(KafkaNames):
 
     def store(self, name: str) -> Any:
         if name not in self._stores:
-            # Another node of the task may have it, but the order in which nodes run depends on which stores each of them uses.
+            # Even if another node of the task has the store, this node must not use it: the order of nodes depends on their stores.
             raise TopologyError(
                 f"'{self.node}' asks for the store '{name}', which is not connected to it. Connect it: process(..., stores=[...]), "
                 f"or connect_processor_and_state_stores(...). It has: {', '.join(sorted(self._stores)) or 'none'}."

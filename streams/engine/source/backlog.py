@@ -222,9 +222,9 @@ class Backlog:
     """The backlog of a source. It chooses the ends of micro-batches, and remembers sizes and times of records.
 
     Args:
-        read: Reads a few records at given places.
-        max_records: Most offsets of a micro-batch.
-        max_bytes: Most bytes of keys and values, by the sizes of sampled records.
+        read: Reads a few records at some positions.
+        max_records: The most offsets of a micro-batch.
+        max_bytes: The most bytes of keys and values in a micro-batch, estimated from the sizes of sampled records.
         now_ms: The clock, ms since 1970.
         rest: Called when a micro-batch was planned without reading any records.
         interval_ms: The time that the user wants between the starts of micro-batches.

@@ -342,7 +342,11 @@ class StepRecords:
         return reader.values(source.value_serde, cells, failed, _takes_encoded(self._sub.nodes[entry.node]))
 
     def _positions(self, indices: Sequence[int]) -> tuple[Int64s, Int64s | None]:
-        """The rising positions in the step of the rows of some batches, and which row is at each one (None: they are in order)."""
+        """The positions in the step that the rows of some batches have, in ascending order.
+
+        Returns:
+            int64[n], the positions; int64[n], the row at each position; None: the rows are in this order.
+        """
         step = np.arange(len(self._order)) << self._shift
         if len(indices) == len(self._batches):
             return step, None if len(indices) == 1 else self._order

@@ -559,7 +559,7 @@ class PassedOn:
 
     @classmethod
     def opened(cls, ctx: OperatorContext, store: str | None) -> PassedOn | None:
-        """Opens the store. None if there is none, or in compat mode, which relies on computed old values, as Kafka Streams does."""
+        """Opens the store. None without a store, or in compat mode, which relies on computed old values, as Kafka Streams does."""
         return None if store is None or ctx.mode != "strict" else cls(ctx.store(store))
 
     def __contains__(self, key: Any) -> bool:

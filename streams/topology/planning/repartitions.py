@@ -86,9 +86,12 @@ class _Cut:
 
 
 def crossings(sub: Planned) -> Iterator[tuple[str, str, str]]:
-    """The edges on which records of a sub-topology may have to change their task: the maker of the keys, the sender, the receiver.
+    """The edges on which records of a sub-topology may have to move to another task, because an operator made new keys.
 
-    Receivers of dropped records are left out, because a dropped record keeps the key with which it came.
+    Receivers of dropped records are left out, because a dropped record keeps its original key.
+
+    Returns:
+        For each edge, the node that made the keys, the sender and the receiver.
     """
     with_state = leading_to_state(sub.nodes)
     for entry in sub.entries:
