@@ -34,9 +34,8 @@ ROUTING_FORMAT = 3
 """The first format in which markers record the keys that brought records to the task."""
 NO_KEYS = ""
 """The digest of a range from which no record came to the task by a function-made key."""
-"""Fields may be added within a format: an older program ignores them, and a newer one uses their defaults if they are missing. A
-new
-number is for changes that an older program would misread."""
+"""Fields may be added within a format: an older program ignores them, and a newer one uses their defaults if they are missing. Only
+a change that an older program would misread needs a new number."""
 _READABLE = (2, FORMAT, LIVE_FORMAT, PLACED_FORMAT, PLACED_LIVE_FORMAT)
 RESCALED = "~rescaled"
 """The ending of the query id in a marker whose task may not commit any more, because `streams rescale` gives its keys to other
@@ -237,7 +236,7 @@ class MarkerLog(Protocol):
 
 
 FIRST_SPAN = 64
-"""The last marker is first looked for in so many offsets before the end."""
+"""How many offsets before the end the first search for the last marker covers."""
 
 
 def end_behind(offset: int) -> int:

@@ -42,9 +42,8 @@ from state.commit.watch import StopWatch
 from state.stores.task_store import StorePosition, TaskStore
 
 FLUSH_EVERY_S = 10.0
-"""How often a live session's stores are made durable, s. A flush costs several ms, and creates a file that has to be merged.
-After a
-kill, rows that were written since then are restored from the changelogs."""
+"""How long after a flush a live session's stores are flushed again, s. A flush costs several ms, and creates a file that has to be
+compacted. After a kill, rows written since the last flush are restored from the changelogs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,10 +183,9 @@ class TransactionalProducer:
         """Get ready for another transaction; False: this producer may not write one, so close it and fence with a new one.
 
         librdkafka sends a request again only after it has waited for `retry.backoff.ms`, whatever the reason: a timeout, a
-        disconnect or an error. A transaction that took less, from its beginning to its end, has therefore sent each request once,
-        and each was answered: no request of it is still on its way. A producer that has begun no transaction since it fenced the
-        others, or was made ready, has sent nothing that could arrive again; if it was fenced since then, the brokers refuse its
-        requests.
+        disconnect or an error. So a transaction that took less time than this, from its beginning to its end, has sent each request
+        only once, and each was answered: no request is still on its way. A producer that is ready, but has not begun a transaction
+        yet, has sent nothing that could arrive again. If it has been fenced, the brokers refuse its requests.
         """
         if self._kept and self.state is ProducerState.READY:
             return True

@@ -193,7 +193,7 @@ def segment_prefixes(segments: Segments, filed: Int64s) -> pa.BinaryArray | pa.B
 
 
 def ranges_by_segment(segments: Segments, from_ms: Int64s, to_ms: Int64s) -> Iterator[tuple[bytes, Int64s]]:
-    """For each live segment with times of some request, its prefix and the numbers of these requests."""
+    """For each live segment that overlaps a request's range of times: its prefix, and the numbers of all such requests."""
     if not len(from_ms):
         return
     first, last = from_ms // segments.width_ms, to_ms // segments.width_ms

@@ -363,7 +363,7 @@ class TaskStore:
         return True
 
     def snapshot(self) -> TaskStore:
-        """The committed rows and the position as of now, for reading, whatever is written afterwards; close it before this one."""
+        """The rows and the position as they are committed now, to read. Later writes do not change them. Close it before this one."""
         volatile = self._volatile[0].table.snapshot() if self._volatile else None
         return TaskStore(self.table.snapshot(), list(self.specs.values()), volatile)
 
@@ -474,7 +474,7 @@ class TaskStore:
     def restored(
         self, position: StorePosition, parts: Mapping[str, RestoredPart] | None = None, durable: bool = True
     ) -> dict[str, int]:
-        """Completes a restore: the tables now hold this step. `durable` is that of `apply`."""
+        """Completes a restore: the tables now hold this step. `durable` is as for `apply`."""
         rows: dict[str, int] = {}
         for state in self._states:
             rows |= state.restored(position, parts or {}, durable)

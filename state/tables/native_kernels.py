@@ -43,8 +43,8 @@ KEYS, VALUES = 0, 1
 LOWER, UPPER = 0, 1
 SLOTS = 2
 """The value of `counters[FULL]` if there are too many rows, not too many bytes."""
-# The state of `scan_ranges` between calls: the next range; whether the cursor is in place; and of the ranges read so far, the
-# one whose rows reach farthest: its number and its rows in the buffers.
+# The state of `scan_ranges` between calls: the next range; whether the cursor is positioned; and which of the ranges read so far
+# reaches the farthest key: its number, and its first and last row in the buffers.
 RANGE, PLACED, FAR, FAR_FIRST, FAR_LAST, SCAN_STATE = range(6)
 # How often the cursor is moved on by one row before it is positioned again.
 _STEPS = 3

@@ -283,7 +283,7 @@ class Replayed:
 
 
 def _joined(ranges: Iterable[tuple[int, int]], offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The smallest number of ranges with the same letters. Two ranges are joined only if no letter is known to be between them."""
+    """Joins ranges as far as possible: two ranges become one if no dead letter is known to be between them."""
     first = last = None
     for begin, end in sorted(ranges):
         if first is None or last is None:

@@ -153,7 +153,10 @@ class Placements:
         return _misplaced(replace(prepared, placement=function), by_topic)
 
     def chosen_again(self, prepared: PreparedSub) -> PreparedSub | None:
-        """A sub-topology whose tasks have had no key yet, with the function that now explains its keys; None: it is the same.
+        """Chooses the placement again if the sub-topology's tasks have had no key yet, because keys in its topics may show it now.
+
+        Returns:
+            The sub-topology with another placement; None: it stays the same.
 
         Args:
             prepared: The sub-topology, with the placement that was chosen too early.

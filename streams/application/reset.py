@@ -139,8 +139,7 @@ def delete_checkpoint(
 # --- Where an application begins to read after a reset: at a time, or at given offsets
 #
 # The positions become the first position of a new checkpoint, in the file that a start looks for (`first-batch.json`), so the
-# start of the application needs no setting. Whatever is not exactly possible is refused: a partition without an offset, an offset
-# that is not in the log.
+# start of the application needs no setting. A reset is refused if a partition has no offset, or an offset is not in the log.
 
 
 @dataclass(frozen=True)

@@ -125,13 +125,13 @@ class BrokerStatus:
 
 @dataclass(frozen=True, slots=True)
 class RequestedCluster:
-    """The cluster that a caller wants; whatever is None stays as it is, or gets a default.
+    """The cluster that a caller wants. An attribute that is None stays as it is, or gets its default in a new cluster.
 
     Attributes:
-        nodes: 1 or 3; default: as many as ports, or 1.
+        nodes: 1 or 3; default: as many as `ports`, or 1.
 
     Raises:
-        ValueError: A cluster cannot have this number of nodes, or there is another number of ports.
+        ValueError: A cluster cannot have this number of nodes, or the number of ports differs from it.
     """
 
     ports: Sequence[int] | None = None

@@ -68,8 +68,8 @@ def started_at(pid: int) -> str | None:
 HOST = "127.0.0.1"
 """The only address that an embedded broker listens on: it has no authentication, so other hosts must not reach it."""
 
-# Below the ports that systems give to outgoing connections (from 32768 on Linux): while a broker is down, as in
-# drills that kill and restart it, none of those can take its port.
+# Systems give outgoing connections higher ports than these (from 32768 on Linux). So while a broker is down, as in drills that kill
+# and restart it, no connection can take its port.
 _FIRST_PORT = 20000
 _LAST_PORT = 32000
 _ATTEMPTS = 1000

@@ -200,7 +200,7 @@ def set_up_logs(config: StreamsConfig) -> None:
     set_up_command(config.logs, config.application_id)
     # This logger prints stack traces of errors that end a query (reported in one sentence) or that a stop causes.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
-    # py4j reports calls that fail because the Java process has ended through the root logger.
+    # If calls fail because the Java process has ended, py4j reports this through the root logger.
     logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
 
 

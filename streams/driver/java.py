@@ -122,7 +122,7 @@ def _connected(process: JavaProcess) -> JavaGateway:
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
     port, secret = found
     environment = {**os.environ, "PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
-    # What pyspark does for a process that runs; the variables are for its eyes only, as processes would inherit them.
+    # pyspark connects to a running process by these variables. Only pyspark gets them: child processes would inherit `os.environ`.
     with _environment_of_pyspark(environment):
         gateway = launch_gateway()
     gateway.proc = process.process

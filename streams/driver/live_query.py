@@ -15,9 +15,8 @@ from pyspark import InheritableThread, SparkContext
 _ENDS_WITHIN_S = 10.0
 """How long a cancelled job may take to end, s: Spark kills its Python processes after two."""
 _NO_SCOPES = "spark.rdd.scope.noOverride"
-"""The local property that makes `org.apache.spark.rdd.RDDOperationScope` name no operations. Spark would write each name as
-JSON, for
-the graph on its page, but a lease is one operation. The first JSON loads hundreds of Java's classes at each start."""
+"""The local property that makes `org.apache.spark.rdd.RDDOperationScope` name no operations. Spark would write each name as JSON,
+for the graph on its page, but a lease is one operation. The first JSON loads hundreds of Java's classes at each start."""
 
 
 class LiveQuery:

@@ -144,8 +144,7 @@ def did_not_start(failure: BaseException | None) -> bool:
 
 POLL_S = 0.25
 START_TRIES = 18
-"""The most starts of a query. Spark gives a new Python process 10 s to connect, which is fixed in its code, and a busy machine
-may
+"""The most starts of a query. Spark gives a new Python process 10 s to connect, which is fixed in its code, and a busy machine may
 miss that. No work has been done by then. The process needs half a second of CPU, so this is about three minutes."""
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0

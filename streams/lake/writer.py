@@ -158,7 +158,7 @@ class LakeWriter(Generic[FrameT_contra]):
     def write(self, frame: FrameT_contra, end: TopicOffsets) -> None:
         """Writes the rows from the last commit's positions to `end`; if these are equal, the table gets no commit.
 
-        The first batch of a start ends where the table already is, unless rows wait.
+        At a start, the first batch usually has no rows: it ends at the table's own position, unless rows wait.
         """
         if end == self.at.position:
             return

@@ -270,7 +270,7 @@ class NodeMetrics:
 
 
 def node_metrics(counters: Mapping[str, int]) -> dict[str, NodeMetrics]:
-    """Counters by node, without those of whole stages and of tasks."""
+    """The counters of nodes, by node. Counters of whole stages and of tasks are left out."""
     found: dict[str, NodeMetrics] = {}
     for name, count in counters.items():
         what, _, rest = name.partition(":")

@@ -56,7 +56,7 @@ class Metric:
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
     def series(self, app: ApplicationMetrics) -> Iterator[Sample]:
-        """The series, each with `app` in front of its labels: at most `MOST_SERIES` and one for the others."""
+        """The series, each with the application's id as the first label: at most `MOST_SERIES`, and one for all others together."""
         found = list(self.read(app))
         for labels, value in found[:MOST_SERIES]:
             yield (app.application_id, *labels), value

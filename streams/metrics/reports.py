@@ -43,8 +43,7 @@ INTERVAL_S = 1.0
 """The shortest time between two reports about a store, s; the beginning and the end are always reported."""
 SILENT_S = 15
 """How long the other end's machine may be silent before the connection counts as lost, s. A machine that has lost its power or
-network
-does not close its connections."""
+network does not close its connections."""
 _PROBES = 3
 
 Tell = Callable[[Mapping[str, Any]], object]

@@ -188,8 +188,8 @@ def _reads(code: CodeType, function: FunctionType, calling: frozenset[CodeType])
         return False  # it calls itself
     calling, steps = calling | {code}, list(dis.get_instructions(code))
     calls = [step for step in steps if step.opname.startswith("CALL")]
-    # Each call instruction must match one name or comprehension that may be called. A callee loaded in any other way leaves one
-    # call over.
+    # Each call instruction must match one name or comprehension that may be called. If code loads a function in another way, there
+    # are more calls than names.
     following = [*steps[1:], None]
     called = [
         step

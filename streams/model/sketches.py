@@ -116,7 +116,7 @@ class Quantile(OfNumbers, Sketched):
         return f"quantile({self.field}, {self.q}, accuracy={self.accuracy})"
 
     def checked(self, value: Any) -> Any:
-        """An `int`, a `float`, of a Decimal the nearest one, or None. Raises `RecordError` for any other value."""
+        """Returns an `int`, `float` or None as it is, and a Decimal as the nearest float. Raises `RecordError` for other values."""
         if not is_decimal(value):
             return super().checked(value)
         number = float(value)

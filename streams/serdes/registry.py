@@ -221,7 +221,7 @@ def is_registrys_fault(error: Exception) -> bool:
 
 @cache
 def _writer(serde: RegistrySerde, exact: bool) -> Callable[[Any, Any], bytes | None]:
-    # A serde is equal to its variant for values that are kept.
+    # `exact` is a separate argument, because a serde and its variant for stored values are equal as keys of the cache.
     return serde._make_writer(exact)
 
 

@@ -1,9 +1,9 @@
 """The HTTP interface of served stores, as an ASGI application (Starlette).
 
-A point read is answered in the event loop, because it takes microseconds; scans, and all that asks Kafka, run in threads. A request
-that waits for a position holds no thread: the copies wake it. The path of every request is short, because it costs more than the
-read of a key itself: it has none of Starlette's exception handlers, and makes no objects for headers and parameters that nobody
-reads.
+A point read is answered in the event loop, because it takes microseconds. Scans and requests that ask Kafka run in threads. A
+request that waits for a position holds no thread: the copies wake it. Routing a request costs more than reading a key, so this
+module avoids work on the way: it does not use Starlette's exception handlers, and makes no objects for headers and parameters that
+nothing reads.
 """
 
 from __future__ import annotations

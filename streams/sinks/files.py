@@ -108,7 +108,7 @@ class FilesSink(ABC):
             raise self._table.conflict() from None
         finally:
             written.unlink(missing_ok=True)
-        if max(self._numbers()) > number:  # another one has gone on, and has tidied up the manifest of this number
+        if max(self._numbers()) > number:  # another writer has continued and deleted manifest `number`
             self._manifest(number).unlink()
             raise self._table.conflict()
         _to_disk(self._own)

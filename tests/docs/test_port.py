@@ -1,4 +1,4 @@
-"""The pages for people who come from elsewhere do what they say: Spark's own program, and the way over from Kafka Streams."""
+"""The pages for people who come from elsewhere do what they say: Spark's own program, and moving over from Kafka Streams."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def refused(inspection: Inspection, error: StreamsError) -> Finding:
 
 
 def _rescaled_to(inspection: Inspection) -> str:
-    """The options with which an unfinished rescale was called: a number of tasks (`N` without its notes), or none."""
+    """The options to repeat an unfinished rescale: `--tasks` with its number, or with `N` if there are no notes; or no options."""
     for name in names_of_any_plan(inspection.application.plan.topology):
         topic = rescale_topic(inspection.app, name)
         notes = RescaleNotes(inspection.kafka, inspection.admin, topic, topic).read()

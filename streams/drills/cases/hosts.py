@@ -199,7 +199,7 @@ def driver_killed(world: World) -> None:
 # A host that is lost, and another one that takes its tasks over: from the changelogs, and from the copies of a replica.
 
 KEYS_OF_STATE = 60_000
-"""Orders of further keys: enough state to make the difference between copying and restoring visible."""
+"""Each of these keys gets an order, so that the state is large enough to show whether copying is faster than restoring."""
 WARM_S = 120.0
 LARGE_STEPS = ("--max-records-per-trigger", "20000")
 

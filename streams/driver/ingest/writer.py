@@ -33,8 +33,7 @@ log = logging.getLogger(__name__)
 
 REPORT = "task INT, rows BIGINT, seconds DOUBLE, counters STRING"
 """The report of a task: its number, the number of its rows (-1: it had written the batch before), the time it took, and its
-counters
-as JSON.
+counters as JSON.
 """
 
 TALLY = "task INT, records BIGINT, hash BIGINT"

@@ -28,10 +28,8 @@ _VERSION = "4.2."
 _MAIN = "org.apache.spark.api.python.PythonGatewayServer"
 _PLACE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _IGNORE_SIGNALS = ("/bin/sh", "-c", 'trap "" INT TERM; exec "$@"', "sh")
-"""Makes Java ignore signals, which are for the driver: it stops Spark in order. Service managers and terminals send signals to
-all
-processes of a group, and Java would end at once, under running tasks, and print pages. Java never handles signals that are
-ignored
+"""Makes Java ignore signals, which are for the driver: it stops Spark in order. Service managers and terminals send signals to all
+processes of a group, and Java would end at once, under running tasks, and print pages. Java never handles signals that are ignored
 when it starts."""
 _POLL_S = 0.005
 _NUMBER = struct.Struct("!i")

@@ -525,7 +525,7 @@ class _JoinStep(PairStep):
         if not outer.any():
             return
         looked_up = int(np.count_nonzero(self.is_open & outer[self.records.nodes])) + len(results.without_key)
-        no_left, no_right = results.alone.tolist()  # by the side that was alone: RIGHT, LEFT
+        no_left, no_right = results.alone.tolist()  # right records without a left one, and left without a right one
         missing = {"no_right_record": no_right, "no_left_record": no_left, "null_key": len(results.without_key)}
         self.sides[LEFT].ctx.count_looked_up(looked_up, missing, self.sides[LEFT].side.state_name)
 

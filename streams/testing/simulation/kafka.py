@@ -67,8 +67,7 @@ class Fate(Enum):
     NOW = "now"
     LATE = "late"
     """`commit`: the caller gets a timeout, and the request arrives when `SimulatedKafka.deliver` is called. `control`: it is
-    written then.
-    `ends`: the answer comes from a former leader, so it is out of date."""
+    written then. `ends`: the answer comes from a former leader, so it is out of date."""
     TWICE = "twice"
     """`commit`: answered so late that the client has sent it twice; the second request arrives like a late one."""
 

@@ -165,7 +165,7 @@ class TransformValuesSpec(CachingTableSpec):
     single = "calls a transformer for each update"
 
     def counts_records(self, stores: tuple[str, ...]) -> bool:
-        """True if the transformer has stores, because it is not known what it writes there."""
+        """True if the transformer has stores, because nobody knows what it writes there."""
         return bool(self.user_stores)
 
     def processor(self, stores: tuple[str, ...]) -> AnyProcessor:
