@@ -39,7 +39,7 @@ def check_decided(task: TaskIdentity | str, ends: Mapping[TopicPartition, tuple[
 
 
 def id_of(kafka: KafkaAccess, topic: str) -> str:
-    """Kafka's present id of a topic. A topic that was created again (`streams rescale`, `reset`) may end where the old one did."""
+    """Kafka's current id of a topic. A topic that was created again (`streams rescale`, `reset`) may end where the old one did."""
     found = kafka.describe_topics([topic])
     if topic not in found:
         raise TopicNotFoundError(topic)

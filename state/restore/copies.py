@@ -86,7 +86,7 @@ class Copies:
             store.replace_table(self._exchange)
             for spec in specs:
                 if not spec.logged:
-                    # No changelog brings it from the copy's step to the present one, so it begins empty, as without a copy.
+                    # No changelog brings it from the copy's step to the current one, so it begins empty, as without a copy.
                     store.reset(spec.name)
             return str(copy)
         return ""
@@ -99,7 +99,7 @@ class Copies:
         present: int,
         now_ms: int,
     ) -> list[tuple[int, StateCopy]]:
-        """The copies that are better than the present database, each with the number of offsets that remain to be read with it."""
+        """The copies that are better than the current database, each with the number of offsets that remain to be read with it."""
         found = []
         for source in self._sources:
             try:
@@ -131,10 +131,10 @@ class Copies:
             raise SnapshotError(f"its database is at the offsets {meta.offsets}, it was to be at {dict(copy.offsets)}")
 
     def _exchange(self, close: Callable[[], None]) -> DiskTable:
-        """Closes the present database and opens the fetched one in its place."""
+        """Closes the current database and opens the fetched one in its place."""
         database, replaced = self._folder / DATABASE, self._folder / _REPLACED
         shutil.rmtree(replaced, ignore_errors=True)
-        # The present database is moved while its lock is held, so that whatever closing it does happens elsewhere. Renaming onto
+        # The current database is moved while its lock is held, so that whatever closing it does happens elsewhere. Renaming onto
         # the database of another attempt, which may open one here in this moment, fails, and so does the attempt.
         database.rename(replaced)
         close()

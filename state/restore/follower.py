@@ -11,7 +11,7 @@ again: the copy starts from its beginning, and is empty if it has no marker. A c
 (`hear`) does not ask Kafka, as long as it holds commit 6 of the same query.
 
 Invariants: one thread at a time brings a copy forward; a copy that fails keeps its rows, reports the reason, and is tried again; a
-commit that was heard of is only used if it continues the present one.
+commit that was heard of is only used if it continues the current one.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class FollowedTask(FollowedCopy):
         """Called with the stores at the last of these markers; no markers: the task has never committed."""
 
     def hide(self) -> None:
-        """Marks the present rows as useless until the copy was brought forward."""
+        """Marks the current rows as useless until the copy was brought forward."""
         self._ready = False
 
     def hear(self, offset: int, marker: bytes) -> None:
@@ -163,7 +163,7 @@ class FollowedTask(FollowedCopy):
             self.bring_forward()
 
     def _continue(self, markers: Iterable[CommitMarker]) -> bool:
-        """Whether markers are the commits after the present one, without a gap, of the same query."""
+        """Whether markers are the commits after the current one, without a gap, of the same query."""
         before = self.marker if self.ready else None
         for marker in markers:
             if before is None or (marker.query_id, marker.version) != (before.query_id, before.version + 1):
@@ -276,9 +276,9 @@ class FollowedTask(FollowedCopy):
             time.sleep(_LOOK_AGAIN_S)
 
     def _begin_again(self) -> None:
-        """Begins again, because the commits topic was made again: the present rows belong to an application that was reset.
+        """Begins again after the commits topic was created again: the rows belong to an application that was reset.
 
-        After a rescale, an error leaves them in place: they are not wrong but old, and their readers may have no other copy.
+        After a rescale, it raises an error instead, and the rows stay: they are old but not wrong, and readers may have no other.
         """
         check_not_rescaled(self._source, self.task.place)
         self.hide()

@@ -136,9 +136,9 @@ def _rescaled(place: TaskPlace, tasks: int) -> RestoreError:
 # --- `verify_task`: proves that a task's local state is what its changelogs give, row by row.
 #
 # The local database is linked into a scratch folder, where it is brought to the task's last commit as every step does it, while
-# the changelogs are restored from their start into another folder, to the same commit. The application may run meanwhile: neither
-# folder is its own. Compaction may remove a record while it is being read because a later step has written the same key; a
-# difference in such a key says nothing, and is left out.
+# the changelogs are restored from their start into another folder, to the same commit. The application may keep running, because it
+# uses neither folder. If a later step writes a key, compaction may remove the key's older record while it is being read. A
+# difference in such a key proves nothing, and is left out.
 
 _SEGMENT_BYTES = 8
 _MOST_KEYS = 10_000

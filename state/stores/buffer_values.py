@@ -16,12 +16,12 @@ from state.headers import decode_headers
 PLACE = struct.Struct(">q")
 LENGTH = struct.Struct(">i")
 BUFFERED_KEY = struct.Struct(">bq")
-"""What is in front of a record's key in the key of its row in a join's buffer: 0 and the time."""
+"""0 and the time. The key of a row in a join's buffer begins with them; the record's key follows."""
 BUFFERED_KEY_BYTES = BUFFERED_KEY.size + LENGTH.size
-"""Of the same, and of the number behind the key."""
+"""The length of a row's key without the record's key: 0 and the time before it, and a number after it."""
 NULL = -1
 UNKNOWN = -1
-"""Offset and partition of a record: an update may be that of several records, and nobody asks. So a JVM takes them, too."""
+"""The offset and partition of a record, which nothing reads: an update may come from several records. A JVM accepts them."""
 _HEAD = struct.Struct(">qqii")
 """Timestamp, offset, no topic, and partition."""
 

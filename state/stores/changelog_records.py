@@ -191,7 +191,7 @@ def _local_versions(values: pa.BinaryArray, headers: pa.BinaryArray | None) -> p
 def _file_by_segment(
     spec: StoreSpec, segments: Segments, keys: pa.BinaryArray, values: pa.BinaryArray, offsets: Int64s
 ) -> tuple[pa.BinaryArray, pa.BinaryArray, dict[int, int]]:
-    """Puts the segment in front of each key and leaves out the rows of expired segments."""
+    """Puts the segment before each key, and leaves out the rows of expired segments."""
     # The time that decides the segment comes first in the suffix: a window's start, a session's end.
     times = _times(spec, keys, SESSION_SUFFIX if spec.kind is StoreKind.SESSION else WINDOW_SUFFIX, offsets)
     filed = times // segments.width_ms

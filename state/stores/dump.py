@@ -76,8 +76,8 @@ def _row(kind: StoreKind, key: bytes, value: bytes) -> DumpRow:
 #
 # The files are linked (not copied) into a private folder, where the database is opened read-only. No lock is taken, nothing
 # is written next to the owner's files (the client library writes a settings file at every opening), and all files stay open
-# from then on: a file that the owner deletes meanwhile remains readable. If the owner deletes a file between the reading of the
-# file list and the linking of the files, both are repeated.
+# from then on: a file that the owner deletes later remains readable. If the owner deletes a file after the file list was read and
+# before the file is linked, both are repeated.
 
 
 @contextmanager

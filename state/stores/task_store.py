@@ -363,7 +363,7 @@ class TaskStore:
         return True
 
     def snapshot(self) -> TaskStore:
-        """The rows and the position as they are committed now, to read. Later writes do not change them. Close it before this one."""
+        """The rows and the position that are committed now, to read. Later writes do not change them. Close it before this one."""
         volatile = self._volatile[0].table.snapshot() if self._volatile else None
         return TaskStore(self.table.snapshot(), list(self.specs.values()), volatile)
 
@@ -496,7 +496,7 @@ class TaskStore:
         return self._state_of[store].rows(store)
 
     def local_rows(self, store: str) -> Iterator[Row]:
-        """Rows with the segment (8 bytes) in front of the keys of a segmented store, so that keys rise; otherwise as `rows`."""
+        """`rows`, but each key of a segmented store begins with its segment (8 bytes), so that keys are in ascending order."""
         return self._state_of[store].rows(store, with_segments=True)
 
     def close(self, failed: bool = False) -> None:

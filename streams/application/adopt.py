@@ -288,7 +288,7 @@ def _replace_markers(
 
 
 def unfinished_plan(files: CheckpointFiles, sub: SubIdentity, markers: Markers) -> Adoption | None:
-    """The plan of an interrupted adoption, if one exists and was made for the present markers; else None.
+    """The plan of an interrupted adoption, if one exists and was made for the current markers; else None.
 
     A switch that has begun continues after the commits that tasks have made since.
 
@@ -455,7 +455,7 @@ def settled_position(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers,
 
 
 def _with_unmoved_topics(sub: SubIdentity, first: FirstBatch, checkpoint: Checkpoint, markers: Markers) -> FirstBatch:
-    """The new positions, together with the present ones in topics that are not moved."""
+    """The new positions, together with the current ones in topics that are not moved."""
     present = settled_position(sub, checkpoint, markers, "move its positions")
     at = SourceOffsets({**present.topics, **first.start.topics})
     return FirstBatch(at, at)

@@ -241,7 +241,7 @@ def _inputs(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog) -> dict[st
 def _plain_sources(sub: Mapping[str, Any], kept: Mapping[str, Any], known: set[str]) -> set[str]:
     """The topics that a described sub-topology reads by name. Topics that match a pattern are known from the markers."""
     named = {str(topic) for topics in sub["sources"].values() for topic in topics}
-    # A pattern stands between slashes, which no topic's name contains.
+    # A pattern is written between slashes, which no topic's name contains.
     return {topic for topic in named - set(kept["repartition_topics"]) if topic in known or "/" not in topic}
 
 

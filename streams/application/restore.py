@@ -86,7 +86,7 @@ def _in_parallel(function: Callable[[StoredTask], _Done], tasks: list[StoredTask
 # --- `Replica`: keeps warm copies of tasks' stores by following their commits (Kafka Streams: standby tasks, KIP-441).
 #
 # The tasks of an application are shared among its replicas by a consumer group over the commits topics, whose
-# partitions are the tasks. A copy says with its own position how far it is (`state.stores.dump` reads it meanwhile). A task
+# partitions are the tasks. A copy's own position shows how far it is, also while it restores (`state.stores.dump`). A task
 # whose step finds no local state on its host takes the copy over (`state.restore.copies`).
 
 SERVED_AT_A_TIME = 4

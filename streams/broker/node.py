@@ -58,8 +58,8 @@ _BACK_SOON = {
 # of controllers to take over what they lead.
 _STOP_TOGETHER = {"controlled.shutdown.enable": "false"}
 
-# Three nodes share one disk, which now and then takes two seconds to write durably: by default (2 s and 1 s) controllers would then
-# elect each other in turn, for minutes, and no node could start meanwhile.
+# Three nodes share one disk, on which a durable write sometimes takes two seconds. With the default timeouts (2 s and 1 s), the
+# controllers would then elect each other in turn for minutes, and no node could start.
 _PATIENT_CONTROLLERS = {
     "controller.quorum.fetch.timeout.ms": "5000",
     "controller.quorum.election.timeout.ms": "3000",

@@ -364,7 +364,7 @@ def _topics(topic_ids: Mapping[str, str], at: Mapping[TopicPartition, int]) -> d
     return {name: TopicOffsets(topic_ids[name], tuple(of)) for name, of in numbers.items()}
 
 
-# --- A logged micro-batch that is too large. Spark repeats its offsets at each start, whatever the present limits are.
+# --- A logged micro-batch that is too large. Spark repeats its offsets at each start, whatever the current limits are.
 #
 # As long as no task has committed the micro-batch, its plan can be taken back: without the last file of the offset
 # log, Spark plans it again.
@@ -372,7 +372,7 @@ def _topics(topic_ids: Mapping[str, str], at: Mapping[TopicPartition, int]) -> d
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """A logged micro-batch that is larger than the present limits allow.
+    """A logged micro-batch that is larger than the current limits allow.
 
     Attributes:
         records: The most records that it can have, by its offsets.

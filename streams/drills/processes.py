@@ -96,7 +96,7 @@ class CommandProcess:
         return met
 
     def watch(self) -> None:
-        """Remembers the present processes of the command, because the id of one that has ended may be given to another process."""
+        """Remembers the current processes of the command, because the id of one that has ended may be given to another process."""
         if not self.running:
             return
         with suppress(psutil.NoSuchProcess):

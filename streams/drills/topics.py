@@ -150,7 +150,7 @@ class OutsideReader(threading.Thread):
                 "auto.offset.reset": "earliest",
                 # Drills take its broker away, so it waits, and does not log that.
                 "log_level": "0",
-                # But it leaves a leader that stands still soon, or a drill would measure the reader's recovery.
+                # But it soon leaves a leader that hangs, or a drill would measure the reader's recovery.
                 **SOON_ELSEWHERE,
             }
         )
@@ -200,7 +200,7 @@ class ScratchTopics:
 
     def grow(self, name: str, partitions: int) -> None:
         """Adds partitions, and waits until all of them answer."""
-        # Held until the answer is there: a client that is collected meanwhile cancels its requests.
+        # The variable keeps the client until the answer arrives: a client that is garbage-collected cancels its requests.
         client = AdminClient(self._client)
         client.create_partitions([NewPartitions(name, partitions)])[name].result(_TIMEOUT_S)
         places = [(name, number) for number in range(partitions)]

@@ -50,7 +50,7 @@ def task_cpus(conf: SparkConf) -> int:
 
 
 def _tasks_of_executors(session: SparkSession) -> list[int]:
-    """How many tasks each of the present executors runs at once."""
+    """How many tasks each of the current executors runs at once."""
     context = session.sparkContext
     found = context._jsc.sc().statusStore().executorList(True)
     all_of_them = [found.apply(at) for at in range(found.size())]

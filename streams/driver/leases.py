@@ -55,7 +55,7 @@ def held_slots(besides: Slots | None = None) -> int:
 
 
 class LeaseWatch(Background):
-    """Watches the present lease in a separate thread, within a `with` block.
+    """Watches the current lease in a separate thread, within a `with` block.
 
     Args:
         driver: The driver, which gets the messages of the slots.
@@ -67,7 +67,7 @@ class LeaseWatch(Background):
 
     Attributes:
         driver: The driver, which gets the messages of the slots.
-        slots: The number of slots of the present lease.
+        slots: The number of slots of the current lease.
     """
 
     def __init__(

@@ -115,7 +115,7 @@ class LiveDriver:
 
     def _say_bounds(self) -> None:
         """Sends the slots how far the sub-topologies may go, if that has changed."""
-        # One after the other, so that the last message has the present bounds.
+        # One after the other, so that the last message has the current bounds.
         with self._aligning:
             if self._alignment is not None:
                 bounds = self._alignment.bounds(self._says[PAUSED])
@@ -143,7 +143,7 @@ class LiveDriver:
         self._say(LEASES, self.lease + 1)
 
     def failed(self) -> None:
-        """Notes that an attempt of a slot has failed before: its lease ends early, once the present attempt has worked for a while.
+        """Notes that an attempt of a slot has failed before: its lease ends early, once the current attempt has worked for a while.
 
         Spark gives up after four failed attempts of a task, and in a lease of many minutes these failures may have nothing in
         common.
@@ -165,7 +165,7 @@ class LiveDriver:
                 self._send(connection)
 
     def _send(self, connection: Connection) -> None:
-        """Sends the driver's present instructions to a slot.
+        """Sends the driver's current instructions to a slot.
 
         A slot that hangs in a function reads nothing. It must not hold up the others. Once it has read the rest and sends a report,
         the answer has the newest instructions.

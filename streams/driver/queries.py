@@ -185,7 +185,7 @@ class RestartSchedule:
 
 @dataclass
 class _Supervised:
-    """One query: how to start it, its present run, and its outcome."""
+    """One query: how to start it, its current run, and its outcome."""
 
     start: Callable[[], Query]
     query: Query

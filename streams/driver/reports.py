@@ -202,7 +202,7 @@ class PauseEvents(Background):
             self._changed()
 
     def paused(self, subs: Iterable[str]) -> list[str]:
-        """The given sub-topologies that are paused, as of the last look."""
+        """Which of these sub-topologies were paused at the last look."""
         pauses = Pauses(self._known)
         return [sub for sub in subs if pauses.of(sub) is not None]
 

@@ -468,7 +468,7 @@ class StreamsApplication:
         return tasks_at_once(self._spark) - held_slots()
 
     def _finish_batch(self, prepared: PreparedSub, end: SourceOffsets | None) -> None:
-        """Runs a sub-topology's unfinished micro-batch to its `end`; None: to the present ends of its topics."""
+        """Runs a sub-topology's unfinished micro-batch to its `end`; None: to the current ends of its topics."""
         ends = end.by_partition() if end is not None else {}
         self._await([partial(self._start, prepared, {"availableNow": True}, ends)])
 

@@ -129,7 +129,7 @@ def stopped_by_signals(stop: Callable[[], object], again: Handler = signal.SIG_D
 
 
 def wait_for(event: threading.Event, timeout: float | None = None) -> bool:
-    """Waits for `event`, and runs the handlers of signals meanwhile.
+    """Waits for `event`, and runs the handlers of signals while it waits.
 
     `Event.wait` alone can lose a signal: one that arrives after Python last looked for signals and before the thread
     sleeps interrupts nothing, and its handler would run only after the wait.

@@ -96,7 +96,7 @@ def newest(metadata: Iterable[str | None], of: SinkId) -> SinkCommit | None:
 
 @dataclass(frozen=True, slots=True)
 class TopicLog:
-    """The present state of the internal topic.
+    """The current state of the internal topic.
 
     Attributes:
         begins: The first offset of each partition that still exists.

@@ -78,7 +78,7 @@ def row_batch(records: RecordColumns, layout: RowLayout, schema: pa.Schema) -> p
 def _places(partition: int, rows: Sequence[Mapping[str, Cell]], layout: RowLayout) -> Any:
     """The partition of each row; it is negative if an earlier version wrote the row with another cell for its key.
 
-    That version could send the rows of one key to several partitions. Those rows are older than all rows with the present cell.
+    That version could send the rows of one key to several partitions. Those rows are older than all rows with the current cell.
     """
     keys = [
         column

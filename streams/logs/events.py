@@ -184,7 +184,7 @@ KINDS: tuple[EventKind, ...] = (
 class Notifier:
     """Calls one listener with all notifications, in their order.
 
-    The thread that is notifying also delivers the notifications that arrive meanwhile. So the order is preserved, and a listener
+    The thread that is notifying also delivers the notifications that arrive until then. So the order is preserved, and a listener
     that waits for another change, or causes one, cannot deadlock with it. The same holds for a signal handler that notifies.
 
     Args:

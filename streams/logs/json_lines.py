@@ -77,7 +77,7 @@ def set_context(**fields: Any) -> None:
 
 
 def context() -> Mapping[str, Any]:
-    """The present context of this process's lines."""
+    """The current context of this process's lines."""
     return dict(_context)
 
 
@@ -169,7 +169,7 @@ class JsonHandler(logging.Handler):
         self._writer = writer
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes a record; `logging` holds the handler's lock meanwhile."""
+        """Writes a record. `logging` calls it with the handler's lock."""
         try:
             self._writer.fields(record_fields(record))
         except Exception:

@@ -50,7 +50,7 @@ def itself(value: Any) -> Any:
 
 
 def snapshot(value: Any) -> Any:
-    """Returns a value that stays as it is when the given one changes: the value itself if it cannot change, otherwise a copy.
+    """Returns a value that does not change when `value` changes: `value` itself if it cannot change, otherwise a copy.
 
     A value that cannot be copied (an open file, a generator) is returned itself.
     """

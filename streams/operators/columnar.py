@@ -211,7 +211,7 @@ class EncodedValues(WrittenValues, ValueColumn):
                 see(self._objects[row])
 
     def _objects_at(self, rows: Int64s) -> list[Any]:
-        """The values of the given rows; values that are not decoded yet are decoded and not cached."""
+        """The values of these rows. Values that are still bytes are decoded, and not cached."""
         unread = rows[~self._decoded[rows]]
         read = iter(read_all(self.serde, self._topic, self._cells.take(pa.array(unread)).to_pylist(), None))
         return [next(read) if self._objects[row] is _ENCODED else self._objects[row] for row in rows.tolist()]
@@ -245,7 +245,7 @@ def values_at(values: Sequence[Any], rows: Int64s) -> list[Any]:
 
 
 def each_value(values: Sequence[Any], rows: Int64s) -> Iterator[Any]:
-    """The values of the given rows, one after the other. Bytes are decoded now and not cached."""
+    """The values of these rows, one after the other. Values that are still bytes are decoded now, and not cached."""
     each = values.each() if isinstance(values, EncodedValues) else iter(values)
     counts = np.bincount(rows, minlength=len(values))
     return each if (counts == 1).all() else chain.from_iterable(map(repeat, each, counts.tolist()))
@@ -262,7 +262,7 @@ def lent_values(values: Sequence[Any]) -> Iterable[Any]:
 
 
 def take_values(values: Sequence[Any], rows: Int64s) -> Sequence[Any]:
-    """The values of the given rows; values that are bytes stay bytes."""
+    """The values of these rows. Values that are still bytes stay bytes."""
     return values.take(rows) if isinstance(values, ValueColumn) else values_at(values, rows)
 
 

@@ -87,7 +87,7 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
         """Run a function for each record of a batch, as if the records came one by one; the results are forwarded together."""
 
     def copy_of(self, value: Any) -> Any:
-        """A value that stays as it is when the given one changes: the value itself if it cannot change, otherwise a copy."""
+        """A value that does not change when `value` changes: `value` itself if it cannot change, otherwise a copy."""
 
     def refuse(self, batch: ColumnarBatch, row: int, error: Exception) -> None:
         """Apply the processing policy to a record that the operator fails on, as if `process` had raised the error."""

@@ -34,7 +34,7 @@ class RetryRoute(RecordOperator):
         self.ctx.forward(record, self._sinks[level_of(record)])
 
 
-# --- A line in front of an operator that retries in order: the records of one key that wait for their turn.
+# --- A line before an operator that retries in order: the records of one key that wait for their turn.
 #
 # The first record of the line has failed, and is tried again each time it is due. Later records of its key take a ticket and follow
 # it from retry topic to retry topic. In a topic, the records of a key are in one partition and so in order. Whatever the delays of

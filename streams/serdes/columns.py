@@ -43,7 +43,7 @@ def normal_cells(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | N
 
 
 def normal_keys(serde: Serde, cells: BinaryColumn) -> npt.NDArray[np.bool_] | None:
-    """The same for keys, which are often objects of any fields: `group_by(fields("user", "city"))`."""
+    """`normal_cells` for keys, which are often objects of any fields: `group_by(fields("user", "city"))`."""
     if type(serde) is not JsonSerde or serde.kind != dict[str, Any]:
         return normal_cells(serde, cells)
     objects: npt.NDArray[np.bool_] = pc.starts_with(cells, b"{").fill_null(True).to_numpy(zero_copy_only=False)

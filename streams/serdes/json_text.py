@@ -177,9 +177,9 @@ def _parts_come_back(values: Sequence[Any], whole: bool = False) -> bool:
 
 # --- Dicts whose keys are numbers, for aggregates whose type nobody has named (`JsonWithKeys`).
 #
-# `{404: 3}` is kept as `{"404":3}` and a blank behind it, which says what the keys of the dict are. Blanks behind a JSON text mean
-# nothing, so whoever else reads the row gets what JSON has: text keys. Of several dicts each has a blank, in the order in which
-# their texts begin. A value whose keys are all texts has none: its bytes are those of `keep`.
+# `{404: 3}` is stored as `{"404":3}` and a blank character, which marks the type of the dict's keys. Blanks after a JSON text mean
+# nothing, so other programs read text keys. If a value has several dicts, it has a blank for each, in the order in which their
+# texts begin. A value whose keys are all texts has no blanks: it is stored as `keep` writes it.
 
 _BLANKS: Final = {str: b" ", int: b"\t", bool: b"\n"}
 

@@ -2,7 +2,7 @@
 
 How a copy follows is in `state.restore.follower`; this file is about reading it. Readers never see a restore: each commit is
 published as a `View`, the stores through a snapshot of the database. The running application is never touched. Invariants: a view
-holds exactly one commit and never changes; a view is closed once it is not the present one, nobody reads it, and no cursor holds it
+holds exactly one commit and never changes; a view is closed once it is not the current one, nobody reads it, and no cursor holds it
 for a next page; a copy that cannot follow still answers with its last view; a view is never older than it reports.
 """
 
@@ -32,7 +32,7 @@ from streams.errors import CursorExpiredError, StoreNotReadyError
 from streams.serve.position import Kept, Position, Step
 
 _RECENT = 4
-"""The number of commits before the present one that are kept, so that all tasks can be read as of one micro-batch."""
+"""The number of commits before the current one that are kept, so that all tasks can be read as of one micro-batch."""
 _MOST_VIEWS = 2048
 """The most commits of a task that are kept for cursors: more than live execution makes in a minute."""
 
@@ -122,7 +122,7 @@ class Copy(FollowedCopy):
 
     @property
     def version(self) -> int:
-        """The number of the present commit; 0: none yet."""
+        """The number of the current commit; 0: none yet."""
         current = self._current
         return 0 if current is None else current.version
 
@@ -137,7 +137,7 @@ class Copy(FollowedCopy):
         return max(0, self.looked[0] - self.read_to)
 
     def reading(self, version: int | None = None) -> ViewReading:
-        """The present view, or the view of an earlier commit that is kept; it stays open within the context.
+        """The current view, or the view of an earlier commit that is kept; it stays open within the context.
 
         Raises:
             StoreNotReadyError: There is no commit yet, or the copy is still being restored.
@@ -192,7 +192,7 @@ class Copy(FollowedCopy):
             view.held_until_s = max(view.held_until_s, now_s + seconds)
 
     def wait(self, fits: Callable[[View], bool], timeout_s: float) -> bool:
-        """Waits until the present view fits; False: that did not happen in time."""
+        """Waits until the current view fits; False: that did not happen in time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._current is not None and fits(self._current), timeout_s)
 
@@ -217,13 +217,13 @@ class Copy(FollowedCopy):
                 view.stores.close()
 
     def _recent(self) -> list[View]:
-        """The commits of micro-batches before the present commit, as far as they are kept. The caller holds the lock."""
+        """The commits of micro-batches before the current commit, as far as they are kept. The caller holds the lock."""
         if self._current is None or self._current.step is None:
             return []
         return [view for view in self._views if view is not self._current and view.step is not None][-_RECENT:]
 
     def kept(self) -> list[Kept]:
-        """The commits of micro-batches that can be read, the present one last; empty if the task does not run in micro-batches."""
+        """The commits of micro-batches that can be read, the current one last; empty if the task does not run in micro-batches."""
         with self._changed:
             views = [*self._recent(), *([self._current] if self._current is not None else [])]
             return [Kept(view.version, view.step, view.until) for view in views if view.step is not None]
@@ -242,7 +242,7 @@ class Copy(FollowedCopy):
             listener()
 
     def _show(self, view: View) -> None:
-        """Makes this the present view."""
+        """Makes this the current view."""
         with self._changed:
             if self._current is not None:
                 # While that was the last commit, this one did not exist yet.
@@ -252,7 +252,7 @@ class Copy(FollowedCopy):
             self._close_unused()
 
     def _end_reading(self) -> None:
-        """Hides the present view, waits until all reads have ended, and closes all views."""
+        """Hides the current view, waits until all reads have ended, and closes all views."""
         with self._changed:
             self._current = None
             self._changed.wait_for(lambda: all(view.readers == 0 for view in self._views))

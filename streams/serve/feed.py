@@ -138,7 +138,7 @@ class ChangeFeed:
             )
 
     def initial(self, scan: Scan) -> Iterator[StoreChange]:
-        """The present rows of a scan. `next` then returns the changes after them."""
+        """The current rows of a scan. `next` then returns the changes after them."""
         tasks = [task for task in self.store.tasks_of(scan) if task in self._tasks]
         with ExitStack() as reading:
             # The places belong to the commits that the rows are from, even if there are new commits by now.

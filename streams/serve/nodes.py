@@ -81,7 +81,7 @@ class Nodes:
     Args:
         id_: The name of this process.
         log: The log in which the processes announce themselves.
-        me: Returns the present description of this process.
+        me: Returns the current description of this process.
         clock_s: A monotonic clock.
 
     Attributes:
@@ -96,7 +96,7 @@ class Nodes:
         self._me = me
         self._clock_s = clock_s
         self._heard_s = 0.0
-        """A clock that stands still while Kafka does not answer."""
+        """A clock that stops while Kafka does not answer."""
         self._looked_s = clock_s()
         self._others: dict[str, tuple[Node, float]] = {}
         self._silent: set[str] = set()

@@ -265,7 +265,7 @@ class ReadStore:
 
         Args:
             keys: The keys.
-            versions: Task -> the commit to read; default: the present one.
+            versions: Task -> the commit to read; default: the current one.
             most_bytes: The most bytes of all values; None: any number.
             by_task: The result of `by_task` for the keys, if it is known.
         """

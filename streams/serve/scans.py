@@ -68,7 +68,7 @@ class Asked:
         scan: The scan.
         after: The place in the order of the last row that was given; None: no row was.
         skip: The number of rows at that place that were given already.
-        versions: Task -> the commit to read; empty: the present commits.
+        versions: Task -> the commit to read; empty: the current commits.
         most_bytes: The most bytes of the stored keys and values of a page; its last row may be larger.
         lives: Task -> the application's life that made the commit, if a cursor has it: after a reset, commits count from 1 again.
     """
@@ -203,7 +203,7 @@ def _value(data: Any) -> Any:
 # A page of a thousand rows has no object for each of them until it is written, which is most of what it costs otherwise.
 
 _FEWEST = 32
-"""The least rows that are read of each task at a time, because starting a read takes as long as reading so many."""
+"""The smallest number of rows to read from a task at a time. Starting a read takes as long as reading this many."""
 _CHUNK_BYTES = 1024 * 1024
 
 _Part = tuple[pa.BinaryArray, pa.BinaryArray, npt.NDArray[np.int64]]

@@ -60,7 +60,7 @@ class Freshness:
 
 
 Wanting = tuple[Copy, Callable[[View], bool]]
-"""A copy that is not new enough for a request, and a check of whether a view of it is."""
+"""A copy that is not new enough for a request, and a function that returns whether one of its views is new enough."""
 
 
 class Served:

@@ -178,7 +178,7 @@ def find_sink(topology: Graph, name: str) -> LakeSink:
 
 
 def table_rows(sink: LakeSink, topic: str, kafka: SimulatedKafka) -> list[dict[str, Any]]:
-    """The present rows of the table: all rows if each record is a row, else the last row of each key.
+    """The current rows of the table: all rows if each record is a row, else the last row of each key.
 
     Args:
         sink: The sink.

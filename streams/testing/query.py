@@ -370,7 +370,7 @@ def rescaler_of(
         kafka: The topics.
         tasks: The new number of tasks.
         choices: The user's choices.
-        placement: The new rule that assigns keys to tasks; None: the present one.
+        placement: The new rule that assigns keys to tasks; None: the current one.
     """
     at_rest = {query.sub.name: query.at_rest for query in queries}
 

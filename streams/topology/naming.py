@@ -20,7 +20,7 @@ from streams.errors import TopologyError
 from streams.wording import described
 
 INGEST = "-ingest"
-"""Suffix of the persistent name of a source outside Kafka, which stands in the place of a sub-topology's name."""
+"""Suffix of the persistent name of a source outside Kafka. It is used where a sub-topology's name is expected."""
 
 if TYPE_CHECKING:
     from streams.topology.node_kind import NodeKind

@@ -28,7 +28,7 @@ def users_functions(node: Any) -> Iterator[types.FunctionType]:
 def code_digest(value: Any) -> str | None:
     """A digest of the code of a program's functions within a value, and of the plain values that it uses. None: no functions.
 
-    It does not depend on where a function stands in its file, nor on the code of other functions of the program that it calls. It
+    It does not depend on a function's position in its file, nor on the code of other functions of the program that it calls. It
     begins with the version of Python, because another version compiles the same text differently.
     """
     found = [_described(function) for function in users_functions(value)]

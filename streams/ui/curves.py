@@ -82,9 +82,9 @@ class FigureCurve:
         ends: tuple[int | None, int | None],
         visible: Callable[[], Percentiles],
     ) -> None:
-        """Takes the present figures; a point is added once ten seconds have passed since the last one.
+        """Takes the current figures; a point is added once ten seconds have passed since the last one.
 
-        `ends` are the sums of the next offsets and of the end offsets, `visible` computes the percentiles of the waiting times.
+        `ends` has the sum of the next offsets and the sum of the end offsets. `visible` computes the percentiles of waiting times.
         """
         before = self._before
         if before is not None and at_ms // POINT_MS <= before[0] // POINT_MS:

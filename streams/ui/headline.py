@@ -26,7 +26,7 @@ class Throughput:
         records_per_s: Offsets read in a second.
         arriving_per_s: Offsets that are added to its topics in a second.
         lag: Offsets that are left to read.
-        lag_ms: The time since the topics' ends were where reading is now.
+        lag_ms: How long ago the topics ended at the offsets that are being read now, ms.
         visible_ms: How long records take to become visible: the median and the 99th percentile.
         event_time_lag_ms: How far the largest event time is behind the clock.
         usual_ms: How long a micro-batch takes; None: unknown, or live.
@@ -53,7 +53,7 @@ class Throughput:
 
     @property
     def caught_up_in_s(self) -> float | None:
-        """The seconds until nothing is left to read at the present speed; 0: nothing is left; None: unknown, or never."""
+        """The seconds until nothing is left to read at the current speed; 0: nothing is left; None: unknown, or never."""
         if self.lag == 0:
             return 0.0
         if self.lag is None or self.records_per_s is None or self.arriving_per_s is None:

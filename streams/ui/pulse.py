@@ -22,7 +22,7 @@ class Pulse:
 
     Args:
         ask: Sends the brokers a small request, which fails after some seconds.
-        sample: Takes a sample of the present figures.
+        sample: Takes a sample of the current figures.
     """
 
     def __init__(

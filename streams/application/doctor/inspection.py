@@ -196,7 +196,7 @@ class Inspection:
         return newest is not None and newest != look.found[task]
 
     def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """The partitions of the given topics that exist."""
+        """The partitions of these topics, as far as the topics exist."""
         return sorted(partitions_of(self.admin.describe_topics(sorted(set(topics)))))
 
     @property

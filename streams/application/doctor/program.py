@@ -85,7 +85,7 @@ def under_way(inspection: Inspection) -> bool:
 
 
 def pauses(inspection: Inspection) -> Iterator[Finding]:
-    """Looks for pauses, which last until somebody ends them. The records that wait meanwhile are not lost."""
+    """Looks for pauses, which last until somebody ends them. Records that wait during a pause are not lost."""
     for name, since_ms in sorted(_asked(inspection).since_ms.items()):
         what = inspection.app if name == WHOLE else "this sub-topology"
         yield Finding.note(

@@ -578,7 +578,7 @@ def _retention(prepared: PreparedSub, store: str, state: dict[str, dict[str, int
 
 
 def _says_placement(node: StoreNode) -> bool:
-    """Whether the partition of a row follows from the store's key: not where other keys are in front of it, or within it."""
+    """Whether a row's partition follows from the store's key. It does not if other keys come before the key or are within it."""
     return node.spec.rows in (None, RowFormat.WITH_HEADERS) and not isinstance(
         node.key_serde, TimeWindowedSerde | SessionWindowedSerde
     )

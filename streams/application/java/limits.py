@@ -123,10 +123,11 @@ def state_of_one_side(sub: SubTopology) -> Iterator[str]:
 
 
 def lost_in_java(application: Application) -> Iterator[str]:
-    """What Java has in its topics and does not continue.
+    """The state that Java has in its topics but cannot continue.
 
-    Kafka Streams 4.3.1 writes the keys of a join's buffer with the time first, and restores them as if it came last
-    (`RocksDBTimeOrderedKeyValueBytesStore.getWriteBatches`). So it loses what waits, its own too, and joins later records at once.
+    Kafka Streams 4.3.1 writes the keys of a join's buffer with the time first, and restores them as if the time came last
+    (`RocksDBTimeOrderedKeyValueBytesStore.getWriteBatches`). So it loses the waiting records, even if it wrote them itself, and
+    joins later records at once.
     """
     for prepared in application.subs:
         for node in prepared.sub.processors:

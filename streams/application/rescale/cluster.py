@@ -47,7 +47,7 @@ class LiveRescale:
             topology: The program.
             tasks: The new number of tasks; None: as many as now.
             choices: The user's choices.
-            placement: The new placement of sub-topologies that read topics of other programs; None: the present one.
+            placement: The new placement of sub-topologies that read topics of other programs; None: the current one.
 
         Raises:
             StreamsError: The program is not the one that wrote the state, or another rescale is unfinished.
@@ -58,7 +58,7 @@ class LiveRescale:
                 f"{config.application_id}: a rescale to another plan was started but not finished. Finish it with `streams "
                 f"rescale TARGET`, without --tasks and --placement; or, as long as nothing was replaced, undo it with --abort"
             )
-        # The number in the settings may already be the new one; the topics have the present one.
+        # The number in the settings may already be the new one; the topics have the current one.
         application = plan_application(topology, config.model_copy(update={"tasks": None}), self.admin, kafka)
         check_may_continue(application, self.admin, kafka)
         states = states_of(application, self.admin, kafka)

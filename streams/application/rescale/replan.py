@@ -153,7 +153,7 @@ def replan(
     begun: Mapping[str, RescalePlan] = MappingProxyType({}),
     known: tuple[tuple[str, int, int], ...] = (),
 ) -> Replan:
-    """The move of an application to the plan of a first start with its present program, settings and topics.
+    """The move of an application to the plan of a first start with its current program, settings and topics.
 
     Args:
         topology: The program.

@@ -252,7 +252,7 @@ class SubRescale:
                 if marker is not None and not marker.query_id.endswith(RESCALED):
                     self._put(task, marker, replace(marker, query_id=marker.query_id + RESCALED))
         except CheckpointMismatchError:
-            # The copies are no longer the present state, so the next run copies again.
+            # The copies are no longer the current state, so the next run copies again.
             self._note(self.notes.plan, Phase.COPYING)
             raise
         self._note(self.notes.plan, Phase.REPLACING)

@@ -162,11 +162,11 @@ USERS_PROCESSORS = frozenset(
 _LONG = 8
 _LENGTH = 4
 _OPEN_WINDOW = 2 * _LONG
-"""The bytes of end and start, in front of a key in the index of open windows (`operators/aggregate/open_windows.py`)."""
+"""The length of end and start, which come before a key in the index of open windows (`operators/aggregate/open_windows.py`)."""
 _WAITING = _LONG + 1
-"""Time and side, or 0 and time, in front of a waiting record's key (`serdes/internal.py`)."""
+"""The length of time and side, or of 0 and time, which come before the key of a waiting record (`serdes/internal.py`)."""
 _NUMBERS: Mapping[type[Serde], int] = {WaitingKeySerde: NUMBER_BYTES, BufferedKeySerde: LENGTH.size}
-"""Bytes of the number behind a waiting record's key."""
+"""The length of the number after a waiting record's key."""
 _IN_ORDER_OF_TIME = WaitingKeySerde | UnmatchedKeySerde | BufferedKeySerde
 
 
@@ -269,7 +269,7 @@ def _holds_lines(owner: ProcessorNode, store: StoreNode) -> bool:
 
 
 def _form(sub: SubTopology, owners: list[ProcessorNode], store: StoreNode) -> tuple[int, bool, Serde]:
-    """The bytes in front of the key, whether they include its length, and the serde that wrote the key."""
+    """The number of bytes before the key, whether they include its length, and the serde that wrote the key."""
     serde = store.key_serde
     for owner in owners:
         place = owner.stores.index(store.name)
@@ -420,7 +420,7 @@ def stage_partition(
 ) -> None:
     """Copies the rows of one task's store, and notes the rows that are in the task of the bytes that their producer wrote.
 
-    `task_of` is the task and the present number of tasks; `placements` are the present and the new placement.
+    `task_of` is the task and the current number of tasks; `placements` are the current and the new placement.
 
     Raises:
         RescaleError: A row is not in the task of its key.

@@ -123,7 +123,7 @@ def switch_execution(on: World) -> str:
 
 
 def switch_while_it_runs(on: World) -> str:
-    """A switch to the other execution while the application runs, sometimes with one back at once, or with a kill meanwhile."""
+    """Switches the execution while the application runs. Sometimes it is switched back at once, or killed during the switch."""
     said = ""
     for _ in range(on.drawn.choice((1, 1, 2))):
         on.application.execution = _other(on)
@@ -204,7 +204,7 @@ def second_driver(on: World) -> str:
 def copied_checkpoint(on: World) -> str:
     """Another driver on a copy of the checkpoint."""
     copy = on.folder / f"copied-{time.monotonic_ns()}"
-    # Files change meanwhile: the copy of a checkpoint in use is never quite consistent.
+    # Files change while they are copied, so a copy of a checkpoint in use is never quite consistent.
     with suppress(shutil.Error, OSError):
         shutil.copytree(on.application.checkpoint, copy)
     return _beside(on, "on a copy of the checkpoint", "--set", f"checkpoint_dir={copy}")

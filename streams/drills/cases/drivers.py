@@ -351,7 +351,7 @@ def two_drivers(world: World) -> None:
     try:
         shutil.copytree(world.application.checkpoint, copy)
     except shutil.Error as error:
-        # Files change meanwhile: the copy of a checkpoint in use is never quite consistent.
+        # Files change while they are copied, so a copy of a checkpoint in use is never quite consistent.
         world.say(f"copying: {str(error)[:100]}")
     beside(world, "a copy of the checkpoint", "--set", f"checkpoint_dir={copy}")
     survives(world, "a second driver on a copied checkpoint")

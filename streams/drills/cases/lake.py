@@ -112,7 +112,7 @@ def killed_around_commits_of_stores(world: World) -> None:
 
 
 def _wrong_in_stores(world: World, folder: Path, address: str) -> list[str]:
-    """The present differences between the stores and the input."""
+    """The current differences between the stores and the input."""
     orders = [*read_committed(world.broker.bootstrap_servers, ORDERS)]
     latest = latest_order(folder, address).items()
     return [

@@ -316,7 +316,7 @@ class RowsOfATable:
         return {key for key, of in self.history.items() if of[-1] is not None}
 
     def forget(self) -> None:
-        """Reduces the history to the present rows: after this, an older row must not be seen any more."""
+        """Reduces the history to the current rows: after this, an older row must not be seen any more."""
         self.history = {key: of[-1:] for key, of in self.history.items()}
 
     def in_copies(self) -> set[str]:

@@ -64,7 +64,7 @@ class PauseHold:
     """The pauses of an application's sources outside Kafka.
 
     Attributes:
-        read: Reads the present pauses; called by the threads of several queries.
+        read: Reads the current pauses; called by the threads of several queries.
     """
 
     read: Callable[[], Pauses]

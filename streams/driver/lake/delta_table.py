@@ -70,7 +70,7 @@ class SparkDeltaTable:
         return self._id
 
     def rules(self) -> tuple[ColumnRule, ...]:
-        """The table's rules for the sink's columns, besides their types, as far as a single cell shows whether a rule is kept."""
+        """The table's rules for the sink's columns that can be checked cell by cell, apart from the types."""
         has = {field.name.lower(): field for field in self._delta(self._session).toDF().schema}
         found = []
         for name in self._layout.names:

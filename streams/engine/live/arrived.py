@@ -143,7 +143,7 @@ class Arrivals:
         self._pipeline.begin_step()
 
     def read(self, columns: RecordColumns, now_ms: int) -> tuple[Arrived | None, RecordFailedError | None]:
-        """Makes rows of the records. If one of the records stops the task, returns those in front of it and its error.
+        """Makes rows of the records. If one of the records stops the task, returns the rows before it, and its error.
 
         Raises:
             KeyPlacementError: A record is not in the partition that its key belongs to.

@@ -289,7 +289,7 @@ class OwnPartitions:
         """Reads what has arrived, up to a number of records and bytes for each partition.
 
         Raises:
-            RecordFailedError: A record stops the task, and all records in front of it are processed.
+            RecordFailedError: A record stops the task, and all records before it are processed.
         """
         for one in self._all:
             one.polled = True

@@ -203,7 +203,7 @@ class LiveTask:
 
         Raises:
             KeyPlacementError: A record is not in the partition that its key belongs to.
-            RecordFailedError: A record stops the task. The records in front of it are committed.
+            RecordFailedError: A record stops the task. The records before it are committed.
             StreamsError: The step has failed, and the task is over.
         """
         self._check_same()

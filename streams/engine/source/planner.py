@@ -125,7 +125,7 @@ class BatchPlanner:
         return with_positions(topics, self._sources.places(SourceOffsets({}), partitions_of(topics)).at)
 
     def freeze(self) -> None:
-        """Fixes the present ends as the target: records that are written later are not read (Trigger.AvailableNow)."""
+        """Fixes the current ends as the target: records that are written later are not read (Trigger.AvailableNow)."""
         self._target = self._sources.target()
 
     def latest(self, start: SourceOffsets) -> SourceOffsets:
@@ -173,7 +173,7 @@ class BatchPlanner:
         return self._planned
 
     def limit(self, start: SourceOffsets, end: SourceOffsets) -> int:
-        """The most offsets of a micro-batch between two positions, by the present settings and the sizes of its records."""
+        """The most offsets of a micro-batch between two positions, by the current settings and the sizes of its records."""
         places = [(topic, partition) for topic, of in end.topics.items() for partition in range(len(of.offsets))]
         return self._backlog.limit({tp: start.of(*tp) for tp in places}, {tp: end.of(*tp) for tp in places})
 

@@ -193,7 +193,7 @@ class SourceTopics:
         return replace(known, topics={**known.topics, **first.topics}, global_topics={**known.global_topics, **tables})
 
     def target(self) -> dict[TopicPartition, int]:
-        """Where a run over the existing input ends: at the present ends, or before them at the given ends."""
+        """Where a run over the existing input ends: at the current ends, or before them at the given ends."""
         ends = self._admin.end_offsets(partitions_of(self.described({})))
         return {place: min(end, self._spec.until.get(place, end)) for place, end in ends.items()}
 

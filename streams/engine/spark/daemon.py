@@ -39,7 +39,7 @@ def drop_archives() -> None:
 def preload() -> None:
     """Imports what every worker needs and compiles the kernels.
 
-    The collector is off meanwhile: it would walk all modules again and again while they are loaded, for a sixth of the CPU.
+    The garbage collector is off until then: it would walk all modules again and again, which takes a sixth of the CPU.
     """
     gc.disable()
     try:

@@ -95,7 +95,7 @@ def _shown(given: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-# --- `UserContext`: the context of a user's processor, in front of the engine's wider one.
+# --- `UserContext`: the context that a user's processor sees. It hides the parts of the engine's context that are not public.
 #
 # Users see only the public methods. Mistakes are reported where they are made, in the user's terms.
 

@@ -99,7 +99,7 @@ def drain_pending(
     held.clear()
     for key, headers, entry in updates:
         if entry.is_no_op:
-            store.write(entry)  # a scan may have found and written it meanwhile
+            store.write(entry)  # a scan may already have written it
         else:
             yield key, headers, entry
 

@@ -388,11 +388,11 @@ class _Rate:
 
 
 class Turns:
-    """Limits how many requests do something at a time, and how many wait for it; the others are refused.
+    """Limits how many requests may do something at the same time, and how many may wait for it. Others are refused.
 
     Args:
-        most: How many do it at a time.
-        what: A description of it, for messages.
+        most: The most requests at the same time.
+        what: What they do, for messages.
     """
 
     def __init__(self, most: int, what: str) -> None:

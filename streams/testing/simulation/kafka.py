@@ -599,7 +599,7 @@ class SimulatedKafka:
         self.late.append((transactional, epoch))
 
     def deliver(self) -> None:
-        """Delivers all delayed commits (refused if their producer was fenced meanwhile) and control records."""
+        """Delivers all delayed commits and control records. A commit is refused if its producer has been fenced since."""
         self.deliver_commits()
         for transactional in self._transactional.values():
             self.decide(transactional)

@@ -57,7 +57,7 @@ Topic: TypeAlias = str | InternalTopic
 
 @dataclass(frozen=True, slots=True)
 class RepartitionOptions:
-    """The options of a grouping or a join for a repartition topic in front of it, in case its records have to cross one.
+    """The options of a grouping or a join for the repartition topic before it, if its records need one.
 
     Attributes:
         name: The topic's name; None: none was given.
