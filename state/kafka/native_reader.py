@@ -171,7 +171,8 @@ def write_field(target: int, source: int, size: int) -> int:
 _QUEUE_SLOTS = 25_000
 # Initial bytes for keys, values and headers of one run. Headers are rare and get no room until the first one appears.
 _FIRST_CAPACITIES = (1 << 20, 4 << 20, 0)
-# Of a key, a value and headers, for runs of few records: the memory of larger buffers would come from the system each time.
+# The assumed bytes of a record's key, value and headers. With larger buffers, the system would have to allocate their memory again
+# for each run, even for runs of few records.
 _FIRST_SIZES = (64, 512, 64)
 # A run is bounded by bytes, too: its memory is needed several times on the way to the task. A larger record gets what it needs.
 _LARGEST_CAPACITY = 16 << 20

@@ -161,7 +161,7 @@ def check_group_is_free(
             found = members(config.application_id)
             break
         except KafkaClientError as error:
-            # The coordinator of a group is away for a moment where its broker, or the whole cluster, has just started.
+            # The group's coordinator is unavailable for a moment after its broker, or the whole cluster, has started.
             if left == 0 or error.failure is None or not error.failure.transient:
                 raise
             sleep(_POLL_S)

@@ -184,8 +184,9 @@ KINDS: tuple[EventKind, ...] = (
 class Notifier:
     """Calls one listener with all notifications, in their order.
 
-    The thread that is notifying also delivers the notifications that arrive until then. So the order is preserved, and a listener
-    that waits for another change, or causes one, cannot deadlock with it. The same holds for a signal handler that notifies.
+    While a thread delivers notifications, it also delivers the ones that other threads add. So the order is preserved, and a
+    listener that waits for another change, or causes one, cannot deadlock with it. The same holds for a signal handler that
+    notifies.
 
     Args:
         whose: The name of the listener in messages. An exception in it is logged and has no other effect.

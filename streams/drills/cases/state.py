@@ -25,7 +25,7 @@ from streams.topology.plan import build_plan
 
 TOTALS_LOG = changelog_topic(APPLICATION_ID, "totals")
 MISSED = 200
-"""The number of changelog offsets that an old copy of local state shall lack."""
+"""How many changelog offsets an old copy of local state must be behind."""
 LOOK_S = 2.0
 OLD_MS = 1_600_000_000_000
 SHORT_RETENTION = {"log.retention.ms": "60000"}

@@ -72,6 +72,8 @@ def columns_of(
     If a row fails for one aggregate, later aggregates do not read it.
 
     Args:
+        aggregates: The aggregates.
+        values: The fields of n rows.
         taken: bool[n], the rows to aggregate.
         failed: Row -> its error; this function adds errors.
     """

@@ -6,7 +6,7 @@ import httpx2
 
 
 class ResetTransport(httpx2.AsyncHTTPTransport):
-    """A transport that treats a connection that is reset as soon as it is made as refused, since nothing was sent on it.
+    """A transport for connections that are reset as soon as they are made: they count as refused, because nothing was sent on them.
 
     anyio (4.16) asks each new socket for its peer's address, and uvloop has none any more once the connection is reset: the caller
     would get an `AttributeError` instead of an error of the connection. A process that is killed resets the connections that wait
