@@ -35,7 +35,7 @@ def murmur3(cells: BinaryColumn | pa.NullArray) -> list[bytes | None]:
 
 @allocating_kernel
 def hash_cells(ends: int, data: int, valid: int, seed: int, found: Any) -> None:
-    """Puts the hash of each valid cell into two numbers. The addresses are those of `BinaryCells`."""
+    """Puts the hash of each valid cell into two numbers. The addresses are as in `BinaryCells`."""
     bounds = carray(as_pointer(ends), found.shape[0] + 1, np.int64)
     for row in range(found.shape[0]):
         if valid == 0 or carray(as_pointer(valid + row), 1, np.uint8)[0] != 0:

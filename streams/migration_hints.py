@@ -672,7 +672,7 @@ class _AnsweringType(ABCMeta):
 
 
 class AnswersUnknownNames(metaclass=_AnsweringType):
-    """A base class whose missing attributes, and those of its objects, raise an error with a suggestion."""
+    """A base class. If the class or one of its objects lacks an attribute, the error has a suggestion."""
 
     __slots__ = ()
 

@@ -44,7 +44,7 @@ class Messages:
 
 
 class ClientReader(RangeReader[R]):
-    """A range reader on the ordinary client; the arguments are those of `open_range_reader`."""
+    """A range reader on the ordinary client; the arguments are as for `open_range_reader`."""
 
     def __init__(
         self,

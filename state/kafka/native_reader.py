@@ -179,7 +179,7 @@ _LARGEST_CAPACITY = 16 << 20
 
 
 class BulkReader(RangeReader[RecordColumns]):
-    """A range reader on librdkafka's C API; the arguments are those of `open_range_reader`."""
+    """A range reader on librdkafka's C API; the arguments are as for `open_range_reader`."""
 
     def __init__(
         self,

@@ -131,7 +131,7 @@ def close_shared_readers() -> None:
 
 
 class OrdinaryReader(ClientReader[RecordColumns]):
-    """Reads records as columns on confluent-kafka's Python API; the arguments are those of `open_range_reader`."""
+    """Reads records as columns on confluent-kafka's Python API; the arguments are as for `open_range_reader`."""
 
     def _of(self, run: list[Message]) -> RecordColumns:
         return RecordColumns(

@@ -13,7 +13,7 @@ from state.errors import KafkaClientError
 from state.headers import Header, name_bytes
 from state.kafka.config import ClientConfig
 
-# --- Topics as values: what exists, and what is to be created.
+# --- Topics as values: existing topics, and topics to create.
 
 TopicPartition: TypeAlias = tuple[str, int]
 """(topic, partition)."""

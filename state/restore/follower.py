@@ -265,7 +265,7 @@ class FollowedTask(FollowedCopy):
             self._shut()
 
     def _await_visible(self, marker: CommitMarker) -> None:
-        """Waits for the control records of a commit, because the marker's may be written before those of the changelogs."""
+        """Waits for a commit's control records: the marker's partition may get its own before the changelogs get theirs."""
         names = {changelog_topic(self.task.place.application_id, name): name for name in marker.changelog_ends}
         ends = {log: marker.changelog_ends[names[log[0]]] for log in self.task.changelogs if log[0] in names}
         deadline = self.clock_s() + _VISIBLE_S

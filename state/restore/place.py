@@ -32,7 +32,7 @@ class TaskPlace:
 
 @dataclass(frozen=True, slots=True)
 class CopiedTask:
-    """A task, and those of its stores that a copy has."""
+    """A task, and the stores of the task that a copy has."""
 
     place: TaskPlace
     specs: tuple[StoreSpec, ...]

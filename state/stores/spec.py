@@ -39,7 +39,7 @@ class RowFormat(str, Enum):
     """The format of the rows of an internal store."""
 
     WITH_HEADERS = "rows with headers"
-    """In the changelog, headers and value are those of the record (KIP-1271). Local value: `length of headers(4) ∥ headers ∥
+    """The changelog record has the headers and the value separately (KIP-1271). Local value: `length of headers(4) ∥ headers ∥
     value`, in a timestamped store behind the timestamp."""
     WAITING = "rows that wait for their deadline"
     """Key `time(8) ∥ side(1) ∥ key ∥ number(8)`, value `side(1) ∥ length of headers(4) ∥ headers ∥ value`."""

@@ -141,7 +141,7 @@ def scan_ranges(
 
 @allocating_kernel
 def scan_part(iterator: int, functions: Any, bounds: Any, slots: int, columns: Any, counters: Any, error: Any) -> None:
-    """Append the first rows of one range, as many as fit; the arguments are those of `scan_ranges`."""
+    """Append the first rows of one range, as many as fit; the arguments are as for `scan_ranges`."""
     counters[FULL] = -1
     ends, state = np.zeros(8, np.int64), np.zeros(SCAN_STATE, np.int64)
     low, high = ends[:2], ends[2:4]

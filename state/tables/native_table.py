@@ -419,7 +419,7 @@ class _Snapshot(NoWrites, _Reads):
 class NativeTable(_Reads):
     """The ordered table of a task on disk, through RocksDB's C API.
 
-    Files, invariants and errors are those of `RocksTable`, the reference: no write-ahead log; each write is one batch, followed
+    Files, invariants and errors are as for `RocksTable`, the reference: no write-ahead log; each write is one batch, followed
     by a flush if it is durable, or one ingested file; iterators are tracked and ended before the database is closed; an iterator's
     status is checked at every end. Compiled kernels carry whole columns of rows between Arrow buffers and RocksDB.
     """

@@ -156,7 +156,7 @@ class OpenTables:
                 if kept.files == _files(path):
                     kept.in_use = True
                     return kept.table
-                # The folder was deleted, or replaced by another one: the open files are no longer those of the folder.
+                # The folder was deleted, or replaced by another one: the open files no longer belong to it.
                 self._close(path)
         return self.open_table(path, settings)
 

@@ -95,7 +95,7 @@ class OrderedTable(Protocol):
         """The first rows of a range: at most `rows` of them, with about `size` bytes of keys or values at most."""
 
     def snapshot(self) -> OrderedTable:
-        """The rows as of now, for reading only, whatever is written afterwards; close it when it is not needed any more."""
+        """The current rows, for reading only. Later writes do not change them. Close it when you no longer need it."""
 
     def close(self) -> None:
         """Releases all resources. Scans that are still open fail once the rows they have read ahead are used up."""

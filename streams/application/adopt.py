@@ -354,9 +354,9 @@ def lost_sinks(application: Application, files: CheckpointFiles, admin: KafkaAdm
 
 # --- Moved positions
 #
-# The application keeps its state, so what is read twice is counted twice. Each sub-topology gets a new checkpoint that begins at
-# the positions, and its tasks get markers of the new query with the version and state of the old ones. The consumer group moves
-# in the same transactions as the markers.
+# The application keeps its state, so records that are read twice are counted twice. Each sub-topology gets a new checkpoint that
+# begins at the positions, and its tasks get markers of the new query with the version and state of the old ones. The consumer group
+# moves in the same transactions as the markers.
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,7 @@ def letter_as_dict(letter: Letter, replayed: bool, text: Callable[[bytes], str])
 
 
 def dead_letter_topics(topology: Graph, of_policies: str | None) -> tuple[str, ...]:
-    """The topics of a program's dead letters: that of the error policies, and those of operators with a `Retry`."""
+    """The topics of a program's dead letters: the topic of the error policies, and the topics of operators with a `Retry`."""
     named = [str(sink.topic) for sink in topology.sinks() if sink.failed == Failed()]
     return tuple(dict.fromkeys(([] if of_policies is None else [of_policies]) + named))
 
@@ -339,7 +339,7 @@ class ReplayPlan:
     """What a replay would do.
 
     Attributes:
-        topic_id: Kafka's id of the topic. After it was deleted and created again, its offsets are those of other letters.
+        topic_id: Kafka's id of the topic. If the topic is deleted and created again, its offsets belong to other dead letters.
         offsets: Partition -> the offsets of all its letters.
         chosen: Partition -> the offsets of the letters to send.
         targets: Target -> the number of letters for it.

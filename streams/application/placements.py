@@ -147,7 +147,7 @@ class Placements:
             return prepared
         own = all(info.partitions == prepared.tasks for info in counts.values())
         if own and not prepared.sub.stores and (shown.rewritten or not shown.functions):
-            # Nothing is found by key, so each task may have what is in its partition.
+            # Nothing is looked up by key, so each task can simply keep the records of its own partition.
             return replace(prepared, placement=Placement.PARTITION)
         function = shown.functions[0] if shown.functions else Placement.MURMUR2
         return _misplaced(replace(prepared, placement=function), by_topic)

@@ -288,7 +288,7 @@ def plan_with(
         admin: The cluster.
         log: Reads markers.
         sources: As in `with_added_topics`; None: no repartition topic is added.
-        first_start: Whether the numbers of tasks are those of a first start.
+        first_start: Whether the numbers of tasks are as at a first start.
         names: The known names of its sub-topologies.
 
     Raises:
@@ -309,7 +309,7 @@ def needed_sources(
 ) -> Mapping[str, str]:
     """Source after which a first start would add a repartition topic -> the reason; includes the sources in `before`.
 
-    The other arguments are those of `plan_application`.
+    The other arguments are as for `plan_application`.
     """
     topology = _with_topics_of_patterns(topology, config, admin, log, has_added=True)
     placed = _placed(topology, admin, placements)

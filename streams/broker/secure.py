@@ -209,7 +209,7 @@ class ClusterSecrets:
         return "".join(f"--add-scram\n{MECHANISM}=[name={name},password={password}]\n" for name, password in users)
 
     def server_properties(self, port: int, controller_port: int, host: str) -> dict[str, str]:
-        """The settings of a node; they replace those of a cluster without security."""
+        """The settings of a node, which replace the settings of a cluster without security."""
         certificates = self.certificates
         login = f'username="{_NODES}" password="{self._password(_NODES)}"'
         return {

@@ -104,7 +104,7 @@ def shown_by(
     partitions: int,
     rewritten: Callable[[R], bool] = lambda records: False,
 ) -> Shown:
-    """What the records [start, end) of a partition show; the arguments are those of `shown_in`."""
+    """What the records [start, end) of a partition show; the arguments are as for `shown_in`."""
     shown = Shown()
     for records in log.read(*place, start, end):
         keys = records.key_list()

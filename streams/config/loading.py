@@ -146,7 +146,7 @@ def _from_file(file: Path) -> Layer:
 
 
 def _flat(table: Mapping[str, Any], front: str = "") -> dict[str, Any]:
-    """Settings by their full names, including those of tables within tables."""
+    """Settings by their full names, also the settings of tables within tables."""
     found: dict[str, Any] = {}
     for name, value in table.items():
         found |= _flat(value, f"{front}{name}.") if isinstance(value, Mapping) else {f"{front}{name}": value}

@@ -48,7 +48,7 @@ class CommandProcess:
     """
 
     def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> None:
-        # A terminal's columns would wrap what is looked for in the log.
+        # A terminal's width would wrap the lines that drills look for in the log.
         variables = {**(own_environment() if environment is None else environment), "COLUMNS": "1000"}
         _hear_interrupts()
         self._log = folder / f"log-{time.monotonic_ns()}.txt"

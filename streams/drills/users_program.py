@@ -199,7 +199,7 @@ class UsersProgram:
         return there
 
     def wrong(self, place: Site, seen: Mapping[str, Sequence[Read]]) -> list[str]:
-        """Compares results and stores with those of the undisturbed run, and the stores with their changelogs."""
+        """Compares results and stores with the undisturbed run, and the stores with their changelogs."""
         said = []
         for name in self.outputs:
             said += wrong_reader(name, seen[name], read_committed(place.servers, name))

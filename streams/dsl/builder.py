@@ -184,7 +184,7 @@ class StreamsBuilder(AnswersUnknownNames):
         """Reads a topic as a table, the last value of each key, with a full copy for every task.
 
         A null value deletes the row; a record with a null key is dropped. A stream can look up any key, so stream and table need
-        not be keyed or partitioned alike. In return, each process stores the whole table. The arguments are those of `table`;
+        not be keyed or partitioned alike. In return, each process stores the whole table. The arguments are as for `table`;
         nothing else may read the topic, and the table cannot be versioned.
         """
         read, how = two_options("global_table", (Consumed, consumed), (Materialized, materialized), option)

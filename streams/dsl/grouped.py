@@ -417,7 +417,7 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
     ) -> KTable[Windowed[K], Any]:
         """Aggregates the values of each session, with your own functions or with built-in aggregates.
 
-        The arguments are those of `KGroupedStream.aggregate`, and a merger: `merger(earlier, later)` or `merger(key, earlier,
+        The arguments are as for `KGroupedStream.aggregate`, and a merger: `merger(earlier, later)` or `merger(key, earlier,
         later)` returns the aggregate of two merged sessions. The initial aggregate is merged first.
         """
         own = initializer, aggregator, merger

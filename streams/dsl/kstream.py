@@ -461,7 +461,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     ) -> KStream[K, V2]:
         """Runs your own `Processor` that never changes keys, so no operator behind it needs a repartition topic.
 
-        The arguments are those of `process`. Processing fails if the processor forwards a key other than the current record's.
+        The arguments are as for `process`. Processing fails if the processor forwards a key other than the current record's.
         Source: Kafka Streams' `processValues` (KIP-820).
         """
         name, used = name_and_stores("process_values", stores, named)

@@ -99,7 +99,7 @@ def _places(partition: int, rows: Sequence[Mapping[str, Cell]], layout: RowLayou
 
 
 def _row(key: bytes | None, value: bytes | None, layout: RowLayout) -> Mapping[str, Cell]:
-    """The cells of a record by column; for a record without a value, only those of its key."""
+    """The cells of a record by column. A record without a value has only the cells of its key."""
     if value is None:
         return dict(zip(layout.keys, orjson.loads(key or b"[]"), strict=True))
     row: dict[str, Cell] = orjson.loads(value)

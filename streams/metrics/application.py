@@ -83,7 +83,7 @@ class StateSize:
     """The size of a task's state.
 
     Attributes:
-        disk_bytes: The bytes of the files in the task's folder, those of RocksDB included.
+        disk_bytes: The bytes of the files in the task's folder, including RocksDB's files.
         stores: Store -> its size.
     """
 
@@ -226,12 +226,12 @@ class MicroBatchFigures:
 
     @property
     def records_in(self) -> int:
-        """Records that reached the tasks, without those of steps that were committed already."""
+        """Records that reached the tasks. Steps that were committed already do not count."""
         return sum(step.records_in for step in self.steps if not step.skipped)
 
     @property
     def records_out(self) -> int:
-        """Records written to output topics, without those of steps that were committed already."""
+        """Records written to output topics. Steps that were committed already do not count."""
         return sum(step.records_out for step in self.steps if not step.skipped)
 
 

@@ -52,7 +52,7 @@ class Definition:
 
 
 # --- Decimals: sums, differences and products are exact. Quotients and remainders of `//` and `%` are exact, too, and rounded down
-# as those of integers are. Only `/` rounds, as IEEE 754's decimal128 and Java's `MathContext.DECIMAL128` do.
+# as sums of integers are. Only `/` rounds, as IEEE 754's decimal128 and Java's `MathContext.DECIMAL128` do.
 
 _TRAPS = (decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow)
 _MOST_DIGITS: Final = 1000

@@ -84,7 +84,7 @@ def read_all(serde: Serde, topic: str, cells: Sequence[bytes | None], headers: S
 def write_all(
     serde: Serde, topic: str, objects: Sequence[Any], headers: Sequence[Headers] | None = None
 ) -> list[bytes | None]:
-    """Writes the bytes of each object; the arguments and errors are those of `read_all`."""
+    """Writes the bytes of each object; the arguments and errors are as for `read_all`."""
     if is_plain_json(serde):
         try:
             return cast("JsonSerde", serde).write_all(objects)

@@ -26,7 +26,7 @@ class JsonKeySerde(JsonSerde[Any]):
 
     @property
     def write(self) -> Callable[[Any], bytes]:
-        """Writes a key that is not None; errors are those of `JsonSerde.write`."""
+        """Writes a key that is not None; errors are as for `JsonSerde.write`."""
         write = super().write
         return lambda key: write(in_order(key))
 

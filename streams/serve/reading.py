@@ -261,7 +261,7 @@ class ReadStore:
         most_bytes: int | None = None,
         by_task: Mapping[int, Sequence[int]] | None = None,
     ) -> tuple[list[bytes | None], list[int], tuple[Point, ...]]:
-        """The stored value of each key, or None; the task that has it; and the commits. The errors are those of `get_all`.
+        """The stored value of each key, or None; the task that has it; and the commits. The errors are as for `get_all`.
 
         Args:
             keys: The keys.

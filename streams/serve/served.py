@@ -280,7 +280,7 @@ def _fits(copy: Copy, position: Position, commit: Commit, end: int) -> Callable[
     asked_s = copy.clock_s()
 
     def fits(view: View) -> bool:
-        # Of an application that was reset since, or that this copy has not seen yet: what is there now decides.
+        # The commit's application was reset since, or this copy has not seen it yet: then the copy's current contents decide.
         is_other = commit.life not in ("", view.life)
         reached = view.known_s >= asked_s if is_other else view.version >= commit.version
         return reached and copy.read_to >= end and view.position.covers(position)

@@ -112,7 +112,7 @@ def merged_settings(settings: Mapping[str, Any] | StreamsConfig | None, keywords
 
     Args:
         settings: Settings by their names in `StreamsConfig`, or a `StreamsConfig`, whose defaults are ignored.
-        keywords: The same settings, and those of tests only.
+        keywords: The same settings, and settings that only tests have.
 
     Raises:
         ConfigError: A setting is unknown, or its value is invalid.
@@ -130,7 +130,7 @@ def merged_settings(settings: Mapping[str, Any] | StreamsConfig | None, keywords
 
 
 def task_settings(merged: Mapping[str, Any], partition_counts: Mapping[str, int]) -> TaskSettings:
-    """The settings for the runtime, without those of Kafka, Spark and disks, which have no meaning in memory."""
+    """The settings for the runtime. Settings of Kafka, Spark and disks are left out, because they have no meaning in memory."""
     known = {name: value for name, value in merged.items() if name in _RUNTIME}
     return TaskSettings(**{"application_id": "test", "partition_counts": partition_counts, **known})
 

@@ -395,7 +395,7 @@ def rescaler_of(
 def rescale(
     queries: Sequence[DriverQuery], application_id: str, kafka: SimulatedKafka, tasks: int, choices: UsersChoices
 ) -> None:
-    """Rescales some queries, which then continue with the new number of tasks; the arguments are those of `rescaler_of`.
+    """Rescales some queries, which then continue with the new number of tasks; the arguments are as for `rescaler_of`.
 
     Raises:
         RescaleError: The rescale is refused.

@@ -197,7 +197,7 @@ class DriverSessionStore(DriverStore[K, V]):
     def fetch(self, key: K, key_to: K) -> Iterator[tuple[Windowed[K], V]]: ...
 
     def fetch(self, key: K, key_to: K | None = None) -> Iterator[tuple[Window, V]] | Iterator[tuple[Windowed[K], V]]:
-        """All sessions of a key with their values; with two keys, those of the keys between them, by end."""
+        """All sessions of a key with their values; with two keys, the sessions of the keys between them, by end."""
         if key_to is None:
             return self.find_sessions(key)
         rows = ((session.key, session, value) for session, value in self.all())

@@ -49,7 +49,7 @@ class NodeWay:
 
 
 def ways(sub: SubTopology) -> list[NodeWay]:
-    """The way of each node of a sub-topology: first the nodes of the readers, then those of the tasks, in run order."""
+    """The way of each node of a sub-topology: first the readers' nodes, then the tasks' nodes, in run order."""
     in_readers = [name for name, node in sub.nodes.items() if isinstance(node, SourceNode) or name in sub.head]
     in_tasks = [name for name in sub.nodes if name not in in_readers]
     return [

@@ -77,7 +77,7 @@ def page_from_kafka(
 ) -> Iterator[PageServer]:
     """Within the block, serves the dashboard of an application that runs elsewhere, or not at all.
 
-    The dashboard shows the stores that are given, or else those of the process in the setting `ui_stores`.
+    The dashboard shows these stores or, by default, the stores of the process in the setting `ui_stores`.
 
     Raises:
         ConfigError: The address is taken, or the HTTP stack is not installed.

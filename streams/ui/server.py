@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
     App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# --- The stores that the page can browse: those of a `streams serve` process, this one or another.
+# --- The stores that the page can browse: they belong to a `streams serve` process, which is this one or another.
 #
 # The page asks by the addresses of `docs/serve.md`, so reading and its rules exist once.
 

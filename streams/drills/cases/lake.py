@@ -1,4 +1,4 @@
-"""Faults of what is outside Kafka: drivers killed within commits of sinks, calls of `foreach_batch`, or a batch of an ingest."""
+"""Faults outside Kafka: a driver is killed within a sink's commit, a call of `foreach_batch`, or a batch of an ingest."""
 
 from __future__ import annotations
 

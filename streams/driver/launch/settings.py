@@ -135,7 +135,7 @@ def _submitted() -> dict[str, str]:
 def session_settings(
     application_id: str, user: Mapping[str, str], checkpoint_dir: str, *, delta: bool = False
 ) -> dict[str, str]:
-    """All settings of a session; the arguments are those of `start_session`."""
+    """All settings of a session; the arguments are as for `start_session`."""
     settings = {"spark.app.name": application_id, **spark_settings({**_submitted(), **user}, checkpoint_dir)}
     settings["spark.master"] = with_retries(settings.get("spark.master", DEFAULT_MASTER))
     memory = LOCAL_MEMORY

@@ -94,7 +94,7 @@ class Link:
 
     def close(self) -> None:
         self._reports.close(_CLOSE_S)
-        # A driver that reads nothing would block what is being sent.
+        # If the driver reads nothing, sending to it would block.
         cut(self._connection)
         self._reports.close(None)
         self._connection.close()

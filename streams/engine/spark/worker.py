@@ -159,7 +159,7 @@ def _batch(task_key: int, row: TaskRow) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class RowsJob:
-    """How the rows of a lake sink are read. The fields are those of `QueryJob`."""
+    """How the rows of a lake sink are read. The fields are as in `QueryJob`."""
 
     layout: RowLayout
     client: Mapping[str, str] = field(repr=False)

@@ -54,7 +54,7 @@ class PlannedRange:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
-    """A call of every task, without records. The fields are those of `PlannedRange`."""
+    """A call of every task, without records. The fields are as in `PlannedRange`."""
 
     batch: str
     global_topics: str | None = None

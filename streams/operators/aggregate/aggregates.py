@@ -136,7 +136,7 @@ class WindowedAggregation(Operator, Generic[W]):
         return open_windows.first_start
 
     def _emit_closed(self, timestamp: int, headers: Headers) -> None:
-        """Emit the windows that stream time has closed, for emission on close; `headers` are those of the closing record."""
+        """Emit the windows that stream time has closed, with the headers of the record that closed them, for emission on close."""
         for data, window in self.closed(self._time.now, timestamp):
             windowed = Windowed(self.store.codec.read_key(data), window)
             found = self.store.get(windowed)

@@ -377,7 +377,7 @@ class StreamStreamJoin(WindowJoin):
 #
 # U is the time in the field, or infinite if the field is missing. A right record at r is joined with a left record at l if
 # l - before <= r <= l + after and r <= U. A left record ends at e = max(l, min(l + after, U)), and a right record at
-# e = r + max(0, before). A record is open while e + grace >= T. All other rules are those of strict mode.
+# e = r + max(0, before). A record is open while e + grace >= T. All other rules are as in strict mode.
 #
 # Example: before = 0, after = 1000, grace = 5, and a left record at 100 with U = 130. It ends at 130, so a right record at 130 is
 # joined with it, and one at 131 is not. Without a partner, the left record is emitted when T is 136, and not only when it is 1106.
@@ -464,7 +464,7 @@ def _bounds(join: StreamJoin, values: Sequence[Any]) -> Int64s:
 
 
 class _JoinStep(PairStep):
-    """One step. The arguments are those of `PairStep`."""
+    """One step. The arguments are as for `PairStep`."""
 
     def __init__(self, sides: Sequence[StreamStreamJoin], records: JoinRecords, only_time: bool = False) -> None:
         self._is_strict = sides[LEFT].is_strict
@@ -695,7 +695,7 @@ class _SelfJoinStep(PairStep):
         return np.maximum(before, first)
 
     def _with_themselves(self, pairs: Pairs) -> Pairs:
-        """The pairs, and those of records with themselves, after the pairs with earlier records of the same time."""
+        """Adds the pairs of records with themselves, after the pairs with earlier records of the same time."""
         rows = np.append(pairs.rows, self._meets_itself)
         partners = np.append(pairs.partners, self._meets_itself)
         times = np.append(pairs.times, self.timestamps[self._meets_itself])

@@ -34,7 +34,7 @@ def _stamped(value: bytes | None, timestamp: int) -> bytes | None:
 
 
 class _KeptSerdes(NamedTuple):
-    """Serdes derived from those of a store. They are cached, because a task makes the codecs of its stores again for each step."""
+    """Serdes derived from a store's serdes. They are cached, because a task makes the codecs of its stores again for each step."""
 
     keys: Serde
     values: Serde

@@ -95,7 +95,7 @@ class SimulatedTable(MemoryTable):
             (folder / name).write_bytes(b"".join(_LENGTHS.pack(len(key), len(row)) + key + row for key, row in part))
 
     def load(self, folder: Path) -> None:
-        """Replaces the rows by those of a checkpoint. After a crash in between, the table is empty."""
+        """Replaces the rows by the rows of a checkpoint. If the process crashes in between, the table is empty."""
         self._rows.clear()
         self.hook.before(RequestEvent("exchange", self.location))
         for name in _PARTS:
