@@ -40,7 +40,7 @@ class RowFormat(str, Enum):
 
     WITH_HEADERS = "rows with headers"
     """The changelog record has the headers and the value separately (KIP-1271). Local value: `length of headers(4) ∥ headers ∥
-    value`, in a timestamped store behind the timestamp."""
+    value`, in a timestamped store after the timestamp."""
     WAITING = "rows that wait for their deadline"
     """Key `time(8) ∥ side(1) ∥ key ∥ number(8)`, value `side(1) ∥ length of headers(4) ∥ headers ∥ value`."""
     BUFFERED = "records that wait for late updates of a table"

@@ -17,7 +17,7 @@ _NAME: Final = re.compile(r"`((?:[^`]|``)+)`|([^`.][^.]*)")
 IS_A_FIELD: Final = (
     "a field is a name, or names joined by single dots, and a name that has a dot itself stands between backticks"
 )
-"""The description of a path in messages about a text that is not one."""
+"""Describes what a path looks like, for messages about a text that is not a path."""
 
 
 @lru_cache(4096)

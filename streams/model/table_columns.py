@@ -443,7 +443,7 @@ class RowLayout:
 
 
 class RowMaker:
-    """Makes rows from records, one call per record; computes once whatever depends on the columns alone."""
+    """Makes rows from records, one call per record. What depends only on the columns is computed once."""
 
     def __init__(self, layout: RowLayout) -> None:
         self._keys, self._rules = layout.keys, layout.rules

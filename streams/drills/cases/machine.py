@@ -143,7 +143,7 @@ class Watcher:
 
 @contextmanager
 def limit_of_workers(folder: Path, workers: Callable[[], list[psutil.Process]]) -> Iterator[ControlGroup | Watcher]:
-    """The best limit that this machine allows, until the block ends."""
+    """Limits the workers' memory within the block: by a control group if the machine allows it, otherwise by a watcher."""
     for group, version in _places(_MOUNTS.read_text() if _MOUNTS.exists() else ""):
         made = _made(group, version, folder)
         if made is not None:

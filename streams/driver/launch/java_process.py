@@ -110,7 +110,7 @@ def command_for(settings: Mapping[str, str]) -> list[str] | None:
         os.name == "posix"
         and settings.get("spark.master", "").startswith("local[")
         and all(name.startswith(_PLAIN_SETTINGS) for name in settings)
-        # Quoted options are left to Spark's scripts.
+        # Options with quotes are not parsed here: Spark's scripts do that.
         and not set(options) & set("\"'\\")
         and _is_plain_environment(home)
         and pyspark_version().startswith(_VERSION)
