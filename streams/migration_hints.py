@@ -1,4 +1,4 @@
-"""Hints for names that do not exist here: "KStream has no 'through': here it is repartition(), or ...".
+"""Hints for names that do not exist here: "KStream has no 'through': use repartition(), or ...".
 
 Users write programs from memory of Kafka Streams in Java, of its older versions, or of other libraries. The tables give the names
 used here; for other names, the most similar ones are suggested. A key of a table is a name as in Java, or with underscores, which
@@ -35,25 +35,25 @@ def _all(names: str, hint: T) -> dict[str, T]:
 
 _GROUP_FIRST = "group first, with group_by_key() or group_by(...), as in group_by_key().{}"
 _WINDOWS_FIRST = "group first, then group_by_key().windowed_by({}).count()"
-_TO = "here it is to('topic')"
-_PROCESS = "here it is process(...), with a Processor"
-_PROCESS_VALUES = "here it is process_values(...), with a Processor"
-_MAP_VALUES = "here it is map_values(...)"
-_FOREACH = "here it is foreach(...), or peek(...) to continue with the stream"
+_TO = "use to('topic')"
+_PROCESS = "use process(...), with a Processor"
+_PROCESS_VALUES = "use process_values(...), with a Processor"
+_MAP_VALUES = "use map_values(...)"
+_FOREACH = "use foreach(...), or peek(...) to continue with the stream"
 _GRACE = "the windows define how late records may be, as in TimeWindows.of_size_and_grace(size, grace)"
 
 _KSTREAM = {
     # Kafka Streams: older versions, and methods of other classes.
-    "through": "here it is repartition(), or to('topic') followed by builder.stream('topic')",
-    "branch": "here it is split().branch(predicate, Branched('name')).default_branch(Branched('rest'))",
+    "through": "use repartition(), or to('topic') followed by builder.stream('topic')",
+    "branch": "use split().branch(predicate, Branched('name')).default_branch(Branched('rest'))",
     **_all("transform flat_transform", _PROCESS),
     **_all("transform_values flat_transform_values", _PROCESS_VALUES),
-    "join_table": "here it is join(table, joiner)",
+    "join_table": "use join(table, joiner)",
     **_all(
-        "join_stream join_interval", "here it is join(other, joiner, JoinWindows.of_time_difference_with_no_grace(...))"
+        "join_stream join_interval", "use join(other, joiner, JoinWindows.of_time_difference_with_no_grace(...))"
     ),
-    "join_global": "here it is join(global_table, joiner, key_selector=...)",
-    "write_as_text": "here it is print(), or foreach(...) with a function that writes",
+    "join_global": "use join(global_table, joiner, key_selector=...)",
+    "write_as_text": "use print(), or foreach(...) with a function that writes",
     "to_stream": "it is a stream already",
     "count": _GROUP_FIRST.format("count()"),
     "aggregate": _GROUP_FIRST.format("aggregate(...)"),
@@ -67,36 +67,36 @@ _KSTREAM = {
     "windowed_by": _GROUP_FIRST.format("windowed_by(...)"),
     "suppress": "only tables are suppressed: windowed_by(...).count().suppress(Suppressed.until_window_closes())",
     # Quix Streams.
-    "apply": "here it is map_values(...), or flat_map_values(...) for several results",
-    "update": "here it is map_values(...) with a function that gives the new value, or peek(...) to look at it",
+    "apply": "use map_values(...), or flat_map_values(...) for several results",
+    "update": "use map_values(...) with a function that gives the new value, or peek(...) to look at it",
     **_all("to_topic write_stream sink_to add_sink sink", _TO),
-    **_all("concat union union_all", "here it is merge(other)"),
+    **_all("concat union union_all", "use merge(other)"),
     **_all("tumbling_window tumbling window", _WINDOWS_FIRST.format("TimeWindows.of_size_with_no_grace(size)")),
     **_all("hopping_window hopping", _WINDOWS_FIRST.format("TimeWindows.of_size_with_no_grace(size).advance_by(step)")),
     "sliding_window": _WINDOWS_FIRST.format("SlidingWindows.of_time_difference_with_no_grace(size)"),
     "session_window": _WINDOWS_FIRST.format("SessionWindows.of_inactivity_gap_with_no_grace(gap)"),
-    "join_asof": "here it is as_of_join(other, joiner, within)",
-    "join_lookup": "here it is join(global_table, joiner, key_selector=...), or enrich(...) to call another system",
+    "join_asof": "use as_of_join(other, joiner, within)",
+    "join_lookup": "use join(global_table, joiner, key_selector=...), or enrich(...) to call another system",
     "set_timestamp": "the time is set where the topic is read: Consumed(timestamp_extractor=timestamp_field('at'))",
     # Faust.
-    **_all("take map_partitions", "here it is enrich(function_of_a_list, batch_size=...)"),
+    **_all("take map_partitions", "use enrich(function_of_a_list, batch_size=...)"),
     **_all("events items for_each", _FOREACH),
     # Bytewax.
-    "key_on": "here it is select_key(...)",
+    "key_on": "use select_key(...)",
     **_all("map_value select", _MAP_VALUES),
-    **_all("filter_value where", "here it is filter(...)"),
-    **_all("flat_map_value explode", "here it is flat_map_values(...)"),
-    "inspect": "here it is peek(...), or print()",
+    **_all("filter_value where", "use filter(...)"),
+    **_all("flat_map_value explode", "use flat_map_values(...)"),
+    "inspect": "use peek(...), or print()",
     "count_window": _WINDOWS_FIRST.format("windows"),
     "collect_window": "group first, then group_by_key().windowed_by(windows).aggregate(list, add_to_the_list)",
     # Spark and Flink.
-    "with_column": "here it is map_values(lambda value: {**value, 'column': ...})",
-    "agg": "here it is group_by(...).aggregate(name=agg.sum('field'))",
+    "with_column": "use map_values(lambda value: {**value, 'column': ...})",
+    "agg": "use group_by(...).aggregate(name=agg.sum('field'))",
     "with_watermark": _GRACE,
-    **_all("drop_duplicates distinct", "here it is deduplicate(within=...)"),
-    "key_by": "here it is group_by(...) to aggregate, or select_key(...)",
-    "connect": "here it is merge(other) or join(other, joiner, windows)",
-    "assign_timestamps_and_watermarks": "here it is Consumed(timestamp_extractor=...), where the topic is read",
+    **_all("drop_duplicates distinct", "use deduplicate(within=...)"),
+    "key_by": "use group_by(...) to aggregate, or select_key(...)",
+    "connect": "use merge(other) or join(other, joiner, windows)",
+    "assign_timestamps_and_watermarks": "use Consumed(timestamp_extractor=...), where the topic is read",
 }
 
 _STREAM_FIRST = "a table has no {0}, its updates have: to_stream().{0}(...)"
@@ -104,27 +104,27 @@ _TABLE_GROUP_FIRST = "a table is grouped first, as in group_by(lambda key, value
 
 _KTABLE = {
     **_all("to to_topic write_stream", "a table is written by to_stream().to('topic')"),
-    "through": "here it is to_stream().to('topic') followed by builder.table('topic')",
+    "through": "use to_stream().to('topic') followed by builder.table('topic')",
     **{
         name: _STREAM_FIRST.format(name)
         for name in ("peek", "foreach", "print", "process", "process_values", "flat_map", "flat_map_values", "map",
                      "merge", "split", "select_key", "repartition", "deduplicate", "enrich")
     },
-    "branch": "here it is to_stream().split().branch(...)",
+    "branch": "use to_stream().split().branch(...)",
     "to_table": "it is a table already",
-    "group_by_key": "here it is group_by(lambda key, value: (key, value))",
+    "group_by_key": "use group_by(lambda key, value: (key, value))",
     "count": _TABLE_GROUP_FIRST.format("count()"),
     "aggregate": _TABLE_GROUP_FIRST.format("aggregate(initializer, adder, subtractor)"),
     "reduce": _TABLE_GROUP_FIRST.format("reduce(adder, subtractor)"),
     "top": _TABLE_GROUP_FIRST.format("top(n, by)"),
     "windowed_by": "windows are of streams: to_stream().group_by_key().windowed_by(...)",
-    "queryable_store_name": "here it is store_name",
-    "join_on": "here it is join(other, joiner, foreign_key=...)",
+    "queryable_store_name": "use store_name",
+    "join_on": "use join(other, joiner, foreign_key=...)",
     "get": "a topology only describes the table; rows are read by `streams state`, or in a processor",
 }  # fmt: skip
 
 _GLOBAL_TABLE = {
-    "queryable_store_name": "here it is store_name",
+    "queryable_store_name": "use store_name",
     "join": "a stream joins with it: stream.join(global_table, joiner, key_selector=...)",
     "left_join": "a stream joins with it: stream.left_join(global_table, joiner, key_selector=...)",
     "to_stream": "it has no updates to process; builder.table('topic') has",
@@ -135,26 +135,26 @@ _GLOBAL_TABLE = {
 _AGGREGATE_FIRST = "aggregate the group first, as in count().to_stream()"
 
 _GROUPED = {
-    "agg": "here it is aggregate(name=agg.sum('field'))",
-    "avg": "here it is mean('field')",
-    "fold": "here it is aggregate(initializer, aggregator)",
-    "collect": "here it is aggregate(list, aggregator)",
-    "window": "here it is windowed_by(windows)",
-    "session_windowed_by": "here it is windowed_by(SessionWindows...)",
+    "agg": "use aggregate(name=agg.sum('field'))",
+    "avg": "use mean('field')",
+    "fold": "use aggregate(initializer, aggregator)",
+    "collect": "use aggregate(list, aggregator)",
+    "window": "use windowed_by(windows)",
+    "session_windowed_by": "use windowed_by(SessionWindows...)",
     "to_stream": _AGGREGATE_FIRST,
     "to": "aggregate the group first, as in count().to_stream().to('topic')",
     "map_values": "aggregate the group first, as in count().map_values(...)",
     "filter": "filter the stream before it is grouped, or the table that the aggregation gives",
     "suppress": "aggregate first, as in count().suppress(Suppressed.until_window_closes())",
     **_all("grace with_watermark", _GRACE),
-    "final": "here it is emit_strategy(EmitStrategy.on_window_close()), before the aggregation",
+    "final": "use emit_strategy(EmitStrategy.on_window_close()), before the aggregation",
     "current": "that is the default; explicitly: emit_strategy(EmitStrategy.on_window_update())",
 }
 
 _BRANCHED_STREAM = {
-    "otherwise": "here it is default_branch(Branched('rest'))",
-    "default": "here it is default_branch(Branched('rest'))",
-    "end": "here it is default_branch() or no_default_branch()",
+    "otherwise": "use default_branch(Branched('rest'))",
+    "default": "use default_branch(Branched('rest'))",
+    "end": "use default_branch() or no_default_branch()",
     **_all(
         "to get items values keys",
         "end the split first: default_branch() or no_default_branch() give the dict",
@@ -162,107 +162,107 @@ _BRANCHED_STREAM = {
 }
 
 _BUILDER = {
-    **_all("from_topic topic read_stream from_source add_source", "here it is stream('topic')"),
-    "dataframe": "here it is stream('topic')",
-    "kstream": "here it is stream('topic')",
-    "ktable": "here it is table('topic')",
-    "agent": "here it is stream('topic').process(...), or foreach(...)",
-    "add_processor": "here it is stream('topic').process(...); TopologyBuilder builds node by node",
-    "add_sink": "here it is stream.to('topic'); TopologyBuilder builds node by node",
+    **_all("from_topic topic read_stream from_source add_source", "use stream('topic')"),
+    "dataframe": "use stream('topic')",
+    "kstream": "use stream('topic')",
+    "ktable": "use table('topic')",
+    "agent": "use stream('topic').process(...), or foreach(...)",
+    "add_processor": "use stream('topic').process(...); TopologyBuilder builds node by node",
+    "add_sink": "use stream.to('topic'); TopologyBuilder builds node by node",
     **_all("run start execute", "build() gives the topology, and `streams run module:topology` runs it"),
 }
 
 _TOPOLOGY_BUILDER = {
-    "stream": "here it is add_source(name, 'topic'); StreamsBuilder has stream('topic')",
+    "stream": "use add_source(name, 'topic'); StreamsBuilder has stream('topic')",
     "table": "StreamsBuilder has table('topic')",
     "add_read_only_state_store": "StreamsBuilder has it",
-    "connect_sources_and_processors": "here it is the argument parents of add_processor",
+    "connect_sources_and_processors": "use the argument parents of add_processor",
     **_all("run start execute", "build() gives the topology, and `streams run module:topology` runs it"),
 }
 
 _CONTEXT = {
     "commit": "the engine commits after every step, by itself",
-    "timestamp": "here it is record.timestamp",
-    "offset": "here it is record_metadata.offset",
-    "partition": "here it is record_metadata.partition",
-    "get_state": "here it is store(name)",
+    "timestamp": "use record.timestamp",
+    "offset": "use record_metadata.offset",
+    "partition": "use record_metadata.partition",
+    "get_state": "use store(name)",
 }
 
 _AT_ITSELF = "functions stand at the expression itself, as in col('x').{}"
 
 _NOT_AN_EXPRESSION = "expressions do not have it: write a function, as in map_values(lambda value: ...)"
 _OF_A_STREAM = "that is of streams, as in {}"
-_AGGREGATE = "here it is an aggregate, as in aggregate(x={})"
+_AGGREGATE = "use an aggregate, as in aggregate(x={})"
 _OTHER_ROWS = (
     "other records are seen by windows, as in group_by_key().windowed_by(...), or by process(...) with a store"
 )
 
 _EXPRESSION = {
     **_all("alias name", "the name is that of the argument, as in fields(total=col('a') * 2)"),
-    **_all("and_ bitwise_and", "here it is &"),
-    **_all("or_ bitwise_or", "here it is |"),
-    "not_": "here it is ~",
-    **_all("eq eq_missing eq_null_safe ne lt le gt ge", "here it is Python's operator, as in col('x') == 1"),
-    **_all("add sub mul truediv floordiv mod neg", "here it is Python's operator, as in col('x') + 1"),
-    "abs": "here it is Python's function of that name",
-    **_all("concat append", "here it is +, of texts"),
-    "clip": "here it is greatest(low).least(high)",
-    "try_cast": "here it is cast(int); a value that cannot be converted fails its record",
-    "to_integer": "here it is cast(int)",
-    "to_decimal": "here it is cast(Decimal)",
+    **_all("and_ bitwise_and", "use &"),
+    **_all("or_ bitwise_or", "use |"),
+    "not_": "use ~",
+    **_all("eq eq_missing eq_null_safe ne lt le gt ge", "use Python's operator, as in col('x') == 1"),
+    **_all("add sub mul truediv floordiv mod neg", "use Python's operator, as in col('x') + 1"),
+    "abs": "use Python's function of that name",
+    **_all("concat append", "use + of two texts"),
+    "clip": "use greatest(low).least(high)",
+    "try_cast": "use cast(int); a value that cannot be converted fails its record",
+    "to_integer": "use cast(int)",
+    "to_decimal": "use cast(Decimal)",
     **_all("is_nan isnan is_finite fill_nan nanvl", "JSON has no NaN: is_null() finds what is missing"),
     **_all(
-        "with_field with_fields drop_fields rename_fields", "here it is fields('a', 'b', c=...), or fields('*', c=...)"
+        "with_field with_fields drop_fields rename_fields", "use fields('a', 'b', c=...), or fields('*', c=...)"
     ),
     **_all("get_json_object json_path_match json_decode from_json", "values are read as JSON already: col('a.b')"),
-    **_all("map_elements map_batches transform udf", "here it is a function, as in map_values(lambda value: ...)"),
+    **_all("map_elements map_batches transform udf", "use a function, as in map_values(lambda value: ...)"),
     **_all(
         "round ceil floor sqrt pow exp log sign hash reverse zfill pad_start pad_end lpad rpad initcap",
         _NOT_AN_EXPRESSION,
     ),
-    **_all("replace_strict", "here it is when(condition, value).otherwise(value), a separate function"),
+    **_all("replace_strict", "use when(condition, value).otherwise(value), a separate function"),
     **_all("filter where", _OF_A_STREAM.format("filter(col('x') > 1); an aggregate has where=col('x') > 1")),
     **_all("explode flatten outer", _OF_A_STREAM.format("flat_map_values(lambda value: value['items'])")),
     **_all(
         "unique is_unique is_duplicated is_first_distinct drop_nulls",
         _OF_A_STREAM.format("deduplicate(...) or filter(...)"),
     ),
-    **_all("asc desc sort head limit top_k", "here it is top, as in group_by_key().top(3, by=col('x'))"),
+    **_all("asc desc sort head limit top_k", "use top, as in group_by_key().top(3, by=col('x'))"),
     **_all("over shift diff rank cum_sum cum_max rolling_mean rolling_sum lag lead", _OTHER_ROWS),
     **_all("n_unique", _AGGREGATE.format("agg.count_distinct('x')")),
     "arg_max": _AGGREGATE.format("agg.max_by('value', by='x')"),
     "arg_min": _AGGREGATE.format("agg.min_by('value', by='x')"),
     "implode": _AGGREGATE.format("agg.collect('x', last=10)"),
-    **_all("date", "here it is date_format('%Y-%m-%d')"),
-    **_all("epoch timestamp", "here it is to_timestamp()"),
-    **_all("weekday dayofweek day_of_week", "here it is date_format('%u').cast(int)"),
+    **_all("date", "use date_format('%Y-%m-%d')"),
+    **_all("epoch timestamp", "use to_timestamp()"),
+    **_all("weekday dayofweek day_of_week", "use date_format('%u').cast(int)"),
     **_all("str list struct arr", _AT_ITSELF.format("lower()")),
     "dt": _AT_ITSELF.format("hour()"),
-    "to_lowercase": "here it is lower()",
-    "to_uppercase": "here it is upper()",
-    **_all("trim strip_chars", "here it is strip()"),
-    **_all("len len_chars size", "here it is length()"),
-    **_all("substr slice", "here it is [start:stop] as in Python, or substring(position, length) as in SQL"),
-    **_all("get_item get list_get", "here it is [0]"),
-    **_all("get_field field", "here it is col('a.b')"),
-    "is_in": "here it is isin([...])",
-    "is_between": "here it is between(low, high)",
-    "astype": "here it is cast(int)",
-    **_all("fill_null fillna coalesce if_null nvl", "here it is otherwise(value)"),
-    **_all("rlike regexp_like matches like ilike", "here it is regexp_extract(pattern, 0).is_not_null()"),
-    "extract": "here it is regexp_extract(pattern, group)",
-    **_all("regexp_replace replace_all", "here it is replace(old, new), of constant texts"),
-    **_all("starts_with", "here it is startswith('a')"),
-    **_all("ends_with", "here it is endswith('a')"),
-    **_all("strptime to_datetime to_date unix_timestamp", "here it is to_timestamp(format)"),
-    **_all("strftime to_string", "here it is date_format(format)"),
-    **_all("year month day minute second dayofmonth", "here it is date_format('%Y').cast(int), or another format"),
+    "to_lowercase": "use lower()",
+    "to_uppercase": "use upper()",
+    **_all("trim strip_chars", "use strip()"),
+    **_all("len len_chars size", "use length()"),
+    **_all("substr slice", "use [start:stop] as in Python, or substring(position, length) as in SQL"),
+    **_all("get_item get list_get", "use [0]"),
+    **_all("get_field field", "use col('a.b')"),
+    "is_in": "use isin([...])",
+    "is_between": "use between(low, high)",
+    "astype": "use cast(int)",
+    **_all("fill_null fillna coalesce if_null nvl", "use otherwise(value)"),
+    **_all("rlike regexp_like matches like ilike", "use regexp_extract(pattern, 0).is_not_null()"),
+    "extract": "use regexp_extract(pattern, group)",
+    **_all("regexp_replace replace_all", "use replace(old, new), of constant texts"),
+    **_all("starts_with", "use startswith('a')"),
+    **_all("ends_with", "use endswith('a')"),
+    **_all("strptime to_datetime to_date unix_timestamp", "use to_timestamp(format)"),
+    **_all("strftime to_string", "use date_format(format)"),
+    **_all("year month day minute second dayofmonth", "use date_format('%Y').cast(int), or another format"),
     **_all(
         "when then",
-        "here it is when(condition, value).otherwise(value), a separate function: from streams import when",
+        "use when(condition, value).otherwise(value), a separate function: from streams import when",
     ),
     **_all(
-        "sum mean avg min max count first last", "here it is an aggregate, as in aggregate(total=agg.sum(col('x')))"
+        "sum mean avg min max count first last", "use an aggregate, as in aggregate(total=agg.sum(col('x')))"
     ),
 }
 
@@ -287,9 +287,9 @@ OPERATORS: dict[str, dict[str, str]] = {
 """Class -> name that it does not have -> what to write instead."""
 
 _WINDOWED = {
-    "to_string": "here it is str(windowed)",
-    "start": "here it is windowed.window.start",
-    "end": "here it is windowed.window.end",
+    "to_string": "use str(windowed)",
+    "start": "use windowed.window.start",
+    "end": "use windowed.window.end",
 }
 _WINDOW = {
     "key": "a row of one key is (window, value)",
@@ -325,37 +325,37 @@ CALLS = {
 
 _LOGGING = {
     "with_caching_enabled": "caching is on unless {0}(caching=False) turns it off",
-    "with_caching_disabled": "here it is {0}(caching=False)",
+    "with_caching_disabled": "use {0}(caching=False)",
     "with_logging_enabled": "logging is on unless {0}(logging=False) turns it off; topic settings: changelog_config={{...}}",
-    "with_logging_disabled": "here it is {0}(logging=False)",
-    "with_store_type": "here it is {0}(persistent=True) for RocksDB, or persistent=False for memory",
+    "with_logging_disabled": "use {0}(logging=False)",
+    "with_store_type": "use {0}(persistent=True) for RocksDB, or persistent=False for memory",
 }
-_STREAM_PARTITIONER = "here it is {0}(partitioner=...)"
+_STREAM_PARTITIONER = "use {0}(partitioner=...)"
 
 _OPTIONS: dict[str, dict[str, str]] = {
     "Consumed": {
-        "with_offset_reset_policy": "here it is Consumed(offset_reset='earliest')",
-        "with_auto_offset_reset": "here it is Consumed(offset_reset='earliest')",
+        "with_offset_reset_policy": "use Consumed(offset_reset='earliest')",
+        "with_auto_offset_reset": "use Consumed(offset_reset='earliest')",
     },
     "Produced": {"with_stream_partitioner": _STREAM_PARTITIONER, "stream_partitioner": _STREAM_PARTITIONER},
     "Grouped": {},
     "Repartitioned": {
         "with_stream_partitioner": _STREAM_PARTITIONER,
         "stream_partitioner": _STREAM_PARTITIONER,
-        "with_number_of_partitions": "here it is Repartitioned(partitions=...)",
-        "number_of_partitions": "here it is Repartitioned(partitions=...)",
+        "with_number_of_partitions": "use Repartitioned(partitions=...)",
+        "number_of_partitions": "use Repartitioned(partitions=...)",
     },
     "Materialized": _LOGGING,
-    "Joined": {"with_grace_period": "here it is Joined(grace=...)"},
+    "Joined": {"with_grace_period": "use Joined(grace=...)"},
     "StreamJoined": {
         **_LOGGING,
-        "with_this_store_supplier": "here it is StreamJoined(persistent=...), and store_name=... for the names",
-        "with_other_store_supplier": "here it is StreamJoined(persistent=...), and store_name=... for the names",
-        "with_dsl_store_suppliers": "here it is StreamJoined(persistent=...)",
+        "with_this_store_supplier": "use StreamJoined(persistent=...), and store_name=... for the names",
+        "with_other_store_supplier": "use StreamJoined(persistent=...), and store_name=... for the names",
+        "with_dsl_store_suppliers": "use StreamJoined(persistent=...)",
     },
     "Branched": {
-        "with_function": "here it is Branched(function=...)",
-        "with_consumer": "here it is Branched(consumer=...)",
+        "with_function": "use Branched(function=...)",
+        "with_consumer": "use Branched(consumer=...)",
     },
 }
 
@@ -364,72 +364,72 @@ def _of_option(kind: str, own: dict[str, str]) -> dict[str, str]:
     return {name: text.format(kind) for name, text in own.items()}
 
 
-_NO_GRACE = "here it is {0}, or {1} for late records"
+_NO_GRACE = "use {0}, or {1} for late records"
 _OF_SIZE = _NO_GRACE.format("TimeWindows.of_size_with_no_grace(size)", "of_size_and_grace(size, grace)")
 _OF_GAP = _NO_GRACE.format(
     "SessionWindows.of_inactivity_gap_with_no_grace(gap)", "of_inactivity_gap_and_grace(gap, grace)"
 )
 _OF_DIFFERENCE = (
-    "here it is {0}.of_time_difference_with_no_grace(difference), or of_time_difference_and_grace(difference, grace)"
+    "use {0}.of_time_difference_with_no_grace(difference), or of_time_difference_and_grace(difference, grace)"
 )
 _RETENTION = "Materialized(retention=...) defines how long windows are stored"
 
 _WINDOWS: dict[str, dict[str, str]] = {
     "TimeWindows": {
         **_all("of of_size tumbling with_size", _OF_SIZE),
-        "hopping": "here it is TimeWindows.of_size_with_no_grace(size).advance_by(step)",
-        "grace": "here it is TimeWindows.of_size_and_grace(size, grace)",
+        "hopping": "use TimeWindows.of_size_with_no_grace(size).advance_by(step)",
+        "grace": "use TimeWindows.of_size_and_grace(size, grace)",
         "until": _RETENTION,
-        "size": "here it is size_ms",
+        "size": "use size_ms",
     },
     "SessionWindows": {
         **_all("of with_ with_gap of_gap of_inactivity_gap", _OF_GAP),
-        "grace": "here it is SessionWindows.of_inactivity_gap_and_grace(gap, grace)",
+        "grace": "use SessionWindows.of_inactivity_gap_and_grace(gap, grace)",
         "until": _RETENTION,
-        "inactivity_gap": "here it is gap_ms",
+        "inactivity_gap": "use gap_ms",
     },
     "SlidingWindows": {
         **_all("of of_size of_time_difference", _OF_DIFFERENCE.format("SlidingWindows")),
-        "with_time_difference_and_grace": "here it is SlidingWindows.of_time_difference_and_grace(difference, grace)",
-        "grace": "here it is SlidingWindows.of_time_difference_and_grace(difference, grace)",
+        "with_time_difference_and_grace": "use SlidingWindows.of_time_difference_and_grace(difference, grace)",
+        "grace": "use SlidingWindows.of_time_difference_and_grace(difference, grace)",
     },
     "JoinWindows": {
         **_all("of_size of_time_difference", _OF_DIFFERENCE.format("JoinWindows")),
-        "of": "here it is JoinWindows.of_time_difference_and_grace(difference, grace); Kafka Streams' of has 24 h of grace",
-        "grace": "here it is JoinWindows.of_time_difference_and_grace(difference, grace)",
+        "of": "use JoinWindows.of_time_difference_and_grace(difference, grace); Kafka Streams' of has 24 h of grace",
+        "grace": "use JoinWindows.of_time_difference_and_grace(difference, grace)",
     },
-    "UnlimitedWindows": {"of": "here it is UnlimitedWindows()"},
-    "EmitStrategy": {"on_update": "here it is EmitStrategy.on_window_update()"},
+    "UnlimitedWindows": {"of": "use UnlimitedWindows()"},
+    "EmitStrategy": {"on_update": "use EmitStrategy.on_window_update()"},
     "Suppressed": {
         "with_name": "the name is an argument of suppress: suppress(..., named='name')",
-        "BufferConfig": "here it is a separate class: from streams import BufferConfig",
+        "BufferConfig": "it is a separate class: from streams import BufferConfig",
     },
     "AggregateFunctions": {
-        **_all("avg average", "here it is agg.mean('field')"),
-        **_all("percentile percentile_approx approx_percentile median", "here it is agg.quantile('field', 0.5)"),
-        **_all("n_unique nunique", "here it is agg.count_distinct('field')"),
-        **_all("approx_n_unique", "here it is agg.approx_count_distinct('field')"),
-        **_all("collect_list array_agg implode string_agg", "here it is agg.collect('field', last=10)"),
-        "collect_set": "here it is agg.count_distinct('field'), or group_by(col('field'))",
-        "arg_max": "here it is agg.max_by('value', by='field')",
-        "arg_min": "here it is agg.min_by('value', by='field')",
-        **_all("any_value first_value", "here it is agg.first('field')"),
-        "last_value": "here it is agg.last('field')",
-        "len": "here it is agg.count()",
-        "top": "here it is group_by_key().top(3, by=col('field'))",
+        **_all("avg average", "use agg.mean('field')"),
+        **_all("percentile percentile_approx approx_percentile median", "use agg.quantile('field', 0.5)"),
+        **_all("n_unique nunique", "use agg.count_distinct('field')"),
+        **_all("approx_n_unique", "use agg.approx_count_distinct('field')"),
+        **_all("collect_list array_agg implode string_agg", "use agg.collect('field', last=10)"),
+        "collect_set": "use agg.count_distinct('field'), or group_by(col('field'))",
+        "arg_max": "use agg.max_by('value', by='field')",
+        "arg_min": "use agg.min_by('value', by='field')",
+        **_all("any_value first_value", "use agg.first('field')"),
+        "last_value": "use agg.last('field')",
+        "len": "use agg.count()",
+        "top": "use group_by_key().top(3, by=col('field'))",
         **_all(
             "std stddev var variance mode product sum_distinct",
             "there is no such aggregate: a class of yours that is derived from Aggregate can be one",
         ),
     },
     "BufferConfig": {
-        **_all("maxRecords with_max_records", "here it is BufferConfig.of_max_records(n)"),
-        **_all("maxBytes with_max_bytes", "here it is BufferConfig.of_max_bytes(n)"),
-        "with_no_bound": "here it is BufferConfig.unbounded()",
+        **_all("maxRecords with_max_records", "use BufferConfig.of_max_records(n)"),
+        **_all("maxBytes with_max_bytes", "use BufferConfig.of_max_bytes(n)"),
+        "with_no_bound": "use BufferConfig.unbounded()",
     },
 }
 
-_IN_MEMORY = "here it is Stores.kept(Stores.{0}(...), persistent=False)"
+_IN_MEMORY = "use Stores.kept(Stores.{0}(...), persistent=False)"
 _KINDS = (
     "key_value_store",
     "timestamped_key_value_store",
@@ -442,7 +442,7 @@ _ON_DISK_ALONE = ("timestamped_key_value_store", "timestamped_window_store")
 
 _STORES: dict[str, dict[str, str]] = {
     "Stores": {
-        **{f"{kind}_builder": f"here it is Stores.{kind}(name, key_serde, value_serde, ...)" for kind in _KINDS},
+        **{f"{kind}_builder": f"use Stores.{kind}(name, key_serde, value_serde, ...)" for kind in _KINDS},
         **{f"in_memory_{kind}": _IN_MEMORY.format(kind) for kind in _ON_DISK_ALONE},
         "lru_map": "there is no store that forgets the least used; Materialized(ttl=...) deletes rows by age",
     },
@@ -450,7 +450,7 @@ _STORES: dict[str, dict[str, str]] = {
         "with_caching_enabled": "stores of processors have no cache; every write is in the store at once",
         "with_caching_disabled": "stores of processors have no cache, so there is nothing to disable",
         "with_logging_enabled": "logging is on; topic settings: Stores.kept(store, changelog_config={...})",
-        "with_logging_disabled": "here it is Stores.kept(store, logging=False)",
+        "with_logging_disabled": "use Stores.kept(store, logging=False)",
         "build": "it is the store already: add_state_store(store)",
     },
 }
@@ -504,29 +504,29 @@ _FUNCTIONS = {
         "date_format to_date from_unixtime year month minute date_trunc", _AT_ITSELF.format("date_format('%Y-%m-%d')")
     ),
     **_all("isnull isnan", _AT_ITSELF.format("is_null()")),
-    **_all("coalesce ifnull nvl", "here it is col('x').otherwise(value)"),
-    **_all("greatest least", "here it is col('x').greatest(col('y'))"),
-    **_all("concat concat_ws concat_str", "here it is +, of texts"),
-    **_all("struct to_json", "here it is fields('a', 'b'), whose objects are written as JSON"),
+    **_all("coalesce ifnull nvl", "use col('x').otherwise(value)"),
+    **_all("greatest least", "use col('x').greatest(col('y'))"),
+    **_all("concat concat_ws concat_str", "use + of two texts"),
+    **_all("struct to_json", "use fields('a', 'b'), whose objects are written as JSON"),
     **_all("from_json get_json_object", "values are read as JSON already: col('a.b')"),
-    **_all("expr sql", "here it is Python, as in col('x') * 2"),
-    **_all("element", "here it is col('list')[0]"),
-    **_all("explode posexplode", "here it is stream.flat_map_values(lambda value: value['items'])"),
-    **_all("udf pandas_udf", "here it is a function, as in stream.map_values(lambda value: ...)"),
+    **_all("expr sql", "use Python, as in col('x') * 2"),
+    **_all("element", "use col('list')[0]"),
+    **_all("explode posexplode", "use stream.flat_map_values(lambda value: value['items'])"),
+    **_all("udf pandas_udf", "use a function, as in stream.map_values(lambda value: ...)"),
     **_all(
         "window session_window",
-        "here it is group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(...))",
+        "use group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(...))",
     ),
-    **_all("avg mean", "here it is agg.mean('x')"),
-    **_all("count sum min max first last max_by min_by", "here it is of agg, as in agg.sum('x')"),
-    **_all("countDistinct count_distinct n_unique", "here it is agg.count_distinct('x')"),
-    "approx_count_distinct": "here it is agg.approx_count_distinct('x')",
-    **_all("median quantile percentile_approx", "here it is agg.quantile('x', 0.5)"),
-    **_all("collect_list array_agg implode", "here it is agg.collect('x', last=10)"),
-    **_all("row_number rank dense_rank", "here it is group_by_key().top(3, by=col('x'), rank='rank')"),
+    **_all("avg mean", "use agg.mean('x')"),
+    **_all("count sum min max first last max_by min_by", "use agg, as in agg.sum('x')"),
+    **_all("countDistinct count_distinct n_unique", "use agg.count_distinct('x')"),
+    "approx_count_distinct": "use agg.approx_count_distinct('x')",
+    **_all("median quantile percentile_approx", "use agg.quantile('x', 0.5)"),
+    **_all("collect_list array_agg implode", "use agg.collect('x', last=10)"),
+    **_all("row_number rank dense_rank", "use group_by_key().top(3, by=col('x'), rank='rank')"),
     **_all("lag lead", _ROWS.format("process(...) with a store keeps the record before")),
     **_all("current_timestamp now", "no clock decides a result: record_timestamp() is the record's time"),
-    **_all("broadcast", "here it is builder.global_table('topic')"),
+    **_all("broadcast", "use builder.global_table('topic')"),
 }
 """Functions of PySpark and Polars."""
 
@@ -538,9 +538,9 @@ PACKAGE: dict[str, str] = {
         "TopicNameExtractor ValueJoiner ValueJoinerWithKey ValueMapper ValueMapperWithKey",
         _FUNCTION,
     ),
-    **_all("ContextualProcessor AbstractProcessor", "here it is Processor, for KStream.process"),
-    "ContextualFixedKeyProcessor": "here it is Processor, for KStream.process_values",
-    "StoreBuilder": "here it is Stores, as in builder.add_state_store(Stores.key_value_store(name, key_serde, value_serde))",
+    **_all("ContextualProcessor AbstractProcessor", "use Processor, for KStream.process"),
+    "ContextualFixedKeyProcessor": "use Processor, for KStream.process_values",
+    "StoreBuilder": "use Stores, as in builder.add_state_store(Stores.key_value_store(name, key_serde, value_serde))",
     **_all("KeyValueIterator WindowStoreIterator", _ITERATOR),
     **_all(
         "QueryableStoreTypes StoreQueryParameters",
@@ -548,43 +548,43 @@ PACKAGE: dict[str, str] = {
     ),
     **_all(
         "LogAndContinueExceptionHandler LogAndContinueProcessingExceptionHandler DefaultProductionExceptionHandler",
-        "here it is the setting processing='skip' or deserialization='skip', or 'dlq' to keep the records",
+        "use the setting processing='skip' or deserialization='skip', or 'dlq' to keep the records",
     ),
     **_all(
         "LogAndFailExceptionHandler LogAndFailProcessingExceptionHandler",
-        "here it is the setting processing='fail' or deserialization='fail', which is the default",
+        "use the setting processing='fail' or deserialization='fail', which is the default",
     ),
-    "To": "here it is an argument: context.forward(record, child='name')",
+    "To": "use the argument: context.forward(record, child='name')",
     "ProcessorSupplier": "a subclass of Processor is its own supplier: process(MyProcessor)",
-    **_all("Transformer TransformerSupplier", "here it is Processor, for KStream.process"),
-    "ValueTransformerWithKey": "here it is ValueTransformer",
-    "FixedKeyProcessor": "here it is Processor, for KStream.process_values",
-    "FixedKeyRecord": "here it is Record",
+    **_all("Transformer TransformerSupplier", "use Processor, for KStream.process"),
+    "ValueTransformerWithKey": "use ValueTransformer",
+    "FixedKeyProcessor": "use Processor, for KStream.process_values",
+    "FixedKeyRecord": "use Record",
     **{name: _FROM_TESTING.format(name) for name in ("TopologyTestDriver", "TestInputTopic", "TestOutputTopic")},
     "MockProcessorContext": _FROM_TESTING.format("MockProcessorContext"),
-    **_all("StringSerializer StringDeserializer", "here it is StringSerde, which does both"),
-    **_all("IntegerSerde IntSerde", "here it is Int32Serde, or Int64Serde for Java's long"),
-    "LongSerde": "here it is Int64Serde",
-    "ShortSerde": "here it is Int16Serde",
-    "DoubleSerde": "here it is Float64Serde",
-    "FloatSerde": "here it is Float32Serde, or Float64Serde for Java's double",
-    "ByteArraySerde": "here it is BytesSerde",
-    "ByteBufferSerde": "here it is BytesSerde",
-    "UUIDSerde": "here it is UuidSerde",
-    "JSONSerde": "here it is JsonSerde",
-    **_all("SpecificAvroSerde GenericAvroSerde", "here it is AvroSerde"),
-    "KafkaProtobufSerde": "here it is ProtobufSerde",
-    "KafkaJsonSchemaSerde": "here it is JsonSchemaSerde",
-    "AutoOffsetReset": "here it is text: Consumed(offset_reset='earliest')",
+    **_all("StringSerializer StringDeserializer", "use StringSerde, which does both"),
+    **_all("IntegerSerde IntSerde", "use Int32Serde, or Int64Serde for Java's long"),
+    "LongSerde": "use Int64Serde",
+    "ShortSerde": "use Int16Serde",
+    "DoubleSerde": "use Float64Serde",
+    "FloatSerde": "use Float32Serde, or Float64Serde for Java's double",
+    "ByteArraySerde": "use BytesSerde",
+    "ByteBufferSerde": "use BytesSerde",
+    "UUIDSerde": "use UuidSerde",
+    "JSONSerde": "use JsonSerde",
+    **_all("SpecificAvroSerde GenericAvroSerde", "use AvroSerde"),
+    "KafkaProtobufSerde": "use ProtobufSerde",
+    "KafkaJsonSchemaSerde": "use JsonSchemaSerde",
+    "AutoOffsetReset": "use a text: Consumed(offset_reset='earliest')",
     "Duration": "durations are datetime.timedelta, or whole milliseconds",
-    "StreamBuilder": "here it is StreamsBuilder",
-    "KStreamBuilder": "here it is StreamsBuilder",
+    "StreamBuilder": "use StreamsBuilder",
+    "KStreamBuilder": "use StreamsBuilder",
     "App": _APPLICATION,
     "Application": _APPLICATION,
     "Dataflow": _APPLICATION,
     **_FUNCTIONS,
-    "TumblingWindows": "here it is TimeWindows.of_size_with_no_grace(size)",
-    "HoppingWindows": "here it is TimeWindows.of_size_with_no_grace(size).advance_by(step)",
+    "TumblingWindows": "use TimeWindows.of_size_with_no_grace(size)",
+    "HoppingWindows": "use TimeWindows.of_size_with_no_grace(size).advance_by(step)",
 }
 """Name -> what to write instead."""
 
@@ -607,10 +607,10 @@ def answer(kind: type, name: str) -> str | None:
         if one.kind is one.KEYWORD_ONLY or (dataclasses.is_dataclass(kind) and one.default is not one.empty)
     ]
     if snake.removeprefix("with_") in settings:
-        return f"here it is {kind.__name__}({snake.removeprefix('with_')}=...)"
+        return f"use {kind.__name__}({snake.removeprefix('with_')}=...)"
     there = [one for one in dir(kind) if not one.startswith("_")]
     if snake != name and snake in there:
-        return f"here it is {_as_written(kind, snake)}"
+        return f"use {_as_written(kind, snake)}"
     return _alike(snake, {*there, *settings})
 
 

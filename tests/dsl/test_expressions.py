@@ -472,8 +472,8 @@ untyped: Any = col
     ("wrong", "says"),
     [
         (lambda: untyped("a").str.lower(), r"functions stand at the expression itself, as in col\('x'\).lower"),
-        (lambda: untyped("a").fillna(0), "here it is otherwise"),
-        (lambda: untyped("a").isNull, "here it is is_null"),
+        (lambda: untyped("a").fillna(0), "use otherwise"),
+        (lambda: untyped("a").isNull, "use is_null"),
         (lambda: untyped("a").alias("b"), "the name is that of the argument"),
         (lambda: untyped("a").lowr(), "did you mean lower"),
         (lambda: col("a").date_format("yyyy-MM-dd"), "it is Python's"),

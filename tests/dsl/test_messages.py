@@ -192,7 +192,7 @@ def test_a_context_answers_unknown_names_too() -> None:
         def process(self, record: Record) -> None:
             self.ctx.nowMs()  # type: ignore[attr-defined]
 
-    assert "has no attribute 'nowMs', here it is now_ms" in failure(lambda stream: stream.process(Hurried))
+    assert "has no attribute 'nowMs', use now_ms" in failure(lambda stream: stream.process(Hurried))
 
 
 def test_an_attribute_of_the_user_s_own_objects_is_not_answered() -> None:

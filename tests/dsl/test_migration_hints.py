@@ -172,7 +172,7 @@ def test_what_the_answers_advise_exists() -> None:
     ],
 )
 def test_java_s_way_to_write_a_name_is_known(owner: str, name: str, here: str) -> None:
-    assert sentence(OBJECTS[owner], name) == f"{owner} has no '{name}': here it is {here}."
+    assert sentence(OBJECTS[owner], name) == f"{owner} has no '{name}': use {here}."
 
 
 @pytest.mark.parametrize(

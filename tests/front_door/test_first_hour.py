@@ -98,8 +98,8 @@ def test_settings_of_java_are_answered(name: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("ContextualProcessor", "here it is Processor"),
-        ("StoreBuilder", "here it is Stores"),
+        ("ContextualProcessor", "use Processor"),
+        ("StoreBuilder", "use Stores"),
         ("QueryableStoreTypes", "store_dataframe"),
         ("LogAndContinueExceptionHandler", "processing='skip'"),
         ("To", "child='name'"),

@@ -393,7 +393,7 @@ def closed(store):
         (lambda store: store.all().has_next(), "a scan is an iterator of Python: for key, value in store.all()"),
         (first_key, "a row is a tuple of Python: for key, value in store.all()"),
         (closed, "and nothing has to be closed"),
-        (lambda store: Windowed("a", Window(0, 5)).to_string(), r"here it is str\(windowed\)"),  # type: ignore[attr-defined]
+        (lambda store: Windowed("a", Window(0, 5)).to_string(), r"use str\(windowed\)"),  # type: ignore[attr-defined]
         (lambda store: Windowed("a", Window(0, 5)).key(), "these are attributes, as in windowed.key"),
         (lambda store: Window(0, 5).key, r"a row of one key is \(window, value\)"),  # type: ignore[attr-defined]
     ],
