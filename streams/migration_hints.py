@@ -49,9 +49,7 @@ _KSTREAM = {
     **_all("transform flat_transform", _PROCESS),
     **_all("transform_values flat_transform_values", _PROCESS_VALUES),
     "join_table": "use join(table, joiner)",
-    **_all(
-        "join_stream join_interval", "use join(other, joiner, JoinWindows.of_time_difference_with_no_grace(...))"
-    ),
+    **_all("join_stream join_interval", "use join(other, joiner, JoinWindows.of_time_difference_with_no_grace(...))"),
     "join_global": "use join(global_table, joiner, key_selector=...)",
     "write_as_text": "use print(), or foreach(...) with a function that writes",
     "to_stream": "it is a stream already",
@@ -211,9 +209,7 @@ _EXPRESSION = {
     "to_integer": "use cast(int)",
     "to_decimal": "use cast(Decimal)",
     **_all("is_nan isnan is_finite fill_nan nanvl", "JSON has no NaN: is_null() finds what is missing"),
-    **_all(
-        "with_field with_fields drop_fields rename_fields", "use fields('a', 'b', c=...), or fields('*', c=...)"
-    ),
+    **_all("with_field with_fields drop_fields rename_fields", "use fields('a', 'b', c=...), or fields('*', c=...)"),
     **_all("get_json_object json_path_match json_decode from_json", "values are read as JSON already: col('a.b')"),
     **_all("map_elements map_batches transform udf", "use a function, as in map_values(lambda value: ...)"),
     **_all(
@@ -261,9 +257,7 @@ _EXPRESSION = {
         "when then",
         "use when(condition, value).otherwise(value), a separate function: from streams import when",
     ),
-    **_all(
-        "sum mean avg min max count first last", "use an aggregate, as in aggregate(total=agg.sum(col('x')))"
-    ),
+    **_all("sum mean avg min max count first last", "use an aggregate, as in aggregate(total=agg.sum(col('x')))"),
 }
 
 OPERATORS: dict[str, dict[str, str]] = {
