@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -56,9 +57,35 @@ def _slice(texts: pa.BinaryArray, start: Any, stop: Any) -> pa.BinaryArray | Non
     return _quoted(pc.binary_slice(_inner(texts), start, stop)) if 0 <= start <= stop else None
 
 
+def containing(texts: pa.BinaryArray, part: bytes) -> npt.NDArray[np.bool_]:
+    """bool[n], whether each text contains these bytes, of which there is at least one.
+
+    This searches all texts at once: `bytes.find` takes a third of the time of Arrow's `match_substring`.
+    """
+    _, offsets, data = texts.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    found = np.zeros(len(texts), np.bool_)
+    whole = b"" if data is None else data.slice(int(bounds[0]), int(bounds[-1] - bounds[0])).to_pybytes()
+    places = list[int]()
+    at = whole.find(part)
+    while at >= 0:
+        places.append(at)
+        at = whole.find(part, at + 1)
+    starts = np.array(places, np.int64) + bounds[0]
+    rows = np.searchsorted(bounds, starts, "right") - 1
+    # Bytes at the end of a text and at the beginning of the next one are not a part of either.
+    found[rows[starts + len(part) <= bounds[rows + 1]]] = True
+    return found
+
+
 def _contains(texts: pa.BinaryArray, part: Any) -> pa.BooleanArray | None:
     given = _plain(part)
-    return None if given is None else pc.match_substring(texts, given)
+    return None if given is None else pa.array(containing(texts, given), mask=_nulls(texts))
+
+
+def _nulls(texts: pa.BinaryArray) -> npt.NDArray[np.bool_]:
+    nulls: npt.NDArray[np.bool_] = texts.is_null().to_numpy(zero_copy_only=False)
+    return nulls
 
 
 def _startswith(texts: pa.BinaryArray, start: Any) -> pa.BooleanArray | None:
@@ -85,8 +112,7 @@ def _read_iso(texts: pa.BinaryArray) -> pa.Int64Array | None:
     except pa.ArrowInvalid:
         # Such a day does not exist: the definition raises the error.
         return None
-    null = texts.is_null().to_numpy(zero_copy_only=False)
-    return pa.array(moments.cast(pa.int64()).fill_null(0).to_numpy() // 1000, mask=null)
+    return pa.array(moments.cast(pa.int64()).fill_null(0).to_numpy() // 1000, mask=_nulls(texts))
 
 
 OF_TEXTS: Final[dict[str, Callable[..., pa.Array | None]]] = {

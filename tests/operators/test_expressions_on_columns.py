@@ -14,6 +14,7 @@ from unittest import mock
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from streams.model.expressions import Expression, col, lit, when
 from streams.operators.aggregate.column_rows import cell
 from streams.operators.expressions import COMPARISONS, Frame, computed, true_rows
 from streams.operators.json_fields import read_fields
+from streams.operators.text_kernels import containing
 from tests.budget import up_to
 
 EDGES = [0, 1, -1, 2, 3, 7, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63), 2**63, 2**64 - 1]
@@ -337,3 +339,12 @@ def test_bytes_decide_what_usual_times_are(given_texts: list[str | None]) -> Non
 def test_other_times_are_left_to_the_definition(text: str) -> None:
     rows = [{"a": "2023-11-14 22:13:20.123"}, {"a": text}]
     assert on_columns(col("a").to_timestamp(), rows) == by_record(col("a").to_timestamp(), rows)
+
+
+@up_to(200)
+@given(st.lists(st.none() | st.text("ab", max_size=6)), st.text("ab", min_size=1, max_size=3), st.integers(0, 3))
+def test_texts_that_contain_a_part_are_found_as_arrow_finds_them(texts, part, first) -> None:
+    """Also parts that overlap, or that would go on in the next text, and in a slice of a column."""
+    column = pa.array([None if text is None else text.encode() for text in texts], pa.binary())[first:]
+    expected = pc.match_substring(column, part).fill_null(False).to_pylist()
+    assert containing(column, part.encode()).tolist() == expected

@@ -22,6 +22,7 @@ from streams.engine.graph.values import PICKLED, dump_value, load_written
 from streams.model.expressions import all_fields
 from streams.operators.aggregate.column_rows import ABSENT, FLOAT, INT, TEXT, FieldColumn, cell
 from streams.operators.expressions import Bools, first_bytes, json_of, object_texts
+from streams.operators.text_kernels import containing
 from streams.serdes.json_scan import normal_json
 from streams.serdes.json_text import dumps, loads
 
@@ -90,8 +91,7 @@ def _extended(
     """Adds fields to objects. A field that an object already has keeps its place, as in a dict."""
     simple = (first_bytes(above) == ord("{")) & ~no_numbers
     for name in parts:
-        has_it = pc.match_substring(above, dumps(name) + b":").fill_null(False)
-        simple &= ~has_it.to_numpy(zero_copy_only=False)
+        simple &= ~containing(above, dumps(name) + b":")
     comma = pc.if_else(pc.equal(above, pa.scalar(b"{}", above.type)), pa.scalar(b""), pa.scalar(b","))
     begin = pc.binary_join_element_wise(pc.binary_slice(above, 0, -1), comma, pa.scalar(b""))
     texts = object_texts(parts, begin)
