@@ -6,7 +6,9 @@ which is called once for each distinct value.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -115,6 +117,57 @@ def _read_iso(texts: pa.BinaryArray) -> pa.Int64Array | None:
     return pa.array(moments.cast(pa.int64()).fill_null(0).to_numpy() // 1000, mask=_nulls(texts))
 
 
+# --- Regular expressions: Arrow has RE2, whose results are those of Python's `re` for texts in ASCII and patterns of these parts.
+#
+# A group must not be repeated (after an empty match the two keep different texts), and the wanted group must be part of every
+# match, because Arrow returns an empty text for a group that has none. Python computes all other patterns.
+
+_ESCAPED: Final = r"\\[dDwWsS]|\\[!-/:-@\[-`{-~]"
+_PART: Final = re.compile(
+    rf"(?P<bound>\((?:\?:)?|[)|^$])(?![*+?{{])|(?:{_ESCAPED}|\[\^?(?:{_ESCAPED}|[^\\\[\]])+\]|[ !-#%-'\-,/0-9:-=>@A-Z_`a-z~.])"
+    r"(?:(?:[*+?]|\{\d+(?:,\d*)?\})\??)?"
+)
+
+
+@lru_cache(256)
+def re2_pattern(pattern: str, group: int) -> str | None:
+    """The pattern with names for its groups, `g1` and so on, as Arrow needs it. None if RE2 may have other results than Python."""
+    parts, count, at = list[str](), 0, 0
+    opened: list[int] = [0]
+    around: list[int] = []
+    divided: set[int] = set()
+    while at < len(pattern):
+        part = _PART.match(pattern, at)
+        if part is None or not pattern.isascii():
+            return None
+        text, at = part[0], part.end()
+        if text == "(":
+            count += 1
+            text = f"(?P<g{count}>"
+            if count == group:
+                around = list(opened)
+            opened.append(count)
+        elif text == "(?:":
+            opened.append(-at)
+        elif text == ")":
+            opened.pop()
+        elif text == "|":
+            divided.add(opened[-1])
+        parts.append(text)
+    return None if divided.intersection(around) else f"(?P<g0>{''.join(parts)})"
+
+
+def _regexp_extract(texts: pa.BinaryArray, pattern: Any, group: Any) -> pa.BinaryArray | None:
+    translated = re2_pattern(pattern, group)
+    if translated is None:
+        return None
+    try:
+        found = pc.extract_regex(_inner(texts), translated)
+    except pa.ArrowInvalid:
+        return None
+    return _quoted(pc.if_else(found.is_valid(), found.field(f"g{group}"), pa.scalar(None, pa.binary())))
+
+
 OF_TEXTS: Final[dict[str, Callable[..., pa.Array | None]]] = {
     "lower": _lower,
     "upper": _upper,
@@ -125,6 +178,7 @@ OF_TEXTS: Final[dict[str, Callable[..., pa.Array | None]]] = {
     "startswith": _startswith,
     "endswith": _endswith,
     "read_iso": _read_iso,
+    "regexp_extract": _regexp_extract,
 }
 """Name of a function -> its kernel for JSON texts and constants. It returns None if it does not support the constants."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 import struct
 from collections.abc import Callable
 from datetime import datetime
@@ -24,7 +25,7 @@ from streams.model.expressions import Expression, col, lit, when
 from streams.operators.aggregate.column_rows import cell
 from streams.operators.expressions import COMPARISONS, Frame, computed, true_rows
 from streams.operators.json_fields import read_fields
-from streams.operators.text_kernels import containing
+from streams.operators.text_kernels import OF_TEXTS, containing, re2_pattern
 from tests.budget import up_to
 
 EDGES = [0, 1, -1, 2, 3, 7, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63), 2**63, 2**64 - 1]
@@ -348,3 +349,69 @@ def test_texts_that_contain_a_part_are_found_as_arrow_finds_them(texts, part, fi
     column = pa.array([None if text is None else text.encode() for text in texts], pa.binary())[first:]
     expected = pc.match_substring(column, part).fill_null(False).to_pylist()
     assert containing(column, part.encode()).tolist() == expected
+
+
+ATOMS = (
+    "a",
+    "b",
+    "1",
+    "&",
+    ".",
+    "[ab]",
+    "[^a&]",
+    r"\d",
+    r"[\w.]",
+    r"\.",
+    "^",
+    "$",
+    "|",
+    "(",
+    "(?:",
+    ")",
+    "(a|b)",
+    "([^&]*)",
+    "(|a)",
+)
+TIMES = ("", "", "", "*", "+", "?", "*?", "+?", "{1,2}", "{2}", "{,2}", "*+")
+
+
+@up_to(1000)
+@given(
+    st.lists(st.tuples(st.sampled_from(ATOMS), st.sampled_from(TIMES)), min_size=1, max_size=6),
+    st.lists(st.none() | st.text("ab1&. ", max_size=8), min_size=1),
+    st.integers(0, 3),
+)
+def test_patterns_that_arrow_gets_have_the_results_of_python(parts, texts, group) -> None:
+    """Of patterns of all sorts, also wrong ones and ones that are left to Python."""
+    pattern = "".join(atom + times for atom, times in parts)
+    try:
+        compiled = re.compile(pattern)
+    except re.error:
+        return
+    if group > compiled.groups or re2_pattern(pattern, group) is None:
+        return
+    column = pa.array([None if text is None else orjson.dumps(text) for text in texts], pa.binary())
+    found = OF_TEXTS["regexp_extract"](column, pattern, group)
+    assert found is not None
+    expected = [None if text is None or (match := compiled.search(text)) is None else match[group] for text in texts]
+    assert [None if cell is None else orjson.loads(cell) for cell in found.to_pylist()] == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "group", "taken"),
+    [
+        ("(&|^)channel_id=([^&]*)", 2, True),
+        (r"(\d{2,3})\.x*?", 1, True),
+        ("((a|b)c)d", 2, True),
+        ("(a)(x)?", 2, False),
+        ("a|(b)", 1, False),
+        ("(?:a|(b))", 1, False),
+        ("(a*)*", 1, False),
+        ("(?i)a", 0, False),
+        ("a(?=b)", 0, False),
+        (r"(a)\1", 1, False),
+        ("é", 0, False),
+    ],
+)
+def test_patterns_of_which_arrow_may_have_other_results_are_left_to_python(pattern, group, taken) -> None:
+    assert (re2_pattern(pattern, group) is not None) == taken
