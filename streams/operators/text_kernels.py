@@ -60,7 +60,7 @@ def _slice(texts: pa.BinaryArray, start: Any, stop: Any) -> pa.BinaryArray | Non
 
 
 def containing(texts: pa.BinaryArray, part: bytes) -> npt.NDArray[np.bool_]:
-    """bool[n], whether each text contains these bytes, of which there is at least one.
+    """bool[n], whether each text contains `part`, which is not empty.
 
     This searches all texts at once: `bytes.find` takes a third of the time of Arrow's `match_substring`.
     """
