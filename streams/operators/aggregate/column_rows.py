@@ -90,8 +90,13 @@ class RankedColumn(FieldColumn):
 
     values: Mapping[str | None, FieldColumn]
 
+    @property
+    def by(self) -> FieldColumn:
+        """What the records are compared by, without what is kept."""
+        return FieldColumn(self.kinds, self.ints, self.floats, self.texts)
+
     def take(self, rows: npt.NDArray[np.int64]) -> RankedColumn:
-        by = FieldColumn.take(self, rows)
+        by = self.by.take(rows)
         values = {name: part.take(rows) for name, part in self.values.items()}
         return RankedColumn(by.kinds, by.ints, by.floats, by.texts, values)
 

@@ -43,7 +43,7 @@ def kept_texts(column: RankedColumn, rows: Int64s) -> tuple[BinaryColumn, Binary
     """
     parts = {name: _texts(part, rows) for name, part in column.values.items()}
     named = {name: texts for name, texts in parts.items() if name is not None}
-    return _texts(column, rows), object_texts(named) if named else parts[None]
+    return _texts(column.by, rows), object_texts(named) if named else parts[None]
 
 
 def _texts(column: FieldColumn, rows: Int64s) -> BinaryColumn:
