@@ -45,16 +45,23 @@ class CommandProcess:
         command: The command line.
         folder: The folder for its log.
         environment: All variables; default: `own_environment`.
+        cwd: Its working directory; default: the one of this process.
     """
 
-    def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
         # A terminal's width would wrap the lines that drills look for in the log.
         variables = {**(own_environment() if environment is None else environment), "COLUMNS": "1000"}
         _hear_interrupts()
         self._log = folder / f"log-{time.monotonic_ns()}.txt"
         with self._log.open("wb") as log:
             streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-            self.process = subprocess.Popen(command, env=variables, start_new_session=True, **streams)  # type: ignore[call-overload]
+            self.process = subprocess.Popen(command, cwd=cwd, env=variables, start_new_session=True, **streams)  # type: ignore[call-overload]
         self._seen: set[psutil.Process] = set()
 
     @property
