@@ -207,7 +207,11 @@ def pyspark_folder() -> Path:
 @cache
 def pyspark_version() -> str:
     """The version of the package pyspark, read from its own file."""
-    text = (pyspark_folder() / "version.py").read_text(encoding="utf-8")
+    # Under spark-submit the package may come from a zip, which only its loader can read.
+    spec = find_spec("pyspark")
+    assert spec is not None, "streams.driver has looked"
+    loader: Any = spec.loader
+    text = loader.get_data(str(pyspark_folder() / "version.py")).decode()
     return next(iter(re.findall(r"""^__version__.*=\s*["'](.*)["']""", text, re.MULTILINE)), "")
 
 
