@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from state.secrets import SPARK_PATTERN
 from state.tables.files import private_temporary_folder
