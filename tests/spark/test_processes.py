@@ -246,7 +246,7 @@ def test_a_script_with_a_class_of_its_own_from_a_shell_without_the_environment(
     command = [*submit, "-b", broker.bootstrap_servers]
     options = ["-a", prefix, "--base-dir", str(tmp_path / "var"), "--available-now", "--bad-records", "skip"]
     settings = ["--set", "spark.ui.enabled=false", "--set", "spark.driver.memory=512m"]
-    kept = {name: value for name, value in os.environ.items() if name in ("HOME", "JAVA_HOME", "PYTHONPATH")}
+    kept = {name: value for name, value in os.environ.items() if name in ("HOME", "JAVA_HOME")}
     path = os.pathsep.join([str(Path(shutil.which("java") or "java").parent), "/usr/bin", "/bin"])
     app = Application([*command, *options, *settings], tmp_path, prefix, {**kept, "PATH": path})
     try:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from state.secrets import SPARK_PATTERN
 from state.tables.files import private_temporary_folder
@@ -208,11 +207,7 @@ def pyspark_folder() -> Path:
 @cache
 def pyspark_version() -> str:
     """The version of the package pyspark, read from its own file."""
-    # Under spark-submit the package may come from a zip, which only its loader can read.
-    spec = find_spec("pyspark")
-    assert spec is not None, "streams.driver has looked"
-    loader: Any = spec.loader
-    text = loader.get_data(str(pyspark_folder() / "version.py")).decode()
+    text = (pyspark_folder() / "version.py").read_text(encoding="utf-8")
     return next(iter(re.findall(r"""^__version__.*=\s*["'](.*)["']""", text, re.MULTILINE)), "")
 
 
@@ -230,7 +225,12 @@ def archive() -> Path:
 
 
 def archive_options() -> str:
-    """Java's options for using the archive, each with a leading space; empty without an archive."""
+    """Java's options for using the archive, each with a leading space; empty without an archive, and under spark-submit.
+
+    spark-submit has started Java already, and pyspark comes from a zip then, so that the package has no folder.
+    """
+    if is_submitted():
+        return ""
     path = archive()
     # Options are split at spaces.
     return "" if " " in str(path) else "".join(f" {option}" for option in options_for(path))
