@@ -79,8 +79,11 @@ class RocksTable(RowByRow):
         return open_when_released(self.location, lock_timeout_s, attempt)
 
     def get(self, key: bytes) -> bytes | None:
-        with self._named():
+        # A context manager would take longer than the look-up of a cached row.
+        try:
             value: bytes | None = self._db.get(key)
+        except Exception as error:
+            raise self._error(error) from error
         return value
 
     def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -196,9 +199,10 @@ class RocksTable(RowByRow):
         except StateError:
             raise
         except Exception as error:
-            raise (
-                closed_error(self.location) if self._db is None else named_error(self.location, str(error))
-            ) from error
+            raise self._error(error) from error
+
+    def _error(self, error: Exception) -> StateError:
+        return closed_error(self.location) if self._db is None else named_error(self.location, str(error))
 
 
 class _Snapshot(NoWrites, RocksTable):
