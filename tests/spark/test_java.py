@@ -140,6 +140,27 @@ def test_a_session_that_was_started_ahead_for_nobody_is_ended(
     assert started.ended.wait(60)
 
 
+def test_another_session_waits_for_one_that_was_started_ahead_for_nobody(
+    started: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads that start Java at once would take each other's connection."""
+    going_on, order = threading.Event(), []
+
+    def start(settings: object, delta: bool, late: bool) -> Session:
+        if threading.current_thread() is not threading.main_thread():
+            going_on.wait(60)
+        order.append(threading.current_thread().name)
+        return started
+
+    monkeypatch.setattr(session, "start_with", start)
+    with session_ahead(*ASKED):
+        pass
+    threading.Timer(0.2, going_on.set).start()
+    assert start_session("other", *ASKED[1:]) is started
+    assert order == ["start-spark", threading.main_thread().name]
+    assert started.ended.is_set()
+
+
 def test_a_failure_to_start_ahead_is_raised_where_the_session_is_needed(
     started: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

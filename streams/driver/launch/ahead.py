@@ -27,7 +27,8 @@ class Ahead:
         self.asked = asked
         self._taken = False
         self._session: Future[SparkSession] = Future()
-        threading.Thread(target=self._run, args=(settings,), name="start-spark", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, args=(settings,), name="start-spark", daemon=True)
+        self._thread.start()
 
     def _run(self, settings: Mapping[str, str]) -> None:
         try:
@@ -45,7 +46,12 @@ class Ahead:
     def end_unless_taken(self) -> None:
         """Ends the session and its Java, at once or as soon as it has started, unless it was taken."""
         if not self._taken:
+            _ending.append(self)
             self._session.add_done_callback(_end)
+
+    def wait_for_end(self) -> None:
+        """Waits until a session that nobody has taken has started and ended."""
+        self._thread.join()
 
 
 def _end(started: Future[SparkSession]) -> None:
@@ -58,6 +64,8 @@ def _end(started: Future[SparkSession]) -> None:
 
 
 _ahead: list[Ahead] = []
+_ending: list[Ahead] = []
+"""The sessions that nobody has taken: they may still be starting, in this process, which can start only one at a time."""
 
 
 def starts_ahead() -> bool:
@@ -70,8 +78,15 @@ def _started_ahead(asked: tuple[str, Mapping[str, str], str, bool]) -> Ahead | N
     return next((ahead for ahead in _ahead if ahead.asked == asked), None)
 
 
+def _wait_for_others() -> None:
+    """Waits for the end of sessions that were started ahead for nobody: pyspark starts one Java process at a time."""
+    while _ending:
+        _ending.pop().wait_for_end()
+
+
 def _runs_java() -> bool:
     """Whether this process has started Java before."""
+    _wait_for_others()
     if "pyspark" not in sys.modules:
         return False
     from pyspark import SparkContext
@@ -131,6 +146,7 @@ def start_session(
         from streams.driver.session import session_itself
 
         return session_itself(session)
+    _wait_for_others()
     from streams.driver.session import start_with
 
     return start_with(session_settings(application_id, user, checkpoint_dir, delta=delta), delta, late)
