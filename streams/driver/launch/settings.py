@@ -106,10 +106,12 @@ LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 MEMORY_ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "2",
     "MALLOC_MMAP_THRESHOLD_": str(1024 * 1024),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
 """How the C library and Arrow allocate in the processes that Java starts, unless the environment says otherwise: few arenas, and
-large blocks that go back to the system when they are freed. By default each of a client's many threads may keep an arena."""
+large blocks that go back to the system when they are freed. By default each of a client's many threads may keep an arena. A new
+block is paid for in huge pages, where the system allows them (`madvise`), and not page by page."""
 
 
 def is_submitted() -> bool:
