@@ -130,7 +130,6 @@ class StreamsBuilder(AnswersUnknownNames):
         consumed: Consumed[K, V] | Materialized[K, V] | NameLike = None,
         materialized: Materialized[Any, Any] | NameLike = None,
     ) -> KTable[K, V]: ...
-
     @overload
     def table(
         self,
@@ -139,7 +138,6 @@ class StreamsBuilder(AnswersUnknownNames):
         materialized: Materialized[Any, Any] | NameLike = None,
         **option: Unpack[ConsumedKeywords[K, V]],
     ) -> KTable[K, V]: ...
-
     def table(self, topic: str, consumed: Any = None, materialized: Any = None, **option: Any) -> KTable[Any, Any]:
         """Reads a topic as a table: the last value of each key, by offset.
 
@@ -168,7 +166,6 @@ class StreamsBuilder(AnswersUnknownNames):
         consumed: Consumed[K, V] | Materialized[K, V] | NameLike = None,
         materialized: Materialized[Any, Any] | NameLike = None,
     ) -> GlobalKTable[K, V]: ...
-
     @overload
     def global_table(
         self,
@@ -177,7 +174,6 @@ class StreamsBuilder(AnswersUnknownNames):
         materialized: Materialized[Any, Any] | NameLike = None,
         **option: Unpack[ConsumedKeywords[K, V]],
     ) -> GlobalKTable[K, V]: ...
-
     def global_table(
         self, topic: str, consumed: Any = None, materialized: Any = None, **option: Any
     ) -> GlobalKTable[Any, Any]:

@@ -228,7 +228,6 @@ class AggregatingByRecord(Aggregating[K, V, KR]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[KR, R]: ...
-
     @overload
     def aggregate(
         self,
@@ -237,12 +236,10 @@ class AggregatingByRecord(Aggregating[K, V, KR]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[KR, R]: ...
-
     @overload
     def aggregate(
         self, *, named: Stored = None, materialized: Stored = None, **built_in: Aggregate
     ) -> KTable[KR, dict[str, Any]]: ...
-
     def aggregate(  # type: ignore[misc]  # no built-in aggregate can have the name of an argument
         self,
         initializer: Any = None,
@@ -304,10 +301,8 @@ class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
 
     @overload
     def windowed_by(self, windows: WindowsByStart) -> TimeWindowedKStream[K, V]: ...
-
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
-
     def windowed_by(self, windows: GroupingWindows) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
         """Divides each group into windows: tumbling, hopping, sliding, session, calendar, or your own.
 
@@ -318,10 +313,8 @@ class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
 
     @overload
     def cogroup(self, aggregator: Aggregator[V, R]) -> CogroupedKStream[K, R]: ...
-
     @overload
     def cogroup(self, aggregator: KeyAggregator[K, V, R]) -> CogroupedKStream[K, R]: ...
-
     def cogroup(self, aggregator: Aggregator[V, R] | KeyAggregator[K, V, R]) -> CogroupedKStream[K, R]:
         """Begins an aggregation of several grouped streams into one table; `CogroupedKStream` has an example.
 
@@ -370,7 +363,6 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[Windowed[K], R]: ...
-
     @overload
     def aggregate(
         self,
@@ -380,7 +372,6 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[Windowed[K], R]: ...
-
     @overload
     def aggregate(
         self,
@@ -390,7 +381,6 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[Windowed[K], R]: ...
-
     @overload
     def aggregate(
         self,
@@ -400,12 +390,10 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[Windowed[K], R]: ...
-
     @overload
     def aggregate(
         self, *, named: Stored = None, materialized: Stored = None, **built_in: Aggregate
     ) -> KTable[Windowed[K], dict[str, Any]]: ...
-
     def aggregate(  # type: ignore[misc]  # no built-in aggregate can have the name of an argument
         self,
         initializer: Any = None,
@@ -502,10 +490,8 @@ class CogroupedKStream(Cogrouped[K, R]):
 
     @overload
     def cogroup(self, grouped: KGroupedStream[K, V], aggregator: Aggregator[V, R]) -> CogroupedKStream[K, R]: ...
-
     @overload
     def cogroup(self, grouped: KGroupedStream[K, V], aggregator: KeyAggregator[K, V, R]) -> CogroupedKStream[K, R]: ...
-
     def cogroup(
         self, grouped: KGroupedStream[K, V], aggregator: Aggregator[V, R] | KeyAggregator[K, V, R]
     ) -> CogroupedKStream[K, R]:
@@ -533,10 +519,8 @@ class CogroupedKStream(Cogrouped[K, R]):
 
     @overload
     def windowed_by(self, windows: WindowsByStart) -> TimeWindowedCogroupedKStream[K, R]: ...
-
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedCogroupedKStream[K, R]: ...
-
     def windowed_by(
         self, windows: GroupingWindows
     ) -> TimeWindowedCogroupedKStream[K, R] | SessionWindowedCogroupedKStream[K, R]:
@@ -567,7 +551,6 @@ class SessionWindowedCogroupedKStream(Cogrouped[K, R]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[Windowed[K], R]: ...
-
     @overload
     def aggregate(
         self,
@@ -576,7 +559,6 @@ class SessionWindowedCogroupedKStream(Cogrouped[K, R]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[Windowed[K], R]: ...
-
     def aggregate(
         self,
         initializer: Initializer[R],
@@ -638,7 +620,6 @@ class KGroupedTable(Facade, Generic[K, V]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
-
     @overload
     def aggregate(
         self,
@@ -648,12 +629,10 @@ class KGroupedTable(Facade, Generic[K, V]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
-
     @overload
     def aggregate(
         self, *, named: Stored = None, materialized: Stored = None, **built_in: Aggregate
     ) -> KTable[K, dict[str, Any]]: ...
-
     def aggregate(  # type: ignore[misc]  # no built-in aggregate can have the name of an argument
         self,
         initializer: Any = None,

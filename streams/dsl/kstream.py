@@ -112,20 +112,16 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
     @overload
     def filter(self, predicate: ValuePredicate[V], named: NameLike = None) -> KStream[K, V]: ...
-
     @overload
     def filter(self, predicate: KeyValuePredicate[K, V], named: NameLike = None) -> KStream[K, V]: ...
-
     def filter(self, predicate: functions.Function, named: NameLike = None) -> KStream[K, V]:
         """Keeps the records for which the predicate is true. Source: Kafka Streams' `KStreamFilter`."""
         return self._filter("filter", predicate, named, negate=False)
 
     @overload
     def filter_not(self, predicate: ValuePredicate[V], named: NameLike = None) -> KStream[K, V]: ...
-
     @overload
     def filter_not(self, predicate: KeyValuePredicate[K, V], named: NameLike = None) -> KStream[K, V]: ...
-
     def filter_not(self, predicate: functions.Function, named: NameLike = None) -> KStream[K, V]:
         """Removes the records for which the predicate is true. Source: Kafka Streams' `KStreamFilter`."""
         return self._filter("filter_not", predicate, named, negate=True)
@@ -137,10 +133,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
     @overload
     def map(self, mapper: KeyValueMapper[K, V, tuple[K2 | None, V2]], named: NameLike = None) -> KStream[K2, V2]: ...
-
     @overload
     def map(self, mapper: ValueMapper[V, tuple[K2 | None, V2]], named: NameLike = None) -> KStream[K2, V2]: ...
-
     def map(self, mapper: functions.Function, named: NameLike = None) -> KStream[K2, V2]:
         """Maps each record to a new key and value: `mapper(key, value)` returns a pair. Prefer `map_values` if the key stays.
 
@@ -152,10 +146,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
     @overload
     def map_values(self, mapper: ValueMapper[V, V2], named: NameLike = None) -> KStream[K, V2]: ...
-
     @overload
     def map_values(self, mapper: KeyValueMapper[K, V, V2], named: NameLike = None) -> KStream[K, V2]: ...
-
     def map_values(self, mapper: functions.Function, named: NameLike = None) -> KStream[K, V2]:
         """Maps each value to a new one. The key and the task stay the same, so no repartition topic is needed.
 
@@ -169,12 +161,10 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     def flat_map(
         self, mapper: KeyValueMapper[K, V, Iterable[tuple[K2 | None, V2]]], named: NameLike = None
     ) -> KStream[K2, V2]: ...
-
     @overload
     def flat_map(
         self, mapper: ValueMapper[V, Iterable[tuple[K2 | None, V2]]], named: NameLike = None
     ) -> KStream[K2, V2]: ...
-
     def flat_map(self, mapper: functions.Function, named: NameLike = None) -> KStream[K2, V2]:
         """Maps each record to any number of records: `mapper(key, value)` returns pairs of key and value.
 
@@ -188,10 +178,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
     @overload
     def flat_map_values(self, mapper: ValueMapper[V, Iterable[V2]], named: NameLike = None) -> KStream[K, V2]: ...
-
     @overload
     def flat_map_values(self, mapper: KeyValueMapper[K, V, Iterable[V2]], named: NameLike = None) -> KStream[K, V2]: ...
-
     def flat_map_values(self, mapper: functions.Function, named: NameLike = None) -> KStream[K, V2]:
         """Maps each value to any number of values; the key stays. Source: Kafka Streams' `KStreamFlatMapValues`."""
         fn = functions.key_value(mapper, "value mapper")
@@ -201,10 +189,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
     @overload
     def select_key(self, selector: ValueMapper[V, K2 | None], named: NameLike = None) -> KStream[K2, V]: ...
-
     @overload
     def select_key(self, selector: KeyValueMapper[K, V, K2 | None], named: NameLike = None) -> KStream[K2, V]: ...
-
     def select_key(self, selector: functions.Function, named: NameLike = None) -> KStream[K2, V]:
         """Replaces each key. The new key may be null, but groups and joins drop null keys.
 
@@ -216,10 +202,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
     @overload
     def peek(self, action: ValueAction[V], named: NameLike = None) -> KStream[K, V]: ...
-
     @overload
     def peek(self, action: KeyValueAction[K, V], named: NameLike = None) -> KStream[K, V]: ...
-
     def peek(self, action: functions.Function, named: NameLike = None) -> KStream[K, V]:
         """Calls a function for each record, at least once, and passes the record on unchanged.
 
@@ -229,10 +213,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
     @overload
     def foreach(self, action: ValueAction[V], named: NameLike = None) -> None: ...
-
     @overload
     def foreach(self, action: KeyValueAction[K, V], named: NameLike = None) -> None: ...
-
     def foreach(self, action: functions.Function, named: NameLike = None) -> None:
         """Calls a function for each record, at least once; the stream ends here. Source: Kafka Streams' `foreach`."""
         self._add("foreach", _peeking(NodeKind.KSTREAM_FOREACH, functions.key_value(action, "action")), named)
@@ -270,7 +252,6 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         batch_size: int,
         **settings: Unpack[EnrichSettings[K, V, V2]],
     ) -> KStream[K, V2]: ...
-
     @overload
     def enrich(
         self,
@@ -279,7 +260,6 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         batch_size: int,
         **settings: Unpack[EnrichSettings[K, V, V2]],
     ) -> KStream[K, V2]: ...
-
     @overload
     def enrich(
         self,
@@ -288,7 +268,6 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         batch_size: None = None,
         **settings: Unpack[EnrichSettings[K, V, V2]],
     ) -> KStream[K, V2]: ...
-
     @overload
     def enrich(
         self,
@@ -297,7 +276,6 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         batch_size: None = None,
         **settings: Unpack[EnrichSettings[K, V, V2]],
     ) -> KStream[K, V2]: ...
-
     def enrich(
         self,
         function: functions.Function,
@@ -353,7 +331,6 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         key_serde: Serde[K] | None = None,
         named: NameLike = None,
     ) -> KStream[K, V]: ...
-
     @overload
     def deduplicate(
         self,
@@ -363,7 +340,6 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         key_serde: Serde[K] | None = None,
         named: NameLike = None,
     ) -> KStream[K, V]: ...
-
     def deduplicate(
         self,
         within: Duration,
@@ -476,7 +452,6 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         produced: Produced[K, V] | NameLike = None,
         **option: Unpack[ProducedKeywords[K, V]],
     ) -> None: ...
-
     @overload
     def to(
         self,
@@ -484,7 +459,6 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         produced: Produced[K, V] | NameLike = None,
         **option: Unpack[ProducedKeywords[K, V]],
     ) -> None: ...
-
     def to(self, topic: str | TopicExtractor[K, V], produced: Produced[K, V] | NameLike = None, **option: Any) -> None:
         """Writes the stream to a topic, or each record to the topic that `topic(key, value, record_context)` returns.
 
@@ -542,7 +516,6 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         named: NameLike | Grouped[K2, V] = None,
         **option: Unpack[GroupedKeywords[K2, V]],
     ) -> KGroupedStream[K2, V]: ...
-
     @overload
     def group_by(
         self,
@@ -551,7 +524,6 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         named: NameLike | Grouped[K2, V] = None,
         **option: Unpack[GroupedKeywords[K2, V]],
     ) -> KGroupedStream[K2, V]: ...
-
     def group_by(
         self,
         selector: functions.Function,
@@ -575,7 +547,6 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         named: Stored[K2, V2] = None,
         **option: Unpack[MaterializedKeywords[K2, V2]],
     ) -> KTable[K2, V2]: ...
-
     @overload
     def to_table(
         self,
@@ -583,7 +554,6 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         named: Stored[K, V] = None,
         **option: Unpack[MaterializedKeywords[K, V]],
     ) -> KTable[K, V]: ...
-
     def to_table(
         self, materialized: Stored[Any, Any] = None, named: Stored[Any, Any] = None, **option: Any
     ) -> KTable[Any, Any]:
@@ -677,7 +647,6 @@ class BranchedKStream(Facade, Generic[K, V]):
         branched: Branched[K, V] | NameLike = None,
         **option: Unpack[BranchedKeywords[K, V]],
     ) -> BranchedKStream[K, V]: ...
-
     @overload
     def branch(
         self,
@@ -685,7 +654,6 @@ class BranchedKStream(Facade, Generic[K, V]):
         branched: Branched[K, V] | NameLike = None,
         **option: Unpack[BranchedKeywords[K, V]],
     ) -> BranchedKStream[K, V]: ...
-
     def branch(
         self, predicate: functions.Function, branched: Branched[K, V] | NameLike = None, **option: Any
     ) -> BranchedKStream[K, V]:

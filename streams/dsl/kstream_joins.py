@@ -58,7 +58,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         joined: OfStreams[K, V, VO] = None,
         **option: Unpack[StreamJoinedKeywords],
     ) -> KStream[K, R]: ...
-
     @overload
     def join(
         self,
@@ -68,7 +67,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         joined: OfStreams[K, V, VO] = None,
         **option: Unpack[StreamJoinedKeywords],
     ) -> KStream[K, R]: ...
-
     @overload
     def join(
         self,
@@ -77,7 +75,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         joined: WithTable[K, V] = None,
         **option: Unpack[JoinedKeywords[K, V]],
     ) -> KStream[K, R]: ...
-
     @overload
     def join(
         self,
@@ -86,7 +83,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         joined: WithTable[K, V] = None,
         **option: Unpack[JoinedKeywords[K, V]],
     ) -> KStream[K, R]: ...
-
     @overload
     def join(
         self,
@@ -97,7 +93,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         key_selector: ValueMapper[V, KO | None],
         **option: Unpack[JoinedKeywords[K, V]],
     ) -> KStream[K, R]: ...
-
     @overload
     def join(
         self,
@@ -108,7 +103,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         key_selector: KeyValueMapper[K, V, KO | None],
         **option: Unpack[JoinedKeywords[K, V]],
     ) -> KStream[K, R]: ...
-
     @overload
     def join(
         self,
@@ -119,7 +113,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         key_selector: Selector[K, V, KO],
         **option: Unpack[JoinedKeywords[K, V]],
     ) -> KStream[K, R]: ...
-
     @overload
     def join(
         self,
@@ -130,7 +123,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         key_selector: Selector[K, V, KO],
         **option: Unpack[JoinedKeywords[K, V]],
     ) -> KStream[K, R]: ...
-
     @overload
     def join(
         self,
@@ -141,7 +133,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         /,
         **option: Unpack[JoinedKeywords[K, V]],
     ) -> KStream[K, R]: ...
-
     def join(  # type: ignore[misc]  # a table has no windows: `joined` has their place
         self,
         other: Any,
@@ -180,7 +171,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         joined: OfStreams[K, V, VO] = None,
         **option: Unpack[StreamJoinedKeywords],
     ) -> KStream[K, R]: ...
-
     @overload
     def left_join(
         self,
@@ -190,7 +180,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         joined: OfStreams[K, V, VO] = None,
         **option: Unpack[StreamJoinedKeywords],
     ) -> KStream[K, R]: ...
-
     @overload
     def left_join(
         self,
@@ -199,7 +188,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         joined: WithTable[K, V] = None,
         **option: Unpack[JoinedKeywords[K, V]],
     ) -> KStream[K, R]: ...
-
     @overload
     def left_join(
         self,
@@ -208,7 +196,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         joined: WithTable[K, V] = None,
         **option: Unpack[JoinedKeywords[K, V]],
     ) -> KStream[K, R]: ...
-
     @overload
     def left_join(
         self,
@@ -219,7 +206,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         key_selector: ValueMapper[V, KO | None],
         **option: Unpack[JoinedKeywords[K, V]],
     ) -> KStream[K, R]: ...
-
     @overload
     def left_join(
         self,
@@ -230,7 +216,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         key_selector: KeyValueMapper[K, V, KO | None],
         **option: Unpack[JoinedKeywords[K, V]],
     ) -> KStream[K, R]: ...
-
     @overload
     def left_join(
         self,
@@ -241,7 +226,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         key_selector: Selector[K, V, KO],
         **option: Unpack[JoinedKeywords[K, V]],
     ) -> KStream[K, R]: ...
-
     @overload
     def left_join(
         self,
@@ -252,7 +236,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         key_selector: Selector[K, V, KO],
         **option: Unpack[JoinedKeywords[K, V]],
     ) -> KStream[K, R]: ...
-
     @overload
     def left_join(
         self,
@@ -263,7 +246,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         /,
         **option: Unpack[JoinedKeywords[K, V]],
     ) -> KStream[K, R]: ...
-
     def left_join(  # type: ignore[misc]  # a table has no windows: `joined` has their place
         self,
         other: Any,
@@ -291,7 +273,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         joined: OfStreams[K, V, VO] = None,
         **option: Unpack[StreamJoinedKeywords],
     ) -> KStream[K, R]: ...
-
     @overload
     def outer_join(
         self,
@@ -301,7 +282,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         joined: OfStreams[K, V, VO] = None,
         **option: Unpack[StreamJoinedKeywords],
     ) -> KStream[K, R]: ...
-
     def outer_join(
         self, other: Any, joiner: functions.Function, windows: Any = None, joined: OfStreams = None, **option: Any
     ) -> KStream[Any, Any]:
@@ -338,7 +318,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         value_serdes: Mapping[str, Serde[Any]] | None = None,
         **option: Unpack[StreamJoinedKeywords],
     ) -> KStream[K, R]: ...
-
     @overload
     def join_all(
         self,
@@ -351,7 +330,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         value_serdes: Mapping[str, Serde[Any]] | None = None,
         **option: Unpack[StreamJoinedKeywords],
     ) -> KStream[K, R]: ...
-
     def join_all(
         self,
         others: Mapping[str, KStream[K, Any]],
@@ -410,7 +388,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         left: Literal[False] = False,
         **option: Unpack[StreamJoinedKeywords],
     ) -> KStream[K, R]: ...
-
     @overload
     def as_of_join(
         self,
@@ -423,7 +400,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         left: Literal[False] = False,
         **option: Unpack[StreamJoinedKeywords],
     ) -> KStream[K, R]: ...
-
     @overload
     def as_of_join(
         self,
@@ -436,7 +412,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         left: bool,
         **option: Unpack[StreamJoinedKeywords],
     ) -> KStream[K, R]: ...
-
     @overload
     def as_of_join(
         self,
@@ -449,7 +424,6 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         left: bool,
         **option: Unpack[StreamJoinedKeywords],
     ) -> KStream[K, R]: ...
-
     def as_of_join(
         self,
         other: KStream[Any, Any],

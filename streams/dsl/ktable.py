@@ -93,12 +93,10 @@ class KTable(LakeMixin, Generic[K, V]):
     def filter(
         self, predicate: ValuePredicate[V], named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]: ...
-
     @overload
     def filter(
         self, predicate: KeyValuePredicate[K, V], named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]: ...
-
     def filter(
         self, predicate: functions.Function, named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]:
@@ -112,12 +110,10 @@ class KTable(LakeMixin, Generic[K, V]):
     def filter_not(
         self, predicate: ValuePredicate[V], named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]: ...
-
     @overload
     def filter_not(
         self, predicate: KeyValuePredicate[K, V], named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]: ...
-
     def filter_not(
         self, predicate: functions.Function, named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]:
@@ -135,12 +131,10 @@ class KTable(LakeMixin, Generic[K, V]):
     def map_values(
         self, mapper: ValueMapper[V, V2 | None], named: Stored[K, V2] = None, materialized: Stored[K, V2] = None
     ) -> KTable[K, V2]: ...
-
     @overload
     def map_values(
         self, mapper: KeyValueMapper[K, V, V2 | None], named: Stored[K, V2] = None, materialized: Stored[K, V2] = None
     ) -> KTable[K, V2]: ...
-
     def map_values(
         self, mapper: functions.Function, named: Stored[K, V2] = None, materialized: Stored[K, V2] = None
     ) -> KTable[K, V2]:
@@ -178,13 +172,10 @@ class KTable(LakeMixin, Generic[K, V]):
 
     @overload
     def to_stream(self, mapper: NameLike = None, named: NameLike = None) -> KStream[K, V]: ...
-
     @overload
     def to_stream(self, mapper: KeyValueMapper[K, V, K2 | None], named: NameLike = None) -> KStream[K2, V]: ...
-
     @overload
     def to_stream(self, mapper: ValueMapper[V, K2 | None], named: NameLike = None) -> KStream[K2, V]: ...
-
     def to_stream(self, mapper: functions.Function | NameLike = None, named: NameLike = None) -> KStream[Any, V]:
         """Returns the table's updates as a stream; a deletion is a record with a null value.
 
@@ -222,7 +213,6 @@ class KTable(LakeMixin, Generic[K, V]):
         named: NameLike | Grouped[Any, V] = None,
         **option: Unpack[GroupedKeywords[Any, V]],
     ) -> KGroupedTable[Any, V]: ...
-
     @overload
     def group_by(
         self,
@@ -231,7 +221,6 @@ class KTable(LakeMixin, Generic[K, V]):
         named: NameLike | Grouped[K2, V2] = None,
         **option: Unpack[GroupedKeywords[K2, V2]],
     ) -> KGroupedTable[K2, V2]: ...
-
     @overload
     def group_by(
         self,
@@ -240,7 +229,6 @@ class KTable(LakeMixin, Generic[K, V]):
         named: NameLike | Grouped[K2, V2] = None,
         **option: Unpack[GroupedKeywords[K2, V2]],
     ) -> KGroupedTable[K2, V2]: ...
-
     def group_by(
         self,
         selector: functions.Function,
@@ -277,7 +265,6 @@ class KTable(LakeMixin, Generic[K, V]):
         named: NameLike | Grouped[int, V] = None,
         **option: Unpack[GroupedKeywords[int, V]],
     ) -> KGroupedTable[Windowed[int], V]: ...
-
     @overload
     def group_by_window(
         self: KTable[Windowed[K2], V],
@@ -286,7 +273,6 @@ class KTable(LakeMixin, Generic[K, V]):
         named: NameLike | Grouped[Any, V] = None,
         **option: Unpack[GroupedKeywords[Any, V]],
     ) -> KGroupedTable[Windowed[Any], V]: ...
-
     @overload
     def group_by_window(
         self,
@@ -295,7 +281,6 @@ class KTable(LakeMixin, Generic[K, V]):
         named: NameLike | Grouped[K2, V2] = None,
         **option: Unpack[GroupedKeywords[K2, V2]],
     ) -> KGroupedTable[Windowed[K2], V2]: ...
-
     @overload
     def group_by_window(
         self,
@@ -304,7 +289,6 @@ class KTable(LakeMixin, Generic[K, V]):
         named: NameLike | Grouped[K2, V2] = None,
         **option: Unpack[GroupedKeywords[K2, V2]],
     ) -> KGroupedTable[Windowed[K2], V2]: ...
-
     def group_by_window(
         self,
         selector: functions.Function | None = None,
@@ -374,7 +358,6 @@ class KTable(LakeMixin, Generic[K, V]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
-
     @overload
     def join(
         self,
@@ -383,7 +366,6 @@ class KTable(LakeMixin, Generic[K, V]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
-
     @overload
     def join(
         self,
@@ -394,7 +376,6 @@ class KTable(LakeMixin, Generic[K, V]):
         *,
         foreign_key: ValueMapper[V, KO | None],
     ) -> KTable[K, R]: ...
-
     @overload
     def join(
         self,
@@ -405,7 +386,6 @@ class KTable(LakeMixin, Generic[K, V]):
         *,
         foreign_key: KeyValueMapper[K, V, KO | None],
     ) -> KTable[K, R]: ...
-
     @overload
     def join(
         self,
@@ -416,7 +396,6 @@ class KTable(LakeMixin, Generic[K, V]):
         *,
         foreign_key: Callable[..., KO | None],
     ) -> KTable[K, R]: ...
-
     @overload
     def join(
         self,
@@ -427,7 +406,6 @@ class KTable(LakeMixin, Generic[K, V]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
-
     def join(
         self,
         other: Any,
@@ -463,7 +441,6 @@ class KTable(LakeMixin, Generic[K, V]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
-
     @overload
     def left_join(
         self,
@@ -472,7 +449,6 @@ class KTable(LakeMixin, Generic[K, V]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
-
     @overload
     def left_join(
         self,
@@ -483,7 +459,6 @@ class KTable(LakeMixin, Generic[K, V]):
         *,
         foreign_key: ValueMapper[V, KO | None],
     ) -> KTable[K, R]: ...
-
     @overload
     def left_join(
         self,
@@ -494,7 +469,6 @@ class KTable(LakeMixin, Generic[K, V]):
         *,
         foreign_key: KeyValueMapper[K, V, KO | None],
     ) -> KTable[K, R]: ...
-
     @overload
     def left_join(
         self,
@@ -505,7 +479,6 @@ class KTable(LakeMixin, Generic[K, V]):
         *,
         foreign_key: Callable[..., KO | None],
     ) -> KTable[K, R]: ...
-
     @overload
     def left_join(
         self,
@@ -516,7 +489,6 @@ class KTable(LakeMixin, Generic[K, V]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
-
     def left_join(
         self,
         other: Any,
@@ -541,7 +513,6 @@ class KTable(LakeMixin, Generic[K, V]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
-
     @overload
     def outer_join(
         self,
@@ -550,7 +521,6 @@ class KTable(LakeMixin, Generic[K, V]):
         named: Stored[K, R] = None,
         materialized: Stored[K, R] = None,
     ) -> KTable[K, R]: ...
-
     def outer_join(
         self, other: KTable[Any, Any], joiner: functions.Function, named: Stored = None, materialized: Stored = None
     ) -> KTable[K, Any]:

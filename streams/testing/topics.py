@@ -93,7 +93,6 @@ class TestRecord(Generic[K, V]):
         topic: str | None = ...,
         partition: int | None = ...,
     ) -> None: ...
-
     @overload
     def __init__(
         self,
@@ -106,7 +105,6 @@ class TestRecord(Generic[K, V]):
         topic: str | None = ...,
         partition: int | None = ...,
     ) -> None: ...
-
     @overload
     def __init__(
         self,
@@ -118,7 +116,6 @@ class TestRecord(Generic[K, V]):
         topic: str | None = ...,
         partition: int | None = ...,
     ) -> None: ...
-
     def __init__(
         self,
         first: Any = NOT_GIVEN,
@@ -293,7 +290,6 @@ class TestInputTopic(AnswersUnknownNames, Generic[K, V]):
         headers: HeadersLike | None = ...,
         partition: int | None = ...,
     ) -> None: ...
-
     @overload
     def pipe_input(
         self,
@@ -304,7 +300,6 @@ class TestInputTopic(AnswersUnknownNames, Generic[K, V]):
         headers: HeadersLike | None = ...,
         partition: int | None = ...,
     ) -> None: ...
-
     @overload
     def pipe_input(
         self,
@@ -315,7 +310,6 @@ class TestInputTopic(AnswersUnknownNames, Generic[K, V]):
         headers: HeadersLike | None = ...,
         partition: int | None = ...,
     ) -> None: ...
-
     def pipe_input(
         self,
         first: Any = NOT_GIVEN,
