@@ -42,6 +42,7 @@ from streams.dsl.nodes.tables import add_table
 from streams.dsl.options import (
     Grouped,
     GroupedKeywords,
+    Groups,
     Materialized,
     MaterializedKeywords,
     Named,
@@ -244,38 +245,20 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         check_fields(fn, self._port.node, self._port.value_serde)
         return result_type(fn, self._port.key_serde, self._port.value_serde)
 
+    # fmt: off
     @overload
-    def enrich(
-        self,
-        function: OrFactory[Callable[[list[V]], Results[V2]]],
-        *,
-        batch_size: int,
-        **settings: Unpack[EnrichSettings[K, V, V2]],
-    ) -> KStream[K, V2]: ...
+    def enrich(self, function: OrFactory[Callable[[list[V]], Results[V2]]],
+               *, batch_size: int, **settings: Unpack[EnrichSettings[K, V, V2]]) -> KStream[K, V2]: ...
     @overload
-    def enrich(
-        self,
-        function: OrFactory[Callable[[list[K], list[V]], Results[V2]]],
-        *,
-        batch_size: int,
-        **settings: Unpack[EnrichSettings[K, V, V2]],
-    ) -> KStream[K, V2]: ...
+    def enrich(self, function: OrFactory[Callable[[list[K], list[V]], Results[V2]]],
+               *, batch_size: int, **settings: Unpack[EnrichSettings[K, V, V2]]) -> KStream[K, V2]: ...
     @overload
-    def enrich(
-        self,
-        function: OrFactory[Callable[[V], Awaitable[V2]]],
-        *,
-        batch_size: None = None,
-        **settings: Unpack[EnrichSettings[K, V, V2]],
-    ) -> KStream[K, V2]: ...
+    def enrich(self, function: OrFactory[Callable[[V], Awaitable[V2]]],
+               *, batch_size: None = None, **settings: Unpack[EnrichSettings[K, V, V2]]) -> KStream[K, V2]: ...
     @overload
-    def enrich(
-        self,
-        function: OrFactory[Callable[[K, V], Awaitable[V2]]],
-        *,
-        batch_size: None = None,
-        **settings: Unpack[EnrichSettings[K, V, V2]],
-    ) -> KStream[K, V2]: ...
+    def enrich(self, function: OrFactory[Callable[[K, V], Awaitable[V2]]],
+               *, batch_size: None = None, **settings: Unpack[EnrichSettings[K, V, V2]]) -> KStream[K, V2]: ...
+    # fmt: on
     def enrich(
         self,
         function: functions.Function,
@@ -322,24 +305,14 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         options = EnrichOptions(batch_size, concurrency, timeout, retries, backoff, on_error)
         return self._stream(add_enrich(self._graph, self._port, function, options, operator_name("enrich", named)))
 
+    # fmt: off
     @overload
-    def deduplicate(
-        self,
-        within: Duration,
-        by: ValueMapper[V, Any] | None = None,
-        grace: Duration = 0,
-        key_serde: Serde[K] | None = None,
-        named: NameLike = None,
-    ) -> KStream[K, V]: ...
+    def deduplicate(self, within: Duration, by: ValueMapper[V, Any] | None = None, grace: Duration = 0,
+                    key_serde: Serde[K] | None = None, named: NameLike = None) -> KStream[K, V]: ...
     @overload
-    def deduplicate(
-        self,
-        within: Duration,
-        by: KeyValueMapper[K, V, Any],
-        grace: Duration = 0,
-        key_serde: Serde[K] | None = None,
-        named: NameLike = None,
-    ) -> KStream[K, V]: ...
+    def deduplicate(self, within: Duration, by: KeyValueMapper[K, V, Any], grace: Duration = 0,
+                    key_serde: Serde[K] | None = None, named: NameLike = None) -> KStream[K, V]: ...
+    # fmt: on
     def deduplicate(
         self,
         within: Duration,
@@ -445,20 +418,14 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
     # Topics -----------------------------------------------------------------------------------------------------------
 
+    # fmt: off
     @overload
-    def to(
-        self,
-        topic: str | Callable[[V], str],
-        produced: Produced[K, V] | NameLike = None,
-        **option: Unpack[ProducedKeywords[K, V]],
-    ) -> None: ...
+    def to(self, topic: str | Callable[[V], str], produced: Produced[K, V] | NameLike = None,
+           **option: Unpack[ProducedKeywords[K, V]]) -> None: ...
     @overload
-    def to(
-        self,
-        topic: Callable[[K, V], str] | Callable[[K, V, RecordContext], str],
-        produced: Produced[K, V] | NameLike = None,
-        **option: Unpack[ProducedKeywords[K, V]],
-    ) -> None: ...
+    def to(self, topic: Callable[[K, V], str] | Callable[[K, V, RecordContext], str],
+           produced: Produced[K, V] | NameLike = None, **option: Unpack[ProducedKeywords[K, V]]) -> None: ...
+    # fmt: on
     def to(self, topic: str | TopicExtractor[K, V], produced: Produced[K, V] | NameLike = None, **option: Any) -> None:
         """Writes the stream to a topic, or each record to the topic that `topic(key, value, record_context)` returns.
 
@@ -508,22 +475,14 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         """
         return KGroupedStream(self._graph, self._port, one_option("group_by_key", Grouped, grouped, option), "key")
 
+    # fmt: off
     @overload
-    def group_by(
-        self,
-        selector: ValueMapper[V, K2 | None],
-        grouped: Grouped[K2, V] | NameLike = None,
-        named: NameLike | Grouped[K2, V] = None,
-        **option: Unpack[GroupedKeywords[K2, V]],
-    ) -> KGroupedStream[K2, V]: ...
+    def group_by(self, selector: ValueMapper[V, K2 | None], grouped: Groups[K2, V] = None,
+                 named: Groups[K2, V] = None, **option: Unpack[GroupedKeywords[K2, V]]) -> KGroupedStream[K2, V]: ...
     @overload
-    def group_by(
-        self,
-        selector: KeyValueMapper[K, V, K2 | None],
-        grouped: Grouped[K2, V] | NameLike = None,
-        named: NameLike | Grouped[K2, V] = None,
-        **option: Unpack[GroupedKeywords[K2, V]],
-    ) -> KGroupedStream[K2, V]: ...
+    def group_by(self, selector: KeyValueMapper[K, V, K2 | None], grouped: Groups[K2, V] = None,
+                 named: Groups[K2, V] = None, **option: Unpack[GroupedKeywords[K2, V]]) -> KGroupedStream[K2, V]: ...
+    # fmt: on
     def group_by(
         self,
         selector: functions.Function,
@@ -540,20 +499,14 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         rekeyed: KStream[K2, V] = self.select_key(selector, name)
         return KGroupedStream(self._graph, rekeyed._port, how, "by")
 
+    # fmt: off
     @overload
-    def to_table(
-        self: KStream[K2, V2 | None],
-        materialized: Stored[K2, V2] = None,
-        named: Stored[K2, V2] = None,
-        **option: Unpack[MaterializedKeywords[K2, V2]],
-    ) -> KTable[K2, V2]: ...
+    def to_table(self: KStream[K2, V2 | None], materialized: Stored[K2, V2] = None, named: Stored[K2, V2] = None,
+                 **option: Unpack[MaterializedKeywords[K2, V2]]) -> KTable[K2, V2]: ...
     @overload
-    def to_table(
-        self,
-        materialized: Stored[K, V] = None,
-        named: Stored[K, V] = None,
-        **option: Unpack[MaterializedKeywords[K, V]],
-    ) -> KTable[K, V]: ...
+    def to_table(self, materialized: Stored[K, V] = None, named: Stored[K, V] = None,
+                 **option: Unpack[MaterializedKeywords[K, V]]) -> KTable[K, V]: ...
+    # fmt: on
     def to_table(
         self, materialized: Stored[Any, Any] = None, named: Stored[Any, Any] = None, **option: Any
     ) -> KTable[Any, Any]:
@@ -640,20 +593,14 @@ class BranchedKStream(Facade, Generic[K, V]):
         self._ended = False
         graph.open_splits.add(self._name)
 
+    # fmt: off
     @overload
-    def branch(
-        self,
-        predicate: ValuePredicate[V],
-        branched: Branched[K, V] | NameLike = None,
-        **option: Unpack[BranchedKeywords[K, V]],
-    ) -> BranchedKStream[K, V]: ...
+    def branch(self, predicate: ValuePredicate[V], branched: Branched[K, V] | NameLike = None,
+               **option: Unpack[BranchedKeywords[K, V]]) -> BranchedKStream[K, V]: ...
     @overload
-    def branch(
-        self,
-        predicate: KeyValuePredicate[K, V],
-        branched: Branched[K, V] | NameLike = None,
-        **option: Unpack[BranchedKeywords[K, V]],
-    ) -> BranchedKStream[K, V]: ...
+    def branch(self, predicate: KeyValuePredicate[K, V], branched: Branched[K, V] | NameLike = None,
+               **option: Unpack[BranchedKeywords[K, V]]) -> BranchedKStream[K, V]: ...
+    # fmt: on
     def branch(
         self, predicate: functions.Function, branched: Branched[K, V] | NameLike = None, **option: Any
     ) -> BranchedKStream[K, V]:
