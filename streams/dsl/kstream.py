@@ -467,7 +467,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     # Groups and tables ------------------------------------------------------------------------------------------------
 
     def group_by_key(
-        self, grouped: Grouped[K, V] | NameLike = None, **option: Unpack[GroupedKeywords[K, V]]
+        self, grouped: Groups[K, V] = None, **option: Unpack[GroupedKeywords[K, V]]
     ) -> KGroupedStream[K, V]:
         """Groups the records by their existing key; aggregations drop records with a null key.
 
@@ -484,11 +484,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
                  named: Groups[K2, V] = None, **option: Unpack[GroupedKeywords[K2, V]]) -> KGroupedStream[K2, V]: ...
     # fmt: on
     def group_by(
-        self,
-        selector: functions.Function,
-        grouped: Grouped | NameLike = None,
-        named: Grouped | NameLike = None,
-        **option: Any,
+        self, selector: functions.Function, grouped: Groups = None, named: Groups = None, **option: Any
     ) -> KGroupedStream[K2, V]:
         """Groups the records by a new key; aggregations drop records whose new key is None.
 

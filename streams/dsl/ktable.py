@@ -220,11 +220,7 @@ class KTable(LakeMixin, Generic[K, V]):
                  named: Groups[K2, V2] = None, **option: Unpack[GroupedKeywords[K2, V2]]) -> KGroupedTable[K2, V2]: ...
     # fmt: on
     def group_by(
-        self,
-        selector: functions.Function,
-        grouped: Grouped | NameLike = None,
-        named: Grouped | NameLike = None,
-        **option: Any,
+        self, selector: functions.Function, grouped: Groups = None, named: Groups = None, **option: Any
     ) -> KGroupedTable[Any, Any]:
         """Groups the rows by a new key: `selector(key, value)` returns the group's key and the value to aggregate.
 
@@ -266,11 +262,7 @@ class KTable(LakeMixin, Generic[K, V]):
                         **option: Unpack[GroupedKeywords[K2, V2]]) -> KGroupedTable[Windowed[K2], V2]: ...
     # fmt: on
     def group_by_window(
-        self,
-        selector: functions.Function | None = None,
-        grouped: Grouped[Any, Any] | NameLike = None,
-        named: NameLike | Grouped[Any, Any] = None,
-        **option: Any,
+        self, selector: functions.Function | None = None, grouped: Groups = None, named: Groups = None, **option: Any
     ) -> KGroupedTable[Any, Any]:
         """Groups the rows of a table of windows by their windows, to aggregate over the keys.
 
@@ -302,11 +294,7 @@ class KTable(LakeMixin, Generic[K, V]):
         port = self._graph.keyed_by(port, kind_of(windows).key_serde(inner))
         return KGroupedTable(self._graph, port, replace(how, key_serde=None), windows)
 
-    def explode(
-        self,
-        key: Callable[[K, int], Any] | NameLike = None,
-        named: NameLike = None,
-    ) -> KStream[Any, Any]:
+    def explode(self, key: Callable[[K, int], Any] | NameLike = None, named: NameLike = None) -> KStream[Any, Any]:
         """Makes a row from each value of a table of lists, such as `top`'s, and returns the stream of updates of these rows.
 
         A row is updated when another value takes its position in the list, and deleted (a null value) when the list becomes
