@@ -123,23 +123,15 @@ class StreamsBuilder(AnswersUnknownNames):
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         return KStream(self._graph, self._source(names, how))
 
+    # fmt: off
     @overload
-    def table(
-        self,
-        topic: str,
-        consumed: Consumed[K, V] | Materialized[K, V] | NameLike = None,
-        materialized: Materialized[Any, Any] | NameLike = None,
-    ) -> KTable[K, V]: ...
-
+    def table(self, topic: str, consumed: Consumed[K, V] | Materialized[K, V] | NameLike = None,
+              materialized: Materialized[Any, Any] | NameLike = None) -> KTable[K, V]: ...
     @overload
-    def table(
-        self,
-        topic: str,
-        consumed: Consumed[Any, Any] | Materialized[Any, Any] | NameLike = None,
-        materialized: Materialized[Any, Any] | NameLike = None,
-        **option: Unpack[ConsumedKeywords[K, V]],
-    ) -> KTable[K, V]: ...
-
+    def table(self, topic: str, consumed: Consumed[Any, Any] | Materialized[Any, Any] | NameLike = None,
+              materialized: Materialized[Any, Any] | NameLike = None,
+              **option: Unpack[ConsumedKeywords[K, V]]) -> KTable[K, V]: ...
+    # fmt: on
     def table(self, topic: str, consumed: Any = None, materialized: Any = None, **option: Any) -> KTable[Any, Any]:
         """Reads a topic as a table: the last value of each key, by offset.
 
@@ -161,23 +153,15 @@ class StreamsBuilder(AnswersUnknownNames):
         port, node = add_table(graph, NodeKind.KTABLE_SOURCE, source, name, store, how, key_serde, value_serde)
         return KTable(graph, port, node=node)
 
+    # fmt: off
     @overload
-    def global_table(
-        self,
-        topic: str,
-        consumed: Consumed[K, V] | Materialized[K, V] | NameLike = None,
-        materialized: Materialized[Any, Any] | NameLike = None,
-    ) -> GlobalKTable[K, V]: ...
-
+    def global_table(self, topic: str, consumed: Consumed[K, V] | Materialized[K, V] | NameLike = None,
+                     materialized: Materialized[Any, Any] | NameLike = None) -> GlobalKTable[K, V]: ...
     @overload
-    def global_table(
-        self,
-        topic: str,
-        consumed: Consumed[Any, Any] | Materialized[Any, Any] | NameLike = None,
-        materialized: Materialized[Any, Any] | NameLike = None,
-        **option: Unpack[ConsumedKeywords[K, V]],
-    ) -> GlobalKTable[K, V]: ...
-
+    def global_table(self, topic: str, consumed: Consumed[Any, Any] | Materialized[Any, Any] | NameLike = None,
+                     materialized: Materialized[Any, Any] | NameLike = None,
+                     **option: Unpack[ConsumedKeywords[K, V]]) -> GlobalKTable[K, V]: ...
+    # fmt: on
     def global_table(
         self, topic: str, consumed: Any = None, materialized: Any = None, **option: Any
     ) -> GlobalKTable[Any, Any]:

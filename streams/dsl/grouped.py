@@ -220,29 +220,17 @@ class Aggregating(Facade, Generic[K, V, KR]):
 class AggregatingByRecord(Aggregating[K, V, KR]):
     """Aggregations that process one record after the other. Sessions also need a merger."""
 
+    # fmt: off
     @overload
-    def aggregate(
-        self,
-        initializer: Initializer[R],
-        aggregator: Aggregator[V, R],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[KR, R]: ...
-
+    def aggregate(self, initializer: Initializer[R], aggregator: Aggregator[V, R],
+                  named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[KR, R]: ...
     @overload
-    def aggregate(
-        self,
-        initializer: Initializer[R],
-        aggregator: KeyAggregator[K, V, R],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[KR, R]: ...
-
+    def aggregate(self, initializer: Initializer[R], aggregator: KeyAggregator[K, V, R],
+                  named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[KR, R]: ...
     @overload
-    def aggregate(
-        self, *, named: Stored = None, materialized: Stored = None, **built_in: Aggregate
-    ) -> KTable[KR, dict[str, Any]]: ...
-
+    def aggregate(self, *, named: Stored = None, materialized: Stored = None,
+                  **built_in: Aggregate) -> KTable[KR, dict[str, Any]]: ...
+    # fmt: on
     def aggregate(  # type: ignore[misc]  # no built-in aggregate can have the name of an argument
         self,
         initializer: Any = None,
@@ -304,10 +292,8 @@ class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
 
     @overload
     def windowed_by(self, windows: WindowsByStart) -> TimeWindowedKStream[K, V]: ...
-
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
-
     def windowed_by(self, windows: GroupingWindows) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
         """Divides each group into windows: tumbling, hopping, sliding, session, calendar, or your own.
 
@@ -318,10 +304,8 @@ class KGroupedStream(AggregatingByRecord[K, V, K], Generic[K, V]):
 
     @overload
     def cogroup(self, aggregator: Aggregator[V, R]) -> CogroupedKStream[K, R]: ...
-
     @overload
     def cogroup(self, aggregator: KeyAggregator[K, V, R]) -> CogroupedKStream[K, R]: ...
-
     def cogroup(self, aggregator: Aggregator[V, R] | KeyAggregator[K, V, R]) -> CogroupedKStream[K, R]:
         """Begins an aggregation of several grouped streams into one table; `CogroupedKStream` has an example.
 
@@ -361,51 +345,23 @@ class SessionWindowedKStream(Aggregating[K, V, Windowed[K]], Generic[K, V]):
         """
         return SessionWindowedKStream(self._group, replace(self._windowing, emit=_emit_of(strategy)))
 
+    # fmt: off
     @overload
-    def aggregate(
-        self,
-        initializer: Initializer[R],
-        aggregator: Aggregator[V, R],
-        merger: Merger[R],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[Windowed[K], R]: ...
-
+    def aggregate(self, initializer: Initializer[R], aggregator: Aggregator[V, R], merger: Merger[R],
+                  named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[Windowed[K], R]: ...
     @overload
-    def aggregate(
-        self,
-        initializer: Initializer[R],
-        aggregator: Aggregator[V, R],
-        merger: KeyMerger[K, R],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[Windowed[K], R]: ...
-
+    def aggregate(self, initializer: Initializer[R], aggregator: Aggregator[V, R], merger: KeyMerger[K, R],
+                  named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[Windowed[K], R]: ...
     @overload
-    def aggregate(
-        self,
-        initializer: Initializer[R],
-        aggregator: KeyAggregator[K, V, R],
-        merger: Merger[R],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[Windowed[K], R]: ...
-
+    def aggregate(self, initializer: Initializer[R], aggregator: KeyAggregator[K, V, R], merger: Merger[R],
+                  named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[Windowed[K], R]: ...
     @overload
-    def aggregate(
-        self,
-        initializer: Initializer[R],
-        aggregator: KeyAggregator[K, V, R],
-        merger: KeyMerger[K, R],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[Windowed[K], R]: ...
-
+    def aggregate(self, initializer: Initializer[R], aggregator: KeyAggregator[K, V, R], merger: KeyMerger[K, R],
+                  named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[Windowed[K], R]: ...
     @overload
-    def aggregate(
-        self, *, named: Stored = None, materialized: Stored = None, **built_in: Aggregate
-    ) -> KTable[Windowed[K], dict[str, Any]]: ...
-
+    def aggregate(self, *, named: Stored = None, materialized: Stored = None,
+                  **built_in: Aggregate) -> KTable[Windowed[K], dict[str, Any]]: ...
+    # fmt: on
     def aggregate(  # type: ignore[misc]  # no built-in aggregate can have the name of an argument
         self,
         initializer: Any = None,
@@ -502,10 +458,8 @@ class CogroupedKStream(Cogrouped[K, R]):
 
     @overload
     def cogroup(self, grouped: KGroupedStream[K, V], aggregator: Aggregator[V, R]) -> CogroupedKStream[K, R]: ...
-
     @overload
     def cogroup(self, grouped: KGroupedStream[K, V], aggregator: KeyAggregator[K, V, R]) -> CogroupedKStream[K, R]: ...
-
     def cogroup(
         self, grouped: KGroupedStream[K, V], aggregator: Aggregator[V, R] | KeyAggregator[K, V, R]
     ) -> CogroupedKStream[K, R]:
@@ -533,10 +487,8 @@ class CogroupedKStream(Cogrouped[K, R]):
 
     @overload
     def windowed_by(self, windows: WindowsByStart) -> TimeWindowedCogroupedKStream[K, R]: ...
-
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedCogroupedKStream[K, R]: ...
-
     def windowed_by(
         self, windows: GroupingWindows
     ) -> TimeWindowedCogroupedKStream[K, R] | SessionWindowedCogroupedKStream[K, R]:
@@ -559,24 +511,14 @@ class TimeWindowedCogroupedKStream(Cogrouped[K, R]):
 class SessionWindowedCogroupedKStream(Cogrouped[K, R]):
     """Cogrouped streams in sessions."""
 
+    # fmt: off
     @overload
-    def aggregate(
-        self,
-        initializer: Initializer[R],
-        merger: Merger[R],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[Windowed[K], R]: ...
-
+    def aggregate(self, initializer: Initializer[R], merger: Merger[R],
+                  named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[Windowed[K], R]: ...
     @overload
-    def aggregate(
-        self,
-        initializer: Initializer[R],
-        merger: KeyMerger[K, R],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[Windowed[K], R]: ...
-
+    def aggregate(self, initializer: Initializer[R], merger: KeyMerger[K, R],
+                  named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[Windowed[K], R]: ...
+    # fmt: on
     def aggregate(
         self,
         initializer: Initializer[R],
@@ -629,31 +571,17 @@ class KGroupedTable(Facade, Generic[K, V]):
             "reduce", NodeKind.KTABLE_REDUCE, None, add, subtract, self._value_serde, named, materialized
         )
 
+    # fmt: off
     @overload
-    def aggregate(
-        self,
-        initializer: Initializer[R],
-        adder: Aggregator[V, R],
-        subtractor: Aggregator[V, R],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[K, R]: ...
-
+    def aggregate(self, initializer: Initializer[R], adder: Aggregator[V, R], subtractor: Aggregator[V, R],
+                  named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[K, R]: ...
     @overload
-    def aggregate(
-        self,
-        initializer: Initializer[R],
-        adder: KeyAggregator[K, V, R],
-        subtractor: KeyAggregator[K, V, R],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[K, R]: ...
-
+    def aggregate(self, initializer: Initializer[R], adder: KeyAggregator[K, V, R], subtractor: KeyAggregator[K, V, R],
+                  named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[K, R]: ...
     @overload
-    def aggregate(
-        self, *, named: Stored = None, materialized: Stored = None, **built_in: Aggregate
-    ) -> KTable[K, dict[str, Any]]: ...
-
+    def aggregate(self, *, named: Stored = None, materialized: Stored = None,
+                  **built_in: Aggregate) -> KTable[K, dict[str, Any]]: ...
+    # fmt: on
     def aggregate(  # type: ignore[misc]  # no built-in aggregate can have the name of an argument
         self,
         initializer: Any = None,

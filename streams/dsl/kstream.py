@@ -42,6 +42,7 @@ from streams.dsl.nodes.tables import add_table
 from streams.dsl.options import (
     Grouped,
     GroupedKeywords,
+    Groups,
     Materialized,
     MaterializedKeywords,
     Named,
@@ -112,20 +113,16 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
     @overload
     def filter(self, predicate: ValuePredicate[V], named: NameLike = None) -> KStream[K, V]: ...
-
     @overload
     def filter(self, predicate: KeyValuePredicate[K, V], named: NameLike = None) -> KStream[K, V]: ...
-
     def filter(self, predicate: functions.Function, named: NameLike = None) -> KStream[K, V]:
         """Keeps the records for which the predicate is true. Source: Kafka Streams' `KStreamFilter`."""
         return self._filter("filter", predicate, named, negate=False)
 
     @overload
     def filter_not(self, predicate: ValuePredicate[V], named: NameLike = None) -> KStream[K, V]: ...
-
     @overload
     def filter_not(self, predicate: KeyValuePredicate[K, V], named: NameLike = None) -> KStream[K, V]: ...
-
     def filter_not(self, predicate: functions.Function, named: NameLike = None) -> KStream[K, V]:
         """Removes the records for which the predicate is true. Source: Kafka Streams' `KStreamFilter`."""
         return self._filter("filter_not", predicate, named, negate=True)
@@ -137,10 +134,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
     @overload
     def map(self, mapper: KeyValueMapper[K, V, tuple[K2 | None, V2]], named: NameLike = None) -> KStream[K2, V2]: ...
-
     @overload
     def map(self, mapper: ValueMapper[V, tuple[K2 | None, V2]], named: NameLike = None) -> KStream[K2, V2]: ...
-
     def map(self, mapper: functions.Function, named: NameLike = None) -> KStream[K2, V2]:
         """Maps each record to a new key and value: `mapper(key, value)` returns a pair. Prefer `map_values` if the key stays.
 
@@ -152,10 +147,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
     @overload
     def map_values(self, mapper: ValueMapper[V, V2], named: NameLike = None) -> KStream[K, V2]: ...
-
     @overload
     def map_values(self, mapper: KeyValueMapper[K, V, V2], named: NameLike = None) -> KStream[K, V2]: ...
-
     def map_values(self, mapper: functions.Function, named: NameLike = None) -> KStream[K, V2]:
         """Maps each value to a new one. The key and the task stay the same, so no repartition topic is needed.
 
@@ -169,12 +162,10 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     def flat_map(
         self, mapper: KeyValueMapper[K, V, Iterable[tuple[K2 | None, V2]]], named: NameLike = None
     ) -> KStream[K2, V2]: ...
-
     @overload
     def flat_map(
         self, mapper: ValueMapper[V, Iterable[tuple[K2 | None, V2]]], named: NameLike = None
     ) -> KStream[K2, V2]: ...
-
     def flat_map(self, mapper: functions.Function, named: NameLike = None) -> KStream[K2, V2]:
         """Maps each record to any number of records: `mapper(key, value)` returns pairs of key and value.
 
@@ -188,10 +179,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
     @overload
     def flat_map_values(self, mapper: ValueMapper[V, Iterable[V2]], named: NameLike = None) -> KStream[K, V2]: ...
-
     @overload
     def flat_map_values(self, mapper: KeyValueMapper[K, V, Iterable[V2]], named: NameLike = None) -> KStream[K, V2]: ...
-
     def flat_map_values(self, mapper: functions.Function, named: NameLike = None) -> KStream[K, V2]:
         """Maps each value to any number of values; the key stays. Source: Kafka Streams' `KStreamFlatMapValues`."""
         fn = functions.key_value(mapper, "value mapper")
@@ -201,10 +190,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
     @overload
     def select_key(self, selector: ValueMapper[V, K2 | None], named: NameLike = None) -> KStream[K2, V]: ...
-
     @overload
     def select_key(self, selector: KeyValueMapper[K, V, K2 | None], named: NameLike = None) -> KStream[K2, V]: ...
-
     def select_key(self, selector: functions.Function, named: NameLike = None) -> KStream[K2, V]:
         """Replaces each key. The new key may be null, but groups and joins drop null keys.
 
@@ -216,10 +203,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
     @overload
     def peek(self, action: ValueAction[V], named: NameLike = None) -> KStream[K, V]: ...
-
     @overload
     def peek(self, action: KeyValueAction[K, V], named: NameLike = None) -> KStream[K, V]: ...
-
     def peek(self, action: functions.Function, named: NameLike = None) -> KStream[K, V]:
         """Calls a function for each record, at least once, and passes the record on unchanged.
 
@@ -229,10 +214,8 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
     @overload
     def foreach(self, action: ValueAction[V], named: NameLike = None) -> None: ...
-
     @overload
     def foreach(self, action: KeyValueAction[K, V], named: NameLike = None) -> None: ...
-
     def foreach(self, action: functions.Function, named: NameLike = None) -> None:
         """Calls a function for each record, at least once; the stream ends here. Source: Kafka Streams' `foreach`."""
         self._add("foreach", _peeking(NodeKind.KSTREAM_FOREACH, functions.key_value(action, "action")), named)
@@ -262,42 +245,20 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         check_fields(fn, self._port.node, self._port.value_serde)
         return result_type(fn, self._port.key_serde, self._port.value_serde)
 
+    # fmt: off
     @overload
-    def enrich(
-        self,
-        function: OrFactory[Callable[[list[V]], Results[V2]]],
-        *,
-        batch_size: int,
-        **settings: Unpack[EnrichSettings[K, V, V2]],
-    ) -> KStream[K, V2]: ...
-
+    def enrich(self, function: OrFactory[Callable[[list[V]], Results[V2]]],
+               *, batch_size: int, **settings: Unpack[EnrichSettings[K, V, V2]]) -> KStream[K, V2]: ...
     @overload
-    def enrich(
-        self,
-        function: OrFactory[Callable[[list[K], list[V]], Results[V2]]],
-        *,
-        batch_size: int,
-        **settings: Unpack[EnrichSettings[K, V, V2]],
-    ) -> KStream[K, V2]: ...
-
+    def enrich(self, function: OrFactory[Callable[[list[K], list[V]], Results[V2]]],
+               *, batch_size: int, **settings: Unpack[EnrichSettings[K, V, V2]]) -> KStream[K, V2]: ...
     @overload
-    def enrich(
-        self,
-        function: OrFactory[Callable[[V], Awaitable[V2]]],
-        *,
-        batch_size: None = None,
-        **settings: Unpack[EnrichSettings[K, V, V2]],
-    ) -> KStream[K, V2]: ...
-
+    def enrich(self, function: OrFactory[Callable[[V], Awaitable[V2]]],
+               *, batch_size: None = None, **settings: Unpack[EnrichSettings[K, V, V2]]) -> KStream[K, V2]: ...
     @overload
-    def enrich(
-        self,
-        function: OrFactory[Callable[[K, V], Awaitable[V2]]],
-        *,
-        batch_size: None = None,
-        **settings: Unpack[EnrichSettings[K, V, V2]],
-    ) -> KStream[K, V2]: ...
-
+    def enrich(self, function: OrFactory[Callable[[K, V], Awaitable[V2]]],
+               *, batch_size: None = None, **settings: Unpack[EnrichSettings[K, V, V2]]) -> KStream[K, V2]: ...
+    # fmt: on
     def enrich(
         self,
         function: functions.Function,
@@ -344,26 +305,14 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         options = EnrichOptions(batch_size, concurrency, timeout, retries, backoff, on_error)
         return self._stream(add_enrich(self._graph, self._port, function, options, operator_name("enrich", named)))
 
+    # fmt: off
     @overload
-    def deduplicate(
-        self,
-        within: Duration,
-        by: ValueMapper[V, Any] | None = None,
-        grace: Duration = 0,
-        key_serde: Serde[K] | None = None,
-        named: NameLike = None,
-    ) -> KStream[K, V]: ...
-
+    def deduplicate(self, within: Duration, by: ValueMapper[V, Any] | None = None, grace: Duration = 0,
+                    key_serde: Serde[K] | None = None, named: NameLike = None) -> KStream[K, V]: ...
     @overload
-    def deduplicate(
-        self,
-        within: Duration,
-        by: KeyValueMapper[K, V, Any],
-        grace: Duration = 0,
-        key_serde: Serde[K] | None = None,
-        named: NameLike = None,
-    ) -> KStream[K, V]: ...
-
+    def deduplicate(self, within: Duration, by: KeyValueMapper[K, V, Any], grace: Duration = 0,
+                    key_serde: Serde[K] | None = None, named: NameLike = None) -> KStream[K, V]: ...
+    # fmt: on
     def deduplicate(
         self,
         within: Duration,
@@ -469,22 +418,14 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
 
     # Topics -----------------------------------------------------------------------------------------------------------
 
+    # fmt: off
     @overload
-    def to(
-        self,
-        topic: str | Callable[[V], str],
-        produced: Produced[K, V] | NameLike = None,
-        **option: Unpack[ProducedKeywords[K, V]],
-    ) -> None: ...
-
+    def to(self, topic: str | Callable[[V], str], produced: Produced[K, V] | NameLike = None,
+           **option: Unpack[ProducedKeywords[K, V]]) -> None: ...
     @overload
-    def to(
-        self,
-        topic: Callable[[K, V], str] | Callable[[K, V, RecordContext], str],
-        produced: Produced[K, V] | NameLike = None,
-        **option: Unpack[ProducedKeywords[K, V]],
-    ) -> None: ...
-
+    def to(self, topic: Callable[[K, V], str] | Callable[[K, V, RecordContext], str],
+           produced: Produced[K, V] | NameLike = None, **option: Unpack[ProducedKeywords[K, V]]) -> None: ...
+    # fmt: on
     def to(self, topic: str | TopicExtractor[K, V], produced: Produced[K, V] | NameLike = None, **option: Any) -> None:
         """Writes the stream to a topic, or each record to the topic that `topic(key, value, record_context)` returns.
 
@@ -526,7 +467,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     # Groups and tables ------------------------------------------------------------------------------------------------
 
     def group_by_key(
-        self, grouped: Grouped[K, V] | NameLike = None, **option: Unpack[GroupedKeywords[K, V]]
+        self, grouped: Groups[K, V] = None, **option: Unpack[GroupedKeywords[K, V]]
     ) -> KGroupedStream[K, V]:
         """Groups the records by their existing key; aggregations drop records with a null key.
 
@@ -534,30 +475,16 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         """
         return KGroupedStream(self._graph, self._port, one_option("group_by_key", Grouped, grouped, option), "key")
 
+    # fmt: off
     @overload
-    def group_by(
-        self,
-        selector: ValueMapper[V, K2 | None],
-        grouped: Grouped[K2, V] | NameLike = None,
-        named: NameLike | Grouped[K2, V] = None,
-        **option: Unpack[GroupedKeywords[K2, V]],
-    ) -> KGroupedStream[K2, V]: ...
-
+    def group_by(self, selector: ValueMapper[V, K2 | None], grouped: Groups[K2, V] = None,
+                 named: Groups[K2, V] = None, **option: Unpack[GroupedKeywords[K2, V]]) -> KGroupedStream[K2, V]: ...
     @overload
+    def group_by(self, selector: KeyValueMapper[K, V, K2 | None], grouped: Groups[K2, V] = None,
+                 named: Groups[K2, V] = None, **option: Unpack[GroupedKeywords[K2, V]]) -> KGroupedStream[K2, V]: ...
+    # fmt: on
     def group_by(
-        self,
-        selector: KeyValueMapper[K, V, K2 | None],
-        grouped: Grouped[K2, V] | NameLike = None,
-        named: NameLike | Grouped[K2, V] = None,
-        **option: Unpack[GroupedKeywords[K2, V]],
-    ) -> KGroupedStream[K2, V]: ...
-
-    def group_by(
-        self,
-        selector: functions.Function,
-        grouped: Grouped | NameLike = None,
-        named: Grouped | NameLike = None,
-        **option: Any,
+        self, selector: functions.Function, grouped: Groups = None, named: Groups = None, **option: Any
     ) -> KGroupedStream[K2, V]:
         """Groups the records by a new key; aggregations drop records whose new key is None.
 
@@ -568,22 +495,14 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         rekeyed: KStream[K2, V] = self.select_key(selector, name)
         return KGroupedStream(self._graph, rekeyed._port, how, "by")
 
+    # fmt: off
     @overload
-    def to_table(
-        self: KStream[K2, V2 | None],
-        materialized: Stored[K2, V2] = None,
-        named: Stored[K2, V2] = None,
-        **option: Unpack[MaterializedKeywords[K2, V2]],
-    ) -> KTable[K2, V2]: ...
-
+    def to_table(self: KStream[K2, V2 | None], materialized: Stored[K2, V2] = None, named: Stored[K2, V2] = None,
+                 **option: Unpack[MaterializedKeywords[K2, V2]]) -> KTable[K2, V2]: ...
     @overload
-    def to_table(
-        self,
-        materialized: Stored[K, V] = None,
-        named: Stored[K, V] = None,
-        **option: Unpack[MaterializedKeywords[K, V]],
-    ) -> KTable[K, V]: ...
-
+    def to_table(self, materialized: Stored[K, V] = None, named: Stored[K, V] = None,
+                 **option: Unpack[MaterializedKeywords[K, V]]) -> KTable[K, V]: ...
+    # fmt: on
     def to_table(
         self, materialized: Stored[Any, Any] = None, named: Stored[Any, Any] = None, **option: Any
     ) -> KTable[Any, Any]:
@@ -670,22 +589,14 @@ class BranchedKStream(Facade, Generic[K, V]):
         self._ended = False
         graph.open_splits.add(self._name)
 
+    # fmt: off
     @overload
-    def branch(
-        self,
-        predicate: ValuePredicate[V],
-        branched: Branched[K, V] | NameLike = None,
-        **option: Unpack[BranchedKeywords[K, V]],
-    ) -> BranchedKStream[K, V]: ...
-
+    def branch(self, predicate: ValuePredicate[V], branched: Branched[K, V] | NameLike = None,
+               **option: Unpack[BranchedKeywords[K, V]]) -> BranchedKStream[K, V]: ...
     @overload
-    def branch(
-        self,
-        predicate: KeyValuePredicate[K, V],
-        branched: Branched[K, V] | NameLike = None,
-        **option: Unpack[BranchedKeywords[K, V]],
-    ) -> BranchedKStream[K, V]: ...
-
+    def branch(self, predicate: KeyValuePredicate[K, V], branched: Branched[K, V] | NameLike = None,
+               **option: Unpack[BranchedKeywords[K, V]]) -> BranchedKStream[K, V]: ...
+    # fmt: on
     def branch(
         self, predicate: functions.Function, branched: Branched[K, V] | NameLike = None, **option: Any
     ) -> BranchedKStream[K, V]:

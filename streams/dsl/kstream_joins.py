@@ -49,99 +49,36 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         if not isinstance(other, StreamJoins):
             raise TopologyError(f"This argument takes a stream, not {a_kind_of(other)}: a table has to_stream().")
 
+    # fmt: off
     @overload
-    def join(
-        self,
-        other: KStream[K, VO],
-        joiner: ValueJoiner[V, VO, R],
-        windows: JoinWindows,
-        joined: OfStreams[K, V, VO] = None,
-        **option: Unpack[StreamJoinedKeywords],
-    ) -> KStream[K, R]: ...
-
+    def join(self, other: KStream[K, VO], joiner: ValueJoiner[V, VO, R], windows: JoinWindows,
+             joined: OfStreams[K, V, VO] = None, **option: Unpack[StreamJoinedKeywords]) -> KStream[K, R]: ...
     @overload
-    def join(
-        self,
-        other: KStream[K, VO],
-        joiner: KeyValueJoiner[K, V, VO, R],
-        windows: JoinWindows,
-        joined: OfStreams[K, V, VO] = None,
-        **option: Unpack[StreamJoinedKeywords],
-    ) -> KStream[K, R]: ...
-
+    def join(self, other: KStream[K, VO], joiner: KeyValueJoiner[K, V, VO, R], windows: JoinWindows,
+             joined: OfStreams[K, V, VO] = None, **option: Unpack[StreamJoinedKeywords]) -> KStream[K, R]: ...
     @overload
-    def join(
-        self,
-        other: KTable[K, VO],
-        joiner: ValueJoiner[V, VO, R],
-        joined: WithTable[K, V] = None,
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
+    def join(self, other: KTable[K, VO], joiner: ValueJoiner[V, VO, R],
+             joined: WithTable[K, V] = None, **option: Unpack[JoinedKeywords[K, V]]) -> KStream[K, R]: ...
     @overload
-    def join(
-        self,
-        other: KTable[K, VO],
-        joiner: KeyValueJoiner[K, V, VO, R],
-        joined: WithTable[K, V] = None,
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
+    def join(self, other: KTable[K, VO], joiner: KeyValueJoiner[K, V, VO, R],
+             joined: WithTable[K, V] = None, **option: Unpack[JoinedKeywords[K, V]]) -> KStream[K, R]: ...
     @overload
-    def join(
-        self,
-        other: GlobalKTable[KO, VO],
-        joiner: ValueJoiner[V, VO, R],
-        joined: WithTable[K, V] = None,
-        *,
-        key_selector: ValueMapper[V, KO | None],
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
+    def join(self, other: GlobalKTable[KO, VO], joiner: ValueJoiner[V, VO, R], joined: WithTable[K, V] = None,
+             *, key_selector: ValueMapper[V, KO | None], **option: Unpack[JoinedKeywords[K, V]]) -> KStream[K, R]: ...
     @overload
-    def join(
-        self,
-        other: GlobalKTable[KO, VO],
-        joiner: ValueJoiner[V, VO, R],
-        joined: WithTable[K, V] = None,
-        *,
-        key_selector: KeyValueMapper[K, V, KO | None],
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
+    def join(self, other: GlobalKTable[KO, VO], joiner: ValueJoiner[V, VO, R],
+             joined: WithTable[K, V] = None, *, key_selector: KeyValueMapper[K, V, KO | None],
+             **option: Unpack[JoinedKeywords[K, V]]) -> KStream[K, R]: ...
     @overload
-    def join(
-        self,
-        other: GlobalKTable[KO, VO],
-        joiner: KeyValueJoiner[K, V, VO, R],
-        joined: WithTable[K, V] = None,
-        *,
-        key_selector: Selector[K, V, KO],
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
+    def join(self, other: GlobalKTable[KO, VO], joiner: KeyValueJoiner[K, V, VO, R], joined: WithTable[K, V] = None,
+             *, key_selector: Selector[K, V, KO], **option: Unpack[JoinedKeywords[K, V]]) -> KStream[K, R]: ...
     @overload
-    def join(
-        self,
-        other: GlobalKTable[KO, VO],
-        joiner: LookUpJoiner[K, KO, V, VO, R],
-        joined: WithTable[K, V] = None,
-        *,
-        key_selector: Selector[K, V, KO],
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
+    def join(self, other: GlobalKTable[KO, VO], joiner: LookUpJoiner[K, KO, V, VO, R], joined: WithTable[K, V] = None,
+             *, key_selector: Selector[K, V, KO], **option: Unpack[JoinedKeywords[K, V]]) -> KStream[K, R]: ...
     @overload
-    def join(
-        self,
-        other: GlobalKTable[KO, VO],
-        key_selector: Callable[..., KO | None],
-        joiner: Callable[..., R],
-        joined: WithTable[K, V] = None,
-        /,
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
+    def join(self, other: GlobalKTable[KO, VO], key_selector: Callable[..., KO | None], joiner: Callable[..., R],
+             joined: WithTable[K, V] = None, /, **option: Unpack[JoinedKeywords[K, V]]) -> KStream[K, R]: ...
+    # fmt: on
     def join(  # type: ignore[misc]  # a table has no windows: `joined` has their place
         self,
         other: Any,
@@ -171,99 +108,39 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         """
         return self._join(other, JoinCall(self._port, "inner", joiner, windows, joined, key_selector, option))
 
+    # fmt: off
     @overload
-    def left_join(
-        self,
-        other: KStream[K, VO],
-        joiner: ValueJoiner[V, VO | None, R],
-        windows: JoinWindows,
-        joined: OfStreams[K, V, VO] = None,
-        **option: Unpack[StreamJoinedKeywords],
-    ) -> KStream[K, R]: ...
-
+    def left_join(self, other: KStream[K, VO], joiner: ValueJoiner[V, VO | None, R], windows: JoinWindows,
+                  joined: OfStreams[K, V, VO] = None, **option: Unpack[StreamJoinedKeywords]) -> KStream[K, R]: ...
     @overload
-    def left_join(
-        self,
-        other: KStream[K, VO],
-        joiner: KeyValueJoiner[K, V, VO | None, R],
-        windows: JoinWindows,
-        joined: OfStreams[K, V, VO] = None,
-        **option: Unpack[StreamJoinedKeywords],
-    ) -> KStream[K, R]: ...
-
+    def left_join(self, other: KStream[K, VO], joiner: KeyValueJoiner[K, V, VO | None, R], windows: JoinWindows,
+                  joined: OfStreams[K, V, VO] = None, **option: Unpack[StreamJoinedKeywords]) -> KStream[K, R]: ...
     @overload
-    def left_join(
-        self,
-        other: KTable[K, VO],
-        joiner: ValueJoiner[V, VO | None, R],
-        joined: WithTable[K, V] = None,
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
+    def left_join(self, other: KTable[K, VO], joiner: ValueJoiner[V, VO | None, R],
+                  joined: WithTable[K, V] = None, **option: Unpack[JoinedKeywords[K, V]]) -> KStream[K, R]: ...
     @overload
-    def left_join(
-        self,
-        other: KTable[K, VO],
-        joiner: KeyValueJoiner[K, V, VO | None, R],
-        joined: WithTable[K, V] = None,
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
+    def left_join(self, other: KTable[K, VO], joiner: KeyValueJoiner[K, V, VO | None, R],
+                  joined: WithTable[K, V] = None, **option: Unpack[JoinedKeywords[K, V]]) -> KStream[K, R]: ...
     @overload
-    def left_join(
-        self,
-        other: GlobalKTable[KO, VO],
-        joiner: ValueJoiner[V, VO | None, R],
-        joined: WithTable[K, V] = None,
-        *,
-        key_selector: ValueMapper[V, KO | None],
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
+    def left_join(self, other: GlobalKTable[KO, VO], joiner: ValueJoiner[V, VO | None, R],
+                  joined: WithTable[K, V] = None, *, key_selector: ValueMapper[V, KO | None],
+                  **option: Unpack[JoinedKeywords[K, V]]) -> KStream[K, R]: ...
     @overload
-    def left_join(
-        self,
-        other: GlobalKTable[KO, VO],
-        joiner: ValueJoiner[V, VO | None, R],
-        joined: WithTable[K, V] = None,
-        *,
-        key_selector: KeyValueMapper[K, V, KO | None],
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
+    def left_join(self, other: GlobalKTable[KO, VO], joiner: ValueJoiner[V, VO | None, R],
+                  joined: WithTable[K, V] = None, *, key_selector: KeyValueMapper[K, V, KO | None],
+                  **option: Unpack[JoinedKeywords[K, V]]) -> KStream[K, R]: ...
     @overload
-    def left_join(
-        self,
-        other: GlobalKTable[KO, VO],
-        joiner: KeyValueJoiner[K, V, VO | None, R],
-        joined: WithTable[K, V] = None,
-        *,
-        key_selector: Selector[K, V, KO],
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
+    def left_join(self, other: GlobalKTable[KO, VO], joiner: KeyValueJoiner[K, V, VO | None, R],
+                  joined: WithTable[K, V] = None,
+                  *, key_selector: Selector[K, V, KO], **option: Unpack[JoinedKeywords[K, V]]) -> KStream[K, R]: ...
     @overload
-    def left_join(
-        self,
-        other: GlobalKTable[KO, VO],
-        joiner: LookUpJoiner[K, KO, V, VO | None, R],
-        joined: WithTable[K, V] = None,
-        *,
-        key_selector: Selector[K, V, KO],
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
+    def left_join(self, other: GlobalKTable[KO, VO], joiner: LookUpJoiner[K, KO, V, VO | None, R],
+                  joined: WithTable[K, V] = None,
+                  *, key_selector: Selector[K, V, KO], **option: Unpack[JoinedKeywords[K, V]]) -> KStream[K, R]: ...
     @overload
-    def left_join(
-        self,
-        other: GlobalKTable[KO, VO],
-        key_selector: Callable[..., KO | None],
-        joiner: Callable[..., R],
-        joined: WithTable[K, V] = None,
-        /,
-        **option: Unpack[JoinedKeywords[K, V]],
-    ) -> KStream[K, R]: ...
-
+    def left_join(self, other: GlobalKTable[KO, VO], key_selector: Callable[..., KO | None], joiner: Callable[..., R],
+                  joined: WithTable[K, V] = None, /, **option: Unpack[JoinedKeywords[K, V]]) -> KStream[K, R]: ...
+    # fmt: on
     def left_join(  # type: ignore[misc]  # a table has no windows: `joined` has their place
         self,
         other: Any,
@@ -282,26 +159,14 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         """
         return self._join(other, JoinCall(self._port, "left", joiner, windows, joined, key_selector, option))
 
+    # fmt: off
     @overload
-    def outer_join(
-        self,
-        other: KStream[K, VO],
-        joiner: ValueJoiner[V | None, VO | None, R],
-        windows: JoinWindows,
-        joined: OfStreams[K, V, VO] = None,
-        **option: Unpack[StreamJoinedKeywords],
-    ) -> KStream[K, R]: ...
-
+    def outer_join(self, other: KStream[K, VO], joiner: ValueJoiner[V | None, VO | None, R], windows: JoinWindows,
+                   joined: OfStreams[K, V, VO] = None, **option: Unpack[StreamJoinedKeywords]) -> KStream[K, R]: ...
     @overload
-    def outer_join(
-        self,
-        other: KStream[K, VO],
-        joiner: KeyValueJoiner[K, V | None, VO | None, R],
-        windows: JoinWindows,
-        joined: OfStreams[K, V, VO] = None,
-        **option: Unpack[StreamJoinedKeywords],
-    ) -> KStream[K, R]: ...
-
+    def outer_join(self, other: KStream[K, VO], joiner: KeyValueJoiner[K, V | None, VO | None, R], windows: JoinWindows,
+                   joined: OfStreams[K, V, VO] = None, **option: Unpack[StreamJoinedKeywords]) -> KStream[K, R]: ...
+    # fmt: on
     def outer_join(
         self, other: Any, joiner: functions.Function, windows: Any = None, joined: OfStreams = None, **option: Any
     ) -> KStream[Any, Any]:
@@ -326,32 +191,18 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         how = one_option(call.method, StreamJoined, call.joined, call.keywords)
         return join_streams(self._graph, call.kind, call.left, self._port, call.joiner, call.windows, how)
 
+    # fmt: off
     @overload
-    def join_all(
-        self,
-        others: Mapping[str, KStream[K, Any]],
-        joiner: ValueMapper[dict[str, Any], R],
-        windows: JoinWindows,
-        joined: OfStreams = None,
-        *,
-        this: str = "this",
-        value_serdes: Mapping[str, Serde[Any]] | None = None,
-        **option: Unpack[StreamJoinedKeywords],
-    ) -> KStream[K, R]: ...
-
+    def join_all(self, others: Mapping[str, KStream[K, Any]], joiner: ValueMapper[dict[str, Any], R],
+                 windows: JoinWindows, joined: OfStreams = None,
+                 *, this: str = "this", value_serdes: Mapping[str, Serde[Any]] | None = None,
+                 **option: Unpack[StreamJoinedKeywords]) -> KStream[K, R]: ...
     @overload
-    def join_all(
-        self,
-        others: Mapping[str, KStream[K, Any]],
-        joiner: KeyValueMapper[K, dict[str, Any], R],
-        windows: JoinWindows,
-        joined: OfStreams = None,
-        *,
-        this: str = "this",
-        value_serdes: Mapping[str, Serde[Any]] | None = None,
-        **option: Unpack[StreamJoinedKeywords],
-    ) -> KStream[K, R]: ...
-
+    def join_all(self, others: Mapping[str, KStream[K, Any]], joiner: KeyValueMapper[K, dict[str, Any], R],
+                 windows: JoinWindows, joined: OfStreams = None,
+                 *, this: str = "this", value_serdes: Mapping[str, Serde[Any]] | None = None,
+                 **option: Unpack[StreamJoinedKeywords]) -> KStream[K, R]: ...
+    # fmt: on
     def join_all(
         self,
         others: Mapping[str, KStream[K, Any]],
@@ -398,58 +249,24 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         how = one_option("join_all", StreamJoined, joined, option)
         return self._stream(join_all_streams(self._graph, ports, joiner, windows, how, value_serdes or {}))
 
+    # fmt: off
     @overload
-    def as_of_join(
-        self,
-        other: KStream[K, VO],
-        joiner: ValueJoiner[V, VO, R],
-        within: Duration,
-        grace: Duration = 0,
-        joined: OfStreams[K, V, VO] = None,
-        *,
-        left: Literal[False] = False,
-        **option: Unpack[StreamJoinedKeywords],
-    ) -> KStream[K, R]: ...
-
+    def as_of_join(self, other: KStream[K, VO], joiner: ValueJoiner[V, VO, R],
+                   within: Duration, grace: Duration = 0, joined: OfStreams[K, V, VO] = None,
+                   *, left: Literal[False] = False, **option: Unpack[StreamJoinedKeywords]) -> KStream[K, R]: ...
     @overload
-    def as_of_join(
-        self,
-        other: KStream[K, VO],
-        joiner: KeyValueJoiner[K, V, VO, R],
-        within: Duration,
-        grace: Duration = 0,
-        joined: OfStreams[K, V, VO] = None,
-        *,
-        left: Literal[False] = False,
-        **option: Unpack[StreamJoinedKeywords],
-    ) -> KStream[K, R]: ...
-
+    def as_of_join(self, other: KStream[K, VO], joiner: KeyValueJoiner[K, V, VO, R],
+                   within: Duration, grace: Duration = 0, joined: OfStreams[K, V, VO] = None,
+                   *, left: Literal[False] = False, **option: Unpack[StreamJoinedKeywords]) -> KStream[K, R]: ...
     @overload
-    def as_of_join(
-        self,
-        other: KStream[K, VO],
-        joiner: ValueJoiner[V, VO | None, R],
-        within: Duration,
-        grace: Duration = 0,
-        joined: OfStreams[K, V, VO] = None,
-        *,
-        left: bool,
-        **option: Unpack[StreamJoinedKeywords],
-    ) -> KStream[K, R]: ...
-
+    def as_of_join(self, other: KStream[K, VO], joiner: ValueJoiner[V, VO | None, R],
+                   within: Duration, grace: Duration = 0, joined: OfStreams[K, V, VO] = None,
+                   *, left: bool, **option: Unpack[StreamJoinedKeywords]) -> KStream[K, R]: ...
     @overload
-    def as_of_join(
-        self,
-        other: KStream[K, VO],
-        joiner: KeyValueJoiner[K, V, VO | None, R],
-        within: Duration,
-        grace: Duration = 0,
-        joined: OfStreams[K, V, VO] = None,
-        *,
-        left: bool,
-        **option: Unpack[StreamJoinedKeywords],
-    ) -> KStream[K, R]: ...
-
+    def as_of_join(self, other: KStream[K, VO], joiner: KeyValueJoiner[K, V, VO | None, R],
+                   within: Duration, grace: Duration = 0, joined: OfStreams[K, V, VO] = None,
+                   *, left: bool, **option: Unpack[StreamJoinedKeywords]) -> KStream[K, R]: ...
+    # fmt: on
     def as_of_join(
         self,
         other: KStream[Any, Any],

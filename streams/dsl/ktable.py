@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Generic, cast, overload
+from typing import Any, ClassVar, Generic, TypeAlias, cast, overload
 
 from typing_extensions import Unpack
 
@@ -31,7 +31,7 @@ from streams.dsl.nodes.processing import add_dropped
 from streams.dsl.nodes.stream_joins import join_global, join_table
 from streams.dsl.nodes.table_joins import join_foreign_key, join_tables
 from streams.dsl.nodes.tables import TableNode, add_filter, add_map_values, add_transform_values
-from streams.dsl.options import Grouped, GroupedKeywords, Materialized, NameLike, Stored
+from streams.dsl.options import Grouped, GroupedKeywords, Groups, Materialized, NameLike, Stored
 from streams.dsl.suppressed import Suppressed, add_suppress, shared_windows
 from streams.errors import TopologyError
 from streams.model.expressions import Expression, ValueFields
@@ -58,6 +58,9 @@ from streams.topology.graph import GlobalTable
 from streams.topology.node_kind import NodeKind
 from streams.topology.specs.base import OperatorSpec
 from streams.wording import described
+
+InGroup: TypeAlias = tuple[K2 | None, V2 | None] | None
+"""Key and value of a row in its group. None, or a None in its place: the row belongs to no group."""
 
 
 class KTable(LakeMixin, Generic[K, V]):
@@ -93,12 +96,10 @@ class KTable(LakeMixin, Generic[K, V]):
     def filter(
         self, predicate: ValuePredicate[V], named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]: ...
-
     @overload
     def filter(
         self, predicate: KeyValuePredicate[K, V], named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]: ...
-
     def filter(
         self, predicate: functions.Function, named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]:
@@ -112,12 +113,10 @@ class KTable(LakeMixin, Generic[K, V]):
     def filter_not(
         self, predicate: ValuePredicate[V], named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]: ...
-
     @overload
     def filter_not(
         self, predicate: KeyValuePredicate[K, V], named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]: ...
-
     def filter_not(
         self, predicate: functions.Function, named: Stored[K, V] = None, materialized: Stored[K, V] = None
     ) -> KTable[K, V]:
@@ -135,12 +134,10 @@ class KTable(LakeMixin, Generic[K, V]):
     def map_values(
         self, mapper: ValueMapper[V, V2 | None], named: Stored[K, V2] = None, materialized: Stored[K, V2] = None
     ) -> KTable[K, V2]: ...
-
     @overload
     def map_values(
         self, mapper: KeyValueMapper[K, V, V2 | None], named: Stored[K, V2] = None, materialized: Stored[K, V2] = None
     ) -> KTable[K, V2]: ...
-
     def map_values(
         self, mapper: functions.Function, named: Stored[K, V2] = None, materialized: Stored[K, V2] = None
     ) -> KTable[K, V2]:
@@ -178,13 +175,10 @@ class KTable(LakeMixin, Generic[K, V]):
 
     @overload
     def to_stream(self, mapper: NameLike = None, named: NameLike = None) -> KStream[K, V]: ...
-
     @overload
     def to_stream(self, mapper: KeyValueMapper[K, V, K2 | None], named: NameLike = None) -> KStream[K2, V]: ...
-
     @overload
     def to_stream(self, mapper: ValueMapper[V, K2 | None], named: NameLike = None) -> KStream[K2, V]: ...
-
     def to_stream(self, mapper: functions.Function | NameLike = None, named: NameLike = None) -> KStream[Any, V]:
         """Returns the table's updates as a stream; a deletion is a record with a null value.
 
@@ -214,39 +208,19 @@ class KTable(LakeMixin, Generic[K, V]):
 
     # Groups -----------------------------------------------------------------------------------------------------------
 
+    # fmt: off
     @overload
-    def group_by(
-        self,
-        selector: Expression | ValueFields,
-        grouped: Grouped[Any, V] | NameLike = None,
-        named: NameLike | Grouped[Any, V] = None,
-        **option: Unpack[GroupedKeywords[Any, V]],
-    ) -> KGroupedTable[Any, V]: ...
-
+    def group_by(self, selector: Expression | ValueFields, grouped: Groups[Any, V] = None,
+                 named: Groups[Any, V] = None, **option: Unpack[GroupedKeywords[Any, V]]) -> KGroupedTable[Any, V]: ...
     @overload
-    def group_by(
-        self,
-        selector: KeyValueMapper[K, V, tuple[K2 | None, V2 | None] | None],
-        grouped: Grouped[K2, V2] | NameLike = None,
-        named: NameLike | Grouped[K2, V2] = None,
-        **option: Unpack[GroupedKeywords[K2, V2]],
-    ) -> KGroupedTable[K2, V2]: ...
-
+    def group_by(self, selector: KeyValueMapper[K, V, InGroup[K2, V2]], grouped: Groups[K2, V2] = None,
+                 named: Groups[K2, V2] = None, **option: Unpack[GroupedKeywords[K2, V2]]) -> KGroupedTable[K2, V2]: ...
     @overload
+    def group_by(self, selector: ValueMapper[V, InGroup[K2, V2]], grouped: Groups[K2, V2] = None,
+                 named: Groups[K2, V2] = None, **option: Unpack[GroupedKeywords[K2, V2]]) -> KGroupedTable[K2, V2]: ...
+    # fmt: on
     def group_by(
-        self,
-        selector: ValueMapper[V, tuple[K2 | None, V2 | None] | None],
-        grouped: Grouped[K2, V2] | NameLike = None,
-        named: NameLike | Grouped[K2, V2] = None,
-        **option: Unpack[GroupedKeywords[K2, V2]],
-    ) -> KGroupedTable[K2, V2]: ...
-
-    def group_by(
-        self,
-        selector: functions.Function,
-        grouped: Grouped | NameLike = None,
-        named: Grouped | NameLike = None,
-        **option: Any,
+        self, selector: functions.Function, grouped: Groups = None, named: Groups = None, **option: Any
     ) -> KGroupedTable[Any, Any]:
         """Groups the rows by a new key: `selector(key, value)` returns the group's key and the value to aggregate.
 
@@ -269,48 +243,26 @@ class KTable(LakeMixin, Generic[K, V]):
         port = self._graph.stateless(spec, self._port, name, new_key=True, new_value=not row_stays, types=types)
         return KGroupedTable(self._graph, port, how)
 
+    # fmt: off
     @overload
-    def group_by_window(
-        self: KTable[Windowed[K2], V],
-        selector: None = None,
-        grouped: Grouped[int, V] | NameLike = None,
-        named: NameLike | Grouped[int, V] = None,
-        **option: Unpack[GroupedKeywords[int, V]],
-    ) -> KGroupedTable[Windowed[int], V]: ...
-
+    def group_by_window(self: KTable[Windowed[K2], V], selector: None = None,
+                        grouped: Groups[int, V] = None, named: Groups[int, V] = None,
+                        **option: Unpack[GroupedKeywords[int, V]]) -> KGroupedTable[Windowed[int], V]: ...
     @overload
-    def group_by_window(
-        self: KTable[Windowed[K2], V],
-        selector: Expression | ValueFields,
-        grouped: Grouped[Any, V] | NameLike = None,
-        named: NameLike | Grouped[Any, V] = None,
-        **option: Unpack[GroupedKeywords[Any, V]],
-    ) -> KGroupedTable[Windowed[Any], V]: ...
-
+    def group_by_window(self: KTable[Windowed[K2], V], selector: Expression | ValueFields,
+                        grouped: Groups[Any, V] = None, named: Groups[Any, V] = None,
+                        **option: Unpack[GroupedKeywords[Any, V]]) -> KGroupedTable[Windowed[Any], V]: ...
     @overload
-    def group_by_window(
-        self,
-        selector: KeyValueMapper[K, V, tuple[K2 | None, V2 | None] | None],
-        grouped: Grouped[K2, V2] | NameLike = None,
-        named: NameLike | Grouped[K2, V2] = None,
-        **option: Unpack[GroupedKeywords[K2, V2]],
-    ) -> KGroupedTable[Windowed[K2], V2]: ...
-
+    def group_by_window(self, selector: KeyValueMapper[K, V, InGroup[K2, V2]],
+                        grouped: Groups[K2, V2] = None, named: Groups[K2, V2] = None,
+                        **option: Unpack[GroupedKeywords[K2, V2]]) -> KGroupedTable[Windowed[K2], V2]: ...
     @overload
+    def group_by_window(self, selector: ValueMapper[V, InGroup[K2, V2]],
+                        grouped: Groups[K2, V2] = None, named: Groups[K2, V2] = None,
+                        **option: Unpack[GroupedKeywords[K2, V2]]) -> KGroupedTable[Windowed[K2], V2]: ...
+    # fmt: on
     def group_by_window(
-        self,
-        selector: ValueMapper[V, tuple[K2 | None, V2 | None] | None],
-        grouped: Grouped[K2, V2] | NameLike = None,
-        named: NameLike | Grouped[K2, V2] = None,
-        **option: Unpack[GroupedKeywords[K2, V2]],
-    ) -> KGroupedTable[Windowed[K2], V2]: ...
-
-    def group_by_window(
-        self,
-        selector: functions.Function | None = None,
-        grouped: Grouped[Any, Any] | NameLike = None,
-        named: NameLike | Grouped[Any, Any] = None,
-        **option: Any,
+        self, selector: functions.Function | None = None, grouped: Groups = None, named: Groups = None, **option: Any
     ) -> KGroupedTable[Any, Any]:
         """Groups the rows of a table of windows by their windows, to aggregate over the keys.
 
@@ -342,11 +294,7 @@ class KTable(LakeMixin, Generic[K, V]):
         port = self._graph.keyed_by(port, kind_of(windows).key_serde(inner))
         return KGroupedTable(self._graph, port, replace(how, key_serde=None), windows)
 
-    def explode(
-        self,
-        key: Callable[[K, int], Any] | NameLike = None,
-        named: NameLike = None,
-    ) -> KStream[Any, Any]:
+    def explode(self, key: Callable[[K, int], Any] | NameLike = None, named: NameLike = None) -> KStream[Any, Any]:
         """Makes a row from each value of a table of lists, such as `top`'s, and returns the stream of updates of these rows.
 
         A row is updated when another value takes its position in the list, and deleted (a null value) when the list becomes
@@ -366,68 +314,26 @@ class KTable(LakeMixin, Generic[K, V]):
 
     # Joins --------------------------------------------------------------------------------------------------------------
 
+    # fmt: off
     @overload
-    def join(
-        self,
-        other: KTable[K, VO],
-        joiner: ValueJoiner[V, VO, R | None],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[K, R]: ...
-
+    def join(self, other: KTable[K, VO], joiner: ValueJoiner[V, VO, R | None],
+             named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[K, R]: ...
     @overload
-    def join(
-        self,
-        other: KTable[K, VO],
-        joiner: KeyValueJoiner[K, V, VO, R | None],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[K, R]: ...
-
+    def join(self, other: KTable[K, VO], joiner: KeyValueJoiner[K, V, VO, R | None],
+             named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[K, R]: ...
     @overload
-    def join(
-        self,
-        other: KTable[KO, VO],
-        joiner: ValueJoiner[V, VO, R | None],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-        *,
-        foreign_key: ValueMapper[V, KO | None],
-    ) -> KTable[K, R]: ...
-
+    def join(self, other: KTable[KO, VO], joiner: ValueJoiner[V, VO, R | None], named: Stored[K, R] = None,
+             materialized: Stored[K, R] = None, *, foreign_key: ValueMapper[V, KO | None]) -> KTable[K, R]: ...
     @overload
-    def join(
-        self,
-        other: KTable[KO, VO],
-        joiner: ValueJoiner[V, VO, R | None],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-        *,
-        foreign_key: KeyValueMapper[K, V, KO | None],
-    ) -> KTable[K, R]: ...
-
+    def join(self, other: KTable[KO, VO], joiner: ValueJoiner[V, VO, R | None], named: Stored[K, R] = None,
+             materialized: Stored[K, R] = None, *, foreign_key: KeyValueMapper[K, V, KO | None]) -> KTable[K, R]: ...
     @overload
-    def join(
-        self,
-        other: KTable[KO, VO],
-        joiner: KeyValueJoiner[K, V, VO, R | None],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-        *,
-        foreign_key: Callable[..., KO | None],
-    ) -> KTable[K, R]: ...
-
+    def join(self, other: KTable[KO, VO], joiner: KeyValueJoiner[K, V, VO, R | None], named: Stored[K, R] = None,
+             materialized: Stored[K, R] = None, *, foreign_key: Callable[..., KO | None]) -> KTable[K, R]: ...
     @overload
-    def join(
-        self,
-        other: KTable[KO, VO],
-        foreign_key: Callable[..., KO | None],
-        joiner: Callable[..., R | None],
-        /,
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[K, R]: ...
-
+    def join(self, other: KTable[KO, VO], foreign_key: Callable[..., KO | None], joiner: Callable[..., R | None], /,
+             named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[K, R]: ...
+    # fmt: on
     def join(
         self,
         other: Any,
@@ -455,68 +361,28 @@ class KTable(LakeMixin, Generic[K, V]):
         """
         return self._join("inner", other, joiner, options, foreign_key, named, materialized)
 
+    # fmt: off
     @overload
-    def left_join(
-        self,
-        other: KTable[K, VO],
-        joiner: ValueJoiner[V, VO | None, R | None],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[K, R]: ...
-
+    def left_join(self, other: KTable[K, VO], joiner: ValueJoiner[V, VO | None, R | None],
+                  named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[K, R]: ...
     @overload
-    def left_join(
-        self,
-        other: KTable[K, VO],
-        joiner: KeyValueJoiner[K, V, VO | None, R | None],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[K, R]: ...
-
+    def left_join(self, other: KTable[K, VO], joiner: KeyValueJoiner[K, V, VO | None, R | None],
+                  named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[K, R]: ...
     @overload
-    def left_join(
-        self,
-        other: KTable[KO, VO],
-        joiner: ValueJoiner[V, VO | None, R | None],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-        *,
-        foreign_key: ValueMapper[V, KO | None],
-    ) -> KTable[K, R]: ...
-
+    def left_join(self, other: KTable[KO, VO], joiner: ValueJoiner[V, VO | None, R | None], named: Stored[K, R] = None,
+                  materialized: Stored[K, R] = None, *, foreign_key: ValueMapper[V, KO | None]) -> KTable[K, R]: ...
     @overload
-    def left_join(
-        self,
-        other: KTable[KO, VO],
-        joiner: ValueJoiner[V, VO | None, R | None],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-        *,
-        foreign_key: KeyValueMapper[K, V, KO | None],
-    ) -> KTable[K, R]: ...
-
+    def left_join(self, other: KTable[KO, VO], joiner: ValueJoiner[V, VO | None, R | None],
+                  named: Stored[K, R] = None, materialized: Stored[K, R] = None,
+                  *, foreign_key: KeyValueMapper[K, V, KO | None]) -> KTable[K, R]: ...
     @overload
-    def left_join(
-        self,
-        other: KTable[KO, VO],
-        joiner: KeyValueJoiner[K, V, VO | None, R | None],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-        *,
-        foreign_key: Callable[..., KO | None],
-    ) -> KTable[K, R]: ...
-
+    def left_join(self, other: KTable[KO, VO], joiner: KeyValueJoiner[K, V, VO | None, R | None],
+                  named: Stored[K, R] = None, materialized: Stored[K, R] = None,
+                  *, foreign_key: Callable[..., KO | None]) -> KTable[K, R]: ...
     @overload
-    def left_join(
-        self,
-        other: KTable[KO, VO],
-        foreign_key: Callable[..., KO | None],
-        joiner: Callable[..., R | None],
-        /,
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[K, R]: ...
-
+    def left_join(self, other: KTable[KO, VO], foreign_key: Callable[..., KO | None], joiner: Callable[..., R | None],
+                  /, named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[K, R]: ...
+    # fmt: on
     def left_join(
         self,
         other: Any,
@@ -533,24 +399,14 @@ class KTable(LakeMixin, Generic[K, V]):
         """
         return self._join("left", other, joiner, options, foreign_key, named, materialized)
 
+    # fmt: off
     @overload
-    def outer_join(
-        self,
-        other: KTable[K, VO],
-        joiner: ValueJoiner[V | None, VO | None, R | None],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[K, R]: ...
-
+    def outer_join(self, other: KTable[K, VO], joiner: ValueJoiner[V | None, VO | None, R | None],
+                   named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[K, R]: ...
     @overload
-    def outer_join(
-        self,
-        other: KTable[K, VO],
-        joiner: KeyValueJoiner[K, V | None, VO | None, R | None],
-        named: Stored[K, R] = None,
-        materialized: Stored[K, R] = None,
-    ) -> KTable[K, R]: ...
-
+    def outer_join(self, other: KTable[K, VO], joiner: KeyValueJoiner[K, V | None, VO | None, R | None],
+                   named: Stored[K, R] = None, materialized: Stored[K, R] = None) -> KTable[K, R]: ...
+    # fmt: on
     def outer_join(
         self, other: KTable[Any, Any], joiner: functions.Function, named: Stored = None, materialized: Stored = None
     ) -> KTable[K, Any]:

@@ -223,13 +223,10 @@ class MaterializedKeywords(GroupedKeywords[K, V], total=False):
     ttl: Duration | None
 
 
-class StreamJoinedKeywords(TypedDict, total=False):
+class StreamJoinedKeywords(GroupedKeywords[Any, Any], total=False):
     """The fields of `StreamJoined`."""
 
-    key_serde: Serde[Any] | None
-    value_serde: Serde[Any] | None
     other_value_serde: Serde[Any] | None
-    name: str | None
     store_name: str | None
     logging: bool
     changelog_config: Mapping[str, str]
@@ -362,6 +359,9 @@ class Materialized(Option, Generic[K, V]):
 
 Stored: TypeAlias = NameLike | Materialized[K, V]
 """The name of an operator or the options of its table's store. A method that takes both also takes the store's options alone."""
+
+Groups: TypeAlias = NameLike | Grouped[K, V]
+"""The name of an operator or of a repartition topic, or the options of the groups, as `Stored` for tables."""
 
 
 @dataclass(frozen=True, repr=False)

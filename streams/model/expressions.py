@@ -613,10 +613,8 @@ class ValueFields:
 
     @overload
     def __call__(self, value: Any, /) -> dict[str, Any]: ...
-
     @overload
     def __call__(self, left: Any, right: Any, /) -> dict[str, Any]: ...
-
     def __call__(self, value: Any, *right: Any) -> dict[str, Any]:
         """Makes the object. Raises `RecordError` as the expressions do, and `NoFieldsError` for a value without fields."""
         if right:
@@ -682,14 +680,10 @@ class JoinedFields:
 
 @overload
 def fields(*names: str, **computed: Expression) -> ValueFields: ...
-
-
 @overload
 def fields(
     *, left: Literal["*"] | Selected = (), right: Literal["*"] | Selected = (), **computed: Expression
 ) -> JoinedFields: ...
-
-
 def fields(*names: str, **computed: Any) -> ValueFields | JoinedFields:
     """Makes an object from fields and expressions: from one value for `map_values`, or from two values as a joiner.
 

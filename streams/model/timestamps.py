@@ -216,12 +216,8 @@ class ExpressionTimestampExtractor:
 
 @overload
 def timestamp_field(path: str, unit: str = "ms") -> FieldTimestampExtractor: ...
-
-
 @overload
 def timestamp_field(path: Expression, unit: str = "ms") -> ExpressionTimestampExtractor | FieldTimestampExtractor: ...
-
-
 def timestamp_field(path: str | Expression, unit: str = "ms") -> FieldTimestampExtractor | ExpressionTimestampExtractor:
     """Returns an extractor that reads the event time from a field of the value, or computes it.
 

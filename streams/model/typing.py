@@ -4,7 +4,9 @@ All names here are for type checkers only. Each variable defaults to `Any`, so `
 whose serdes are the builder's defaults has that type.
 
 A function of values may also take the key first. Type checkers distinguish the two by the number of arguments, so each type has two
-names: `ValueMapper` takes `(value)`, `KeyValueMapper` takes `(key, value)`. A method that accepts both has two overloads.
+names: `ValueMapper` takes `(value)`, `KeyValueMapper` takes `(key, value)`. A method that accepts both has two overloads: mypy
+infers a lambda's arguments from one function type, not from a union of two. The lines of long overloads are broken by hand
+(`# fmt: off`), so that the overloads of a method are easy to compare.
 """
 
 from __future__ import annotations

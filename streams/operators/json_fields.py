@@ -141,6 +141,14 @@ def _put(
 
 
 @kernel
+def _clear(kinds: Any, name: int, name_of: Any, row: int) -> None:  # pragma: no cover - compiled
+    """Empties the cells of a name: if it is repeated in an object, the last one wins, as in every JSON library."""
+    for field in range(len(name_of)):
+        if name_of[field] == name:
+            kinds[field, row] = ABSENT
+
+
+@kernel
 def _array(
     data: Bytes, at: Any, end: Any, name: int, name_of: Any, elements: Any, row: int, cells: Any
 ) -> Any:  # pragma: no cover - compiled
@@ -171,19 +179,34 @@ def _array(
 
 
 @kernel
+def _value_start(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
+    """The position of a field's value. `at` is the position after its name, or `UNSURE_AT`, which is then returned."""
+    if at == UNSURE_AT:
+        return UNSURE_AT
+    at = skip_space(data, at, end)
+    if at >= end or data[at] != 58:
+        return UNSURE_AT
+    at = skip_space(data, at + _1, end)
+    return at if at < end else UNSURE_AT
+
+
+@kernel
+def _reads_elements(name: int, name_of: Any, elements: Any) -> bool:  # pragma: no cover - compiled
+    """Whether a declared field is an element of the array of this name. `name` is -1 for a name that is not declared."""
+    for field in range(len(elements)):  # noqa: SIM110 - a generator would not be compiled
+        if name_of[field] == name and elements[field] >= 0:
+            return True
+    return False
+
+
+@kernel
 def _object(  # noqa: PLR0911, PLR0912 - one compiled loop, like `scan`
     data: Bytes, at: Any, end: Any, name: int, name_of: Any, elements: Any, row: int, cells: Any
 ) -> Any:  # pragma: no cover - compiled
-    """Returns the position after an object whose content starts at `at`. No cells are filled.
-
-    The object may contain scalars, arrays of scalars, and nested objects of the same kind.
-    """
-    if name >= 0:
-        for field in range(len(elements)):
-            if name_of[field] == name and elements[field] >= 0:
-                return UNSURE_AT
-    depth = 1
-    opened = True
+    """The position after an object of scalars, arrays of scalars and such objects, whose content starts at `at`. Fills no cells."""
+    if _reads_elements(name, name_of, elements):
+        return UNSURE_AT
+    depth, opened = 1, True
     while at < end:
         at = skip_space(data, at, end)
         if at >= end:
@@ -191,17 +214,11 @@ def _object(  # noqa: PLR0911, PLR0912 - one compiled loop, like `scan`
         if opened and data[at] == 125:
             at += _1
             depth -= 1
+        elif data[at] != 34:
+            return UNSURE_AT
         else:
-            if data[at] != 34:
-                return UNSURE_AT
-            at = plain_text_end(data, at + _1, end)
+            at = _value_start(data, plain_text_end(data, at + _1, end), end)
             if at == UNSURE_AT:
-                return UNSURE_AT
-            at = skip_space(data, at, end)
-            if at >= end or data[at] != 58:
-                return UNSURE_AT
-            at = skip_space(data, at + _1, end)
-            if at >= end:
                 return UNSURE_AT
             if data[at] == 123:
                 depth += 1
@@ -210,9 +227,9 @@ def _object(  # noqa: PLR0911, PLR0912 - one compiled loop, like `scan`
                 opened = True
                 at += _1
                 continue
-            is_array = data[at] == 91
+            of_array = data[at] == 91
             at = (
-                _array(data, at + _1, end, -1, name_of, elements, row, cells) if is_array else _scalar(data, at, end)[3]
+                _array(data, at + _1, end, -1, name_of, elements, row, cells) if of_array else _scalar(data, at, end)[3]
             )
             if at == UNSURE_AT:
                 return UNSURE_AT
@@ -235,7 +252,6 @@ def scan(  # noqa: PLR0912 - one compiled loop; a call per value would cost more
 ) -> None:  # pragma: no cover - compiled
     """Fills the cells of all rows."""
     names, name_offsets, name_of, elements = paths
-    kinds = cells[0]
     for row in range(len(offsets) - 1):
         if not valid[row]:
             continue
@@ -251,20 +267,13 @@ def scan(  # noqa: PLR0912 - one compiled loop; a call per value would cost more
             if at == UNSURE_AT:
                 break
             name = _name(data, start, at - _1, names, name_offsets)
-            at = skip_space(data, at, end)
-            if at >= end or data[at] != 58:
+            begin = _value_start(data, at, end)
+            if begin == UNSURE_AT:
                 break
-            begin = skip_space(data, at + _1, end)
-            if begin >= end:
-                break
-            is_array = data[begin] == 91
-            # If a name is repeated, the last one wins, as in every JSON library.
             if name >= 0:
-                for field in range(len(elements)):
-                    if name_of[field] == name:
-                        kinds[field, row] = ABSENT
+                _clear(cells[0], name, name_of, row)
             kind, whole, number = TEXT, np.int64(0), 0.0
-            if is_array:
+            if data[begin] == 91:
                 at = _array(data, begin + _1, end, name, name_of, elements, row, cells)
             elif data[begin] == 123:
                 at = _object(data, begin + _1, end, name, name_of, elements, row, cells)

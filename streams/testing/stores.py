@@ -138,15 +138,12 @@ class DriverWindowStore(DriverStore[K, V]):
 
     @overload
     def fetch(self, key: K, time: TimestampLike) -> V | None: ...
-
     @overload
     def fetch(self, key: K, time: TimestampLike, time_to: TimestampLike) -> Iterator[tuple[int, V]]: ...
-
     @overload
     def fetch(
         self, key: K, key_to: K, time_from: TimestampLike, time_to: TimestampLike, /
     ) -> Iterator[tuple[K, int, V]]: ...
-
     def fetch(self, key: K, time: Any, time_to: Any = None, last: Any = None) -> Any:
         """With one time, the value of the window that starts at it; with two, the windows that start between them.
 
@@ -192,10 +189,8 @@ class DriverSessionStore(DriverStore[K, V]):
 
     @overload
     def fetch(self, key: K) -> Iterator[tuple[Window, V]]: ...
-
     @overload
     def fetch(self, key: K, key_to: K) -> Iterator[tuple[Windowed[K], V]]: ...
-
     def fetch(self, key: K, key_to: K | None = None) -> Iterator[tuple[Window, V]] | Iterator[tuple[Windowed[K], V]]:
         """All sessions of a key with their values; with two keys, the sessions of the keys between them, by end."""
         if key_to is None:

@@ -81,44 +81,18 @@ class TestRecord(Generic[K, V]):
     topic: str | None = field(compare=False)
     partition: int | None = field(compare=False)
 
+    # fmt: off
     @overload
-    def __init__(
-        self,
-        value: V,
-        /,
-        *,
-        key: K | None = ...,
-        timestamp: TimestampLike | None = ...,
-        headers: HeadersLike | None = ...,
-        topic: str | None = ...,
-        partition: int | None = ...,
-    ) -> None: ...
-
+    def __init__(self, value: V, /, *, key: K | None = ..., timestamp: TimestampLike | None = ...,
+                 headers: HeadersLike | None = ..., topic: str | None = ..., partition: int | None = ...) -> None: ...
     @overload
-    def __init__(
-        self,
-        key: K | None,
-        /,
-        value: V | None,
-        timestamp: TimestampLike | None = ...,
-        headers: HeadersLike | None = ...,
-        *,
-        topic: str | None = ...,
-        partition: int | None = ...,
-    ) -> None: ...
-
+    def __init__(self, key: K | None, /, value: V | None,
+                 timestamp: TimestampLike | None = ..., headers: HeadersLike | None = ...,
+                 *, topic: str | None = ..., partition: int | None = ...) -> None: ...
     @overload
-    def __init__(
-        self,
-        *,
-        key: K | None = ...,
-        value: V | None,
-        timestamp: TimestampLike | None = ...,
-        headers: HeadersLike | None = ...,
-        topic: str | None = ...,
-        partition: int | None = ...,
-    ) -> None: ...
-
+    def __init__(self, *, key: K | None = ..., value: V | None, timestamp: TimestampLike | None = ...,
+                 headers: HeadersLike | None = ..., topic: str | None = ..., partition: int | None = ...) -> None: ...
+    # fmt: on
     def __init__(
         self,
         first: Any = NOT_GIVEN,
@@ -282,40 +256,18 @@ class TestInputTopic(AnswersUnknownNames, Generic[K, V]):
     def __repr__(self) -> str:
         return f"TestInputTopic({self.name!r}, {self._key_serde!r}, {self._value_serde!r})"
 
+    # fmt: off
     @overload
-    def pipe_input(
-        self,
-        value: TestRecord[K, V] | V | None,
-        /,
-        *,
-        key: K | None = ...,
-        timestamp: TimestampLike | None = ...,
-        headers: HeadersLike | None = ...,
-        partition: int | None = ...,
-    ) -> None: ...
-
+    def pipe_input(self, value: TestRecord[K, V] | V | None, /, *, key: K | None = ...,
+                   timestamp: TimestampLike | None = ..., headers: HeadersLike | None = ...,
+                   partition: int | None = ...) -> None: ...
     @overload
-    def pipe_input(
-        self,
-        key: K | None,
-        /,
-        value: V | None,
-        timestamp: TimestampLike | None = ...,
-        headers: HeadersLike | None = ...,
-        partition: int | None = ...,
-    ) -> None: ...
-
+    def pipe_input(self, key: K | None, /, value: V | None, timestamp: TimestampLike | None = ...,
+                   headers: HeadersLike | None = ..., partition: int | None = ...) -> None: ...
     @overload
-    def pipe_input(
-        self,
-        *,
-        value: V | None,
-        key: K | None = ...,
-        timestamp: TimestampLike | None = ...,
-        headers: HeadersLike | None = ...,
-        partition: int | None = ...,
-    ) -> None: ...
-
+    def pipe_input(self, *, value: V | None, key: K | None = ..., timestamp: TimestampLike | None = ...,
+                   headers: HeadersLike | None = ..., partition: int | None = ...) -> None: ...
+    # fmt: on
     def pipe_input(
         self,
         first: Any = NOT_GIVEN,

@@ -22,6 +22,7 @@ from streams import (
     Joined,
     JoinWindows,
     JsonSerde,
+    KStream,
     KTable,
     Materialized,
     Named,
@@ -39,7 +40,8 @@ from streams import (
     TopologyError,
     UsePartitionTimeOnInvalidTimestamp,
 )
-from streams.dsl import functions
+from streams.dsl import functions, options
+from streams.dsl.kstream import BranchedKeywords, EnrichSettings
 from streams.dsl.options import Option
 from streams.testing import TopologyTestDriver
 from streams.topology.graph import SinkNode, SourceNode
@@ -587,3 +589,26 @@ def test_wrong_arity_names_what_and_which_shapes(adapt, fn, parts):
     with pytest.raises(TopologyError) as error:
         adapt(fn)
     assert all(part in str(error.value) for part in parts), str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "option"),
+    [
+        (options.ConsumedKeywords, Consumed),
+        (options.ProducedKeywords, Produced),
+        (options.GroupedKeywords, Grouped),
+        (options.RepartitionedKeywords, Repartitioned),
+        (options.JoinedKeywords, Joined),
+        (options.MaterializedKeywords, Materialized),
+        (options.StreamJoinedKeywords, StreamJoined),
+        (BranchedKeywords, Branched),
+    ],
+)
+def test_type_checkers_know_the_fields_of_an_option_as_keywords(keywords: type, option: type[Option]) -> None:
+    assert keywords.__optional_keys__ == {field.name for field in options.fields_of(option)}  # type: ignore[attr-defined]
+    assert not keywords.__required_keys__  # type: ignore[attr-defined]
+
+
+def test_type_checkers_know_the_settings_of_enrich() -> None:
+    taken = inspect.signature(KStream.enrich).parameters.keys()
+    assert EnrichSettings.__optional_keys__ == taken - {"self", "function", "batch_size"}

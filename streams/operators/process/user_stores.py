@@ -283,10 +283,8 @@ class WindowStore(_UsersStore[K, V]):
 
     @overload
     def fetch(self, key: K, time: TimestampLike) -> V | None: ...
-
     @overload
     def fetch(self, key: K, time: TimestampLike, time_to: TimestampLike) -> Iterator[tuple[int, V]]: ...
-
     def fetch(
         self, key: K, time: TimestampLike, time_to: TimestampLike | None = None
     ) -> V | Iterator[tuple[int, V]] | None:
@@ -382,10 +380,8 @@ class SessionStore(_UsersStore[K, V]):
 
     @overload
     def put(self, session: Windowed[K], value: V | None, /) -> None: ...
-
     @overload
     def put(self, key: K, start: TimestampLike, end: TimestampLike, value: V | None, /) -> None: ...
-
     def put(self, session: Any, *arguments: Any) -> None:
         """Write a session's value; None deletes it. The session is a `Windowed` key, or a key, a start and an end."""
         if len(arguments) == 1:
@@ -411,10 +407,8 @@ class SessionStore(_UsersStore[K, V]):
 
     @overload
     def fetch(self, key: K) -> Iterator[tuple[Window, V]]: ...
-
     @overload
     def fetch(self, key: K, start: TimestampLike, end: TimestampLike) -> V | None: ...
-
     def fetch(
         self, key: K, start: TimestampLike | None = None, end: TimestampLike | None = None
     ) -> V | Iterator[tuple[Window, V]] | None:
