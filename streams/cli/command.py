@@ -3,7 +3,7 @@
 A parameter whose type is an `OptionGroup` stands for all options of the group, so a group is written once:
 
     @command
-    def topics(cluster: ClusterOptions, internal: Annotated[bool, option("Also Kafka's own topics.")] = False) -> None: ...
+    def topics(cluster: ClusterOptions, internal: Annotated[bool, option("Also list Kafka's own topics.")] = False) -> None: ...
 """
 
 from __future__ import annotations

@@ -29,15 +29,15 @@ class SettingsFormat(str, Enum):
 @command
 def config(
     target: Annotated[
-        str | None, argument("A topology, whose name is the default application id.", metavar="[TARGET]")
+        str | None, argument("A topology. Its name is the default application id.", metavar="[TARGET]")
     ] = None,
     *,
     application: ApplicationOptions,
     form: Annotated[
         SettingsFormat,
-        option("A TOML file to begin with, its JSON schema for editors, or the reference page.", "--format", "-f"),
+        option("A TOML file to start from, its JSON schema for editors, or the reference page.", "--format", "-f"),
     ] = SettingsFormat.TOML,
-    explain: Annotated[bool, option("Only the values in force, and where each comes from.")] = False,
+    explain: Annotated[bool, option("Print only the effective values, and where each comes from.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print every setting with type, default, unit and meaning, as a TOML file to start from.

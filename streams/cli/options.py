@@ -61,7 +61,7 @@ Property = Annotated[
 ]
 PropertiesFile = Annotated[
     Path | None,
-    option("Client properties as a Java properties file: the place for passwords.", metavar="FILE", panel=_PANEL),
+    option("A Java properties file with client properties. Passwords belong here.", metavar="FILE", panel=_PANEL),
 ]
 DataDir = Annotated[
     Path, option("Data folder of the embedded broker.", "-d", envvar="STREAMS_BROKER_DIR", metavar="DIR", panel=_PANEL)
@@ -93,14 +93,14 @@ def complete_stores(context: typer.Context, incomplete: str) -> list[str]:
 Target = Annotated[
     str,
     argument(
-        "The topology: a file (app.py) or a module (package.module), and :NAME of a Topology, a StreamsBuilder or a "
+        "The topology: a file (app.py) or a module (package.module), optionally with :NAME of a Topology, a StreamsBuilder or a "
         "function that returns one. Default name: build, or the only candidate.",
         metavar="TARGET",
     ),
 ]
 AsJson = Annotated[bool, option("Print JSON, for programs.", "--json")]
 Yes = Annotated[bool, option("Do not ask.", "-y")]
-DryRun = Annotated[bool, option("Show what would be done, and end.")]
+DryRun = Annotated[bool, option("Show what would be done, and exit.")]
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class ApplicationOptions(OptionGroup):
     application_id: Annotated[
         str | None,
         option(
-            "Prefix of internal topics; consumer group that shows the lag. Default: from the topology's name.",
+            "The application id: prefix of internal topics, and consumer group that shows the lag. Default: the topology's name.",
             "-a",
             metavar="ID",
         ),
@@ -153,7 +153,7 @@ class ApplicationOptions(OptionGroup):
     settings: Annotated[
         list[str] | None,
         option(
-            "Any other setting (see streams config), or spark.NAME=VALUE for one of Spark's; may be repeated.",
+            "Any other setting (see streams config), or spark.NAME=VALUE for a setting of Spark; may be repeated.",
             "--set",
             metavar="NAME=VALUE",
         ),
@@ -201,7 +201,7 @@ def client_properties(
         if not separator or not key.strip():
             # The text is not shown: it may be a password whose key was forgotten.
             raise ConfigError(
-                "--property needs KEY=VALUE, such as security.protocol=SASL_SSL; one given has no key or no '='."
+                "--property needs KEY=VALUE, such as security.protocol=SASL_SSL; one of the values has no key or no '='."
             )
         client[key.strip()] = value
         if is_secret(key):
@@ -350,7 +350,7 @@ def other_settings(given: Sequence[str] | None) -> dict[str, Any]:
         name, separator, value = text.partition("=")
         if not separator:
             # The text is not shown: it may be a password whose name was forgotten.
-            raise ConfigError("--set needs NAME=VALUE, such as tasks=4; one given has no '='")
+            raise ConfigError("--set needs NAME=VALUE, such as tasks=4; one of the values has no '='")
         if name.startswith("spark.spark."):
             raise ConfigError(f"--set {name}: Spark has no such setting; write {name.removeprefix('spark.')}")
         if name.startswith("spark."):

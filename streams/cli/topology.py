@@ -32,8 +32,8 @@ def check(target: Target, as_json: AsJson = False) -> None:
     """Check a topology for problems that would show up later, without running it. Exit code 1 if there is a problem.
 
     Problems: state under generated names, cycles through topics, streams without output, keys made from the clock or from
-    random numbers. Notes: keys of unknown type, other functions whose results differ from attempt to attempt, functions that keep
-    an aggregate of fields from columns.
+    random numbers. Notes: keys of unknown type, other functions whose results differ between attempts, functions that keep
+    an aggregate of fields from running on columns.
     """
     found = lint(load_topology(target))
     problems = sum(one.level is Level.PROBLEM for one in found)
@@ -110,7 +110,7 @@ def diff(
 ) -> None:
     """Compare a topology with the one that wrote the state: safe, needs migration, or loses state.
 
-    Shows what the engine would do at a start of the new program, which makes the same comparison before it writes anything.
+    Shows what the engine would do when the new program starts. A start makes the same comparison before it writes anything.
     Exit code 0 if all is safe, 3 if not. Functions are not compared.
     """
     changes = compare(_read(old), load_topology(target))

@@ -115,7 +115,7 @@ def with_more(written: Sequence[int], bucket: int, more: int) -> list[int]:
     rising = list(accumulate(written[1::2]))
     at = bisect_left(rising, bucket)
     if at < len(rising) and rising[at] == bucket and (count := written[2 * at + 2] + more):
-        found = list(written)  # most buckets exist already, so no gap changes
+        found = list(written)  # most buckets already exist, so no gap changes
         found[2 * at + 2] = count
         return found
     counts = read_counts(written)

@@ -42,13 +42,13 @@ def brokers(inspection: Inspection) -> Iterator[Finding]:
         if allowed < wanted:
             yield Finding.error(
                 f"broker {broker} allows transactions of {allowed} ms at most (transaction.max.timeout.ms), the application asks "
-                f"for {wanted} ms (transaction_timeout_ms): no task can begin one",
+                f"for {wanted} ms (transaction_timeout_ms): no task can begin a transaction",
                 inspection.command("run", f"--set transaction_timeout_ms={allowed}"),
             )
         if settings.get("unclean.leader.election.enable") == "true":
             yield Finding.warning(
-                f"broker {broker} elects unclean leaders: after a failure a replica that lacks committed records may lead, and "
-                "markers, changelogs and inputs lose what was committed",
+                f"broker {broker} allows unclean leader election: after a failure, a replica that lacks committed records may "
+                "become the leader, and markers, changelogs and inputs lose what was committed",
                 "kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type brokers --entity-default --add-config "
                 "unclean.leader.election.enable=false",
             )
@@ -67,11 +67,11 @@ def _cluster_logs(settings: Mapping[str, str]) -> Iterator[Finding]:
         if int(settings.get(key, _SAFE_REPLICAS)) < _SAFE_REPLICAS:
             yield Finding.warning(
                 f"{what}: only {settings[key]} replicas ({key}); it is unavailable while their brokers are down, "
-                "and lost with their disks",
+                "and is lost with their disks",
             )
     if int(settings.get("transaction.state.log.min.isr", 2)) < 2:
         yield Finding.warning(
-            "transaction.state.log.min.isr is 1: the decision about a transaction may be on one broker only, and be lost with it",
+            "transaction.state.log.min.isr is 1: the outcome of a transaction may be on a single broker, and lost with it",
         )
 
 
@@ -106,7 +106,7 @@ def replicas(inspection: Inspection) -> Iterator[Finding]:
             )
         elif fewest >= _SAFE_REPLICAS and least < 2:
             yield Finding.warning(
-                "min.insync.replicas is 1: a commit that one broker alone holds may be lost with it",
+                "min.insync.replicas is 1: a commit may be on a single broker, and lost with it",
                 f"kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics --entity-name {topic} --add-config "
                 "min.insync.replicas=2",
                 Place(topic=topic),
@@ -214,16 +214,16 @@ def left_over(inspection: Inspection) -> Iterator[Finding]:
     for topic, proof in found.own.items():
         if topic not in used:
             yield Finding.note(
-                f"the application has made this topic (known from {proof}), and the program does not use it any more. Delete it "
-                "once no older program is to be run again",
+                f"the application has made this topic (known from {proof}), and the program does not use it any more. Delete "
+                f"it once no older program will run again",
                 f"streams topic delete {topic}",
                 Place(topic=topic),
             )
     unproven = [topic for topic in found.unproven if topic not in used]
     for topic in unproven:
         yield Finding.note(
-            f"the name is that of an internal topic of {inspection.app}, but nothing proves that it is one. If it is, a reset "
-            "takes it along when it is named",
+            f"the name is that of an internal topic of {inspection.app}, but nothing proves that it is one. If it is, name it "
+            f"in a reset to delete it",
             f"streams reset {inspection.app} --topics {topic} --dry-run",
             Place(topic=topic),
         )
@@ -254,8 +254,8 @@ def transactions(inspection: Inspection) -> Iterator[Finding]:
     if asked is None:
         for place in still:
             yield Finding.warning(
-                "a transaction is open here and does not progress: its producer is working, or it hangs. Nobody with "
-                "read_committed sees the records behind it. (The transaction itself could not be looked at: that needs Java and "
+                "a transaction is open here and does not progress: its producer is working, or it hangs. Readers with "
+                "read_committed do not see the records after it. (The transaction itself could not be checked: that needs Java and "
                 "the broker's jars, `streams broker fetch`)",
                 inspection.command("transactions"),
                 Place(topic=place[0], partition=place[1], offset=before[place][0]),
@@ -271,7 +271,7 @@ def _open(inspection: Inspection, one: OpenTransaction) -> Finding:
     who = one.transactional_id or f"an unknown transactional id (producer id {one.producer.producer_id})"
     if one.hangs:
         return Finding.error(
-            f"a transaction of {who} hangs: no coordinator is going to end it, and no reader with read_committed gets past it",
+            f"a transaction of {who} hangs: no coordinator will end it, and no reader with read_committed gets past it",
             inspection.command("transactions", "--hanging"),
             where,
         )

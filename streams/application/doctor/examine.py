@@ -32,12 +32,12 @@ START = Check("start", "the program may continue with the state", program.start)
 CHECKS = (
     START,
     Check("pauses", "nothing is paused", program.pauses),
-    Check("execution", "nobody has asked for another one than the setting's", program.execution),
+    Check("execution", "it is the setting's; nobody has asked for another one", program.execution),
     Check("internal topics", "all have the right partitions and settings", cluster.internal_topics),
     Check("output topics", "all exist", cluster.outputs),
     Check("fields", "the fields that are read by name exist in the newest records", program.fields),
     Check("joins", "the keys of both sides have the same format", program.joins),
-    Check("matches", "the joins find what they look for", program.matches),
+    Check("matches", "records find matches", program.matches),
     Check("left-over topics", "there are none", cluster.left_over),
     Check("replicas", "every topic can be written, and outlives a broker", cluster.replicas),
     Check("checkpoint", "it fits the commit markers of all tasks", state.checkpoint),
@@ -46,7 +46,7 @@ CHECKS = (
     Check("positions", "everything that is to be read next is in the logs", program.positions),
     Check("retention", "no unread record is about to be deleted", program.retention),
     Check("consumer group", "its offsets are those of the markers", program.group),
-    Check("transactions", "none holds readers up", cluster.transactions),
+    Check("transactions", "none holds up readers", cluster.transactions),
     Check("drivers", "at most one driver is running", cluster.drivers),
     Check("disk", "the state folder has room, and is this user's", state.disk),
     Check("local state", "what is on this host comes from this application's commits", state.stores),
@@ -83,7 +83,7 @@ def _findings(inspection: Inspection, check: Check) -> tuple[Finding, ...]:
             return tuple(check.look(inspection))
         except StreamsError as error:
             if attempt == _ATTEMPTS or not (isinstance(error, KafkaClientError) and error.transient):
-                return (Finding(Severity.WARNING, f"this could not be looked at: {error}"),)
+                return (Finding(Severity.WARNING, f"this could not be checked: {error}"),)
         inspection.pause()
     raise AssertionError("the last attempt returns")
 

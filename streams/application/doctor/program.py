@@ -114,7 +114,7 @@ def execution(inspection: Inspection) -> Iterator[Finding]:
     if asked is None:
         return
     yield Finding.note(
-        f"{inspection.app} was asked to run with execution={asked}, which is in force in place of its setting "
+        f"{inspection.app} was asked to run with execution={asked}, which overrides its setting "
         f"(execution={inspection.config.execution.value}), also after a restart",
         f"streams execution {inspection.app} as-set",
     )
@@ -128,7 +128,9 @@ def execution(inspection: Inspection) -> Iterator[Finding]:
         why = None if last.live else obstacle(placements.looked_at(look.prepared), partitions)
         last_commit = f"its last commit, {age_in_words(inspection.now_ms() - last.now_ms)} ago, was "
         last_commit += "live" if last.live else "a micro-batch's"
-        because = "; it has not run since, or is about to switch" if why is None else f": it cannot run live ({why})"
+        because = (
+            "; it has not run since then, or is about to switch" if why is None else f": it cannot run live ({why})"
+        )
         yield Finding.note(last_commit + because, place=Place(sub_topology=look.name))
 
 
@@ -297,7 +299,8 @@ def _unlike(inspection: Inspection, sub: SubTopology, node: ProcessorNode, other
     formats = [{key_format(key) for key in keys} for keys in (left, right)]
     if min(len(left), len(right)) >= FEWEST and not formats[0] & formats[1]:
         yield Finding.note(
-            f"'{node.name}' joins '{topics[0]}' and '{topics[1]}', whose newest keys have different formats, so it finds nothing: "
+            f"'{node.name}' joins '{topics[0]}' and '{topics[1]}', whose newest keys have different formats, so it finds no "
+            f"matches: "
             f"{left[-1]!r:.60} and {right[-1]!r:.60}. Write both with the same key serde, or change one with select_key",
             place=Place(sub.name, topic=topics[0]),
         )
@@ -475,8 +478,8 @@ def group(inspection: Inspection) -> Iterator[Finding]:
             if place not in committed:
                 yield Finding.note(
                     f"the consumer group has no offset, though the task has read up to {end}: Kafka has forgotten it "
-                    "(offsets.retention.minutes), or it was deleted. The application continues from its checkpoint; should the "
-                    "checkpoint be lost, an adoption asks for the position",
+                    "(offsets.retention.minutes), or it was deleted. The application continues from its checkpoint; if the "
+                    "checkpoint is lost, an adoption asks for the position",
                     inspection.command("adopt", f"--position {place[0]}:{place[1]}={end} --dry-run"),
                     where,
                 )
@@ -486,7 +489,7 @@ def group(inspection: Inspection) -> Iterator[Finding]:
                 yield Finding.warning(
                     f"the consumer group's offset is {committed[place]}, and the task has committed {end} together with its "
                     "marker: something else has changed the group. The application continues from its checkpoint, but lag and "
-                    "adoptions go by the group. Set it back",
+                    "adoptions use the group's offset. Reset it",
                     f"kafka-consumer-groups.sh --bootstrap-server HOST:PORT --group {inspection.app} --topic {place[0]}:{place[1]} "
                     f"--reset-offsets --to-offset {end} --execute",
                     where,

@@ -64,8 +64,8 @@ def half_committed(inspection: Inspection) -> Iterator[Finding]:
         if done and missing:
             yield Finding.note(
                 f"micro-batch {batch} is committed by task {', '.join(map(str, done))}, and not yet by task "
-                f"{', '.join(map(str, missing))}: it is under way, or its run was interrupted. A start of the same program "
-                "completes it",
+                f"{', '.join(map(str, missing))}: it is in progress, or its run was interrupted. Start the same program to "
+                f"complete it",
                 inspection.command("run"),
                 Place(look.name, missing[0]),
             )
@@ -196,8 +196,8 @@ def _task_store(inspection: Inspection, look: SubLook, directory: TaskDirectory,
             offsets, origins = store.offsets, store.origins
     except StateError as error:
         yield Finding.note(
-            f"local state cannot be read ({error}): it is deleted and restored from the changelogs when the task starts here. If "
-            "it comes again, check the disk",
+            f"local state cannot be read ({error}): it is deleted and restored from the changelogs when the task starts here. "
+            f"If this happens again, check the disk",
             place=where,
         )
         return
@@ -257,8 +257,8 @@ def _task_snapshots(inspection: Inspection, look: SubLook, task: int, place: Tas
             whole.append(place.read(name))
         except SnapshotError as error:
             yield Finding.warning(
-                f"the snapshot {name} in {place} is left out by restores: {error}. The one before is taken; if it comes again, "
-                "check the disk. It is deleted once enough newer ones are there",
+                f"the snapshot {name} in {place} is skipped by restores: {error}. The one before it is used; if this happens "
+                f"again, check the disk. It is deleted once there are enough newer ones",
                 inspection.command("snapshots", "--verify"),
                 where,
             )

@@ -383,7 +383,7 @@ class Importer:
         """Copies changelogs of stores that have another name in this engine.
 
         Raises:
-            ConfigError: The copy exists already.
+            ConfigError: The copy already exists.
         """
         config, prepared = self._application.config, one.prepared
         specs = [prepared.sub.stores[name].spec for name in one.logs if self.stores.get(name, name) != name]
@@ -391,7 +391,7 @@ class Importer:
             topic = changelog_topic(self._id, spec.name)
             if self._admin.describe_topics([topic]):
                 raise ConfigError(
-                    f"{topic} exists already: an import was interrupted while it copied, or Java has a store of this name, too. "
+                    f"{topic} already exists: an import was interrupted while it copied, or Java has a store of this name, too. "
                     f"Delete it (`streams topic delete {topic}`) if it is a copy, and try again"
                 )
             ensure_changelogs(self._admin, [spec], self._id, prepared.tasks, config.replication_factor)

@@ -338,7 +338,7 @@ class SubRescale:
         """Checks that each store belongs to one part, and that its rows belong to the same keys as before.
 
         Raises:
-            RescaleError: A check fails, or a topic between the parts exists already.
+            RescaleError: A check fails, or a topic between the parts already exists.
         """
         keys = row_keys(self.sub, self._context.choices.by_key)
         found = {
@@ -353,7 +353,7 @@ class SubRescale:
         for topic in sorted(topic for part in self.parts for topic in part.writes):
             if self._exists(topic):
                 raise RescaleError(
-                    f"{self._identity}: the topic {topic}, which the plan adds, exists already, and may have records of something "
+                    f"{self._identity}: the topic {topic}, which the plan adds, already exists, and may have records of something "
                     f"else. Delete it (`streams topic delete {topic}`), then rescale"
                 )
 

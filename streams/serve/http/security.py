@@ -325,8 +325,8 @@ def _tokens(path: Path) -> dict[bytes, Caller]:
             )
         if len(words[0]) < SHORTEST_TOKEN:
             raise ConfigError(
-                f"--token-file {path}, line {number}: the token has fewer than {SHORTEST_TOKEN} characters, so that it could be "
-                'guessed: take what `python -c "import secrets; print(secrets.token_urlsafe())"` prints'
+                f"--token-file {path}, line {number}: the token has fewer than {SHORTEST_TOKEN} characters, so it could be "
+                'guessed: use the output of `python -c "import secrets; print(secrets.token_urlsafe())"`'
             )
         remember({"token": words[0]})
         found[_digest(words[0])] = Caller(words[2] if len(words) == 3 else f"token {number}", Scope(words[1]))
