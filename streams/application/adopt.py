@@ -364,7 +364,7 @@ class Move:
     """The move of one sub-topology.
 
     Attributes:
-        first: The positions at which it then begins to read; those in repartition topics stay.
+        first: The positions at which it then begins to read. Positions in repartition topics do not change.
         given: The positions that change.
         checkpoint: Its checkpoint; None: a move was interrupted, and continues with its own plan.
     """

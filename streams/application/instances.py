@@ -87,7 +87,7 @@ def only_instance(config: StreamsConfig) -> Iterator[None]:
             except TimeoutError as error:
                 other = Instance.of((folder / LOCK).read_text())
                 raise AlreadyRunningError(
-                    f"another instance of {config.application_id} runs on the same checkpoint, {folder}"
+                    f"another instance of {config.application_id} is running on the same checkpoint, {folder}"
                     + (f": {other}" if other else "")
                     + ". Nothing was written. Stop it first, or let it run"
                 ) from error
@@ -131,8 +131,9 @@ def seen_as_running(application_id: str, client: Mapping[str, str]) -> Instance 
 def group_is_shared(application_id: str, members: Sequence[str]) -> str:
     """The message for consumers that are members of the group in which an application commits its offsets."""
     return (
-        f"consumers have joined the group {application_id} ({', '.join(members)}), which belongs to the application: they commit "
-        "offsets of their own over those of its tasks"
+        f"consumers have joined the group {application_id} ({', '.join(members)}), which belongs to the application: they "
+        f"overwrite the offsets of its tasks with their "
+        "own"
     )
 
 

@@ -5,7 +5,7 @@ name of this function. So a few records of each topic are read, and the function
 commit on it is in each marker: the state of a key stays in the task that it was written in, whatever later producers do.
 Invariants: all tasks of a sub-topology use one placement; the application writes its repartition and retry topics by the placement
 of their readers; a sub-topology that reads nothing but these uses murmur2; before there is a key, nothing is decided, and each
-start looks again.
+start checks again.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Placements:
         if sub.keyed_by:
             raise ConfigError(
                 f"placement=partition, but {sub.name} makes keys in {sub.keyed_by[0]!r}, and the partition of a record does not "
-                f"depend on its new key: call repartition() behind it. Nothing was written"
+                f"depend on its new key: call repartition() after it. Nothing was written"
             )
         counts = {topic: info.partitions for topic, info in self.admin.describe_topics(external).items()}
         if len(set(counts.values())) > 1:
@@ -167,7 +167,7 @@ class Placements:
         return None if found.placement in (None, prepared.placement) or found.misplaced is not None else found
 
     def fitting(self, prepared: PreparedSub, before: Placement | None) -> PreparedSub:
-        """The sub-topology with the placement of its rows, or with another one if keys in its topics show that.
+        """The sub-topology with the placement of its rows, or with another one if keys in its topics contradict it.
 
         Args:
             prepared: A sub-topology.

@@ -171,7 +171,7 @@ class Application:
 
     @property
     def dead_letter_topics(self) -> list[str]:
-        """The topics of dead letters: of the policies, and of operators that retry."""
+        """The dead-letter topics of the policies, and of operators that retry."""
         return sorted(dead_letter_topics(self.plan.topology, self.config.dead_letter_topic))
 
     def task_settings(self, partition_counts: Mapping[str, int]) -> TaskSettings:
@@ -259,7 +259,7 @@ def plan_application(
         placements: Source topic -> the function that puts its keys into partitions; None: unknown. Default: the engine's own.
 
     Raises:
-        ConfigError: Global tables are to send dead letters, which they cannot.
+        ConfigError: Global tables would have to send dead letters, which they cannot.
         TopicNotFoundError: A source topic is missing.
         TopologyError: The topology cannot be run, or no topic matches a pattern.
         TopologyMismatchError: A sub-topology has run under several names, and which of them is valid is unknown.
@@ -461,8 +461,8 @@ def _placed(topology: Topology, admin: KafkaAdmin, placements: Mapping[str, str 
 def begins_live(execution: Execution, tasks: int | None, partitions: Collection[int]) -> bool:
     """Whether a first start adds the topics that an application needs to run live; `partitions` are the numbers of its sources.
 
-    With `auto`, it does not if the application is to have another number of tasks than its topics have partitions: live, all input
-    would have to be written to Kafka once more, and Spark's shuffle gives a task its records without that.
+    With `auto`, it does not if the number of tasks will differ from the number of partitions. Live, all input would then have to be
+    written to Kafka again; in micro-batches, Spark's shuffle brings each task its records.
     """
     if execution is Execution.AUTO and tasks is not None and partitions:
         return tasks == max(partitions)

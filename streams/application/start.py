@@ -114,7 +114,7 @@ def check_may_continue(application: Application, admin: KafkaAdmin, log: MarkerL
 
 
 def check_tasks(application: Application, admin: KafkaAdmin) -> None:
-    """Checks that the state has as many tasks as the application is about to have."""
+    """Checks that the state has the same number of tasks as this start of the application."""
     app = application.config.application_id
     tasks = {commits_topic(app, prepared.sub.name): prepared.tasks for prepared in application.subs}
     for topic, info in admin.describe_topics(tasks).items():
@@ -129,7 +129,7 @@ def check_tasks(application: Application, admin: KafkaAdmin) -> None:
 
 
 def check_commits_owner(plan: Plan, admin: KafkaAdmin, log: MarkerLog) -> None:
-    """Checks that the commits topics are this application's, as far as their markers show."""
+    """Checks that the commits topics belong to this application, as far as their markers show."""
     app = plan.application_id
     topics = [commits_topic(app, sub.name) for sub in plan.sub_topologies]
     for topic, info in admin.describe_topics(topics).items():
@@ -354,7 +354,7 @@ def take_back(
     if found is None:
         return None
     digest = checkpoint.digest(found.batch)
-    # Fenced, so that a task which is still about to commit the micro-batch cannot do so afterwards.
+    # Fenced, so that a task that is about to commit the micro-batch can no longer do so.
     markers = access.fenced()
     done = sorted(task for task, marker in markers.items() if marker is not None and marker.batch == digest)
     if done:

@@ -35,9 +35,8 @@ class SinkStatus:
     Attributes:
         read: Topic and partition -> the next offset to write.
         ends: Topic and partition -> its end offset.
-        at_most: Whether the lag may include the last batch although it was handed over, because its note is gone and the checkpoint
-            is on another machine.
-        paused_since_ms: When it was paused, ms since 1970; None: it is not paused.
+        at_most: Whether the lag may include the last batch even though it was written: its note is gone, and the checkpoint is on
+        another machine. paused_since_ms: When it was paused, ms since 1970; None: it is not paused.
     """
 
     name: str
@@ -211,7 +210,7 @@ def subs_of(application: Application) -> tuple[SubInKafka, ...]:
 
 
 def subs_in_kafka(application_id: str, admin: KafkaAdmin, log: MarkerLog) -> tuple[SubInKafka, ...]:
-    """The sub-topologies of an application whose program is not available, as far as they have committed."""
+    """The sub-topologies that have committed, of an application whose program is not available."""
     commits = commits_topics_of(application_id, owned_topics(application_id, None, admin, log).own)
     found = []
     for topic, info in sorted(admin.describe_topics(sorted(commits)).items()):

@@ -148,7 +148,7 @@ class StoreReader:
 
     @property
     def computes(self) -> bool:
-        """Whether values are computed from the stored ones, and so may have another type."""
+        """Whether values are computed from stored values, so their type may differ."""
         return self._view is not None
 
     def rows(self, store: TaskStore, task: int, keys: frozenset[bytes] | None = None) -> Iterator[StoreRow]:
@@ -166,7 +166,7 @@ class StoreReader:
 
         Args:
             text: The key.
-            is_json: Whether the text is JSON in any case, so that strings have quotes.
+            is_json: Whether the text must be JSON, so that strings have quotes.
 
         Raises:
             ConfigError: The store has no such keys.
@@ -213,8 +213,9 @@ class StoreReader:
             return self.bytes_of(prefix)
         if isinstance(serde, _FRAMED):
             raise ConfigError(
-                f"keys of store {self._node.name!r} are of {type(serde).__name__}, whose bytes do not begin as the keys do, so "
-                f"there is no prefix of them: ask for a range, or for all rows"
+                f"keys of store {self._node.name!r} are of {type(serde).__name__}, whose bytes do not begin like the keys, so "
+                f"they have no "
+                f"prefixes: ask for a range, or for all rows"
             )
         return prefix.encode()
 

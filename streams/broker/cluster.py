@@ -1,4 +1,4 @@
-"""A data folder's cluster: as recorded in `broker.json`, as seen from outside, and as the caller of a start wants it.
+"""A data folder's cluster: as recorded in `broker.json`, as seen from outside, and as requested by the caller of a start.
 
 By `broker.json`, any process can find, check and stop the cluster.
 The file is replaced atomically by a rename; ports, cluster id and properties are valid for the life of the folder,

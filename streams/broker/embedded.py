@@ -50,7 +50,7 @@ class EmbeddedBroker:
         jvm_options: Further options of the Java command.
         die_with_parent: Whether the nodes end with this Python process, even after SIGKILL (for tests and drills).
         start_timeout_s: How long a start may take, in seconds.
-        secured: Whether clients need TLS, a user and rights; default: as the folder's cluster, or not.
+        secured: Whether clients need TLS, a user and rights; default: as in the folder's cluster, else no.
         preferred_port: The port of a new cluster's first node, if it is free and `ports` is not given.
         users: Users of a secured cluster, besides `admin`: missing ones are made at the start, without any rights.
     """

@@ -54,8 +54,8 @@ _BACK_SOON = {
     "broker.heartbeat.interval.ms": "500",
 }
 
-# All nodes of an embedded cluster stop together. The last ones would wait for minutes, without success, for a majority
-# of controllers to take over what they lead.
+# All nodes of an embedded cluster stop together. The last nodes would wait for minutes, in vain, for a majority of controllers to
+# take over their partitions.
 _STOP_TOGETHER = {"controlled.shutdown.enable": "false"}
 
 # Three nodes share one disk, on which a durable write sometimes takes two seconds. With the default timeouts (2 s and 1 s), the

@@ -105,8 +105,9 @@ def _check_batch(sub: SubIdentity, checkpoint: Checkpoint, task: int, marker: Co
     if not fits:
         raise misfit(
             sub,
-            f"{who} with other input ranges than the checkpoint has for it: the checkpoint was rolled back to an older copy, and "
-            "has gone on from there",
+            f"{who} with other input ranges than the checkpoint has for it: the checkpoint was rolled back to an older copy, "
+            f"and has continued from "
+            "there",
         )
 
 
@@ -165,7 +166,7 @@ def lost_commits(sub: SubIdentity, task: int, known: str, last: str = "nothing a
 # continued.
 
 NEVER = -1
-"""The micro-batch in the marker of a task that has yet to run the first one."""
+"""The micro-batch number in the marker of a task that has not run any micro-batch yet."""
 
 
 @dataclass(frozen=True)
@@ -350,7 +351,8 @@ def plan_adoption(
     if confirmed or batch == NEVER or done == markers.keys():
         at = SourceOffsets(_topics(topic_ids, ends))
         return Adoption(query_id, FirstBatch(at, at), versions, frozenset())
-    # The batch is repeated with its own clock time: the same timestamps must be too far ahead, so that tasks get the same rows.
+    # The batch is repeated with its original clock time: the same timestamps must count as too far ahead, so that tasks get the
+    # same rows.
     now_ms = max(marker.now_ms for marker in found.values() if marker.batch_id == batch)
     end = SourceOffsets(_topics(topic_ids, ends), global_topics=global_topics, now_ms=now_ms)
     first = FirstBatch(SourceOffsets(_topics(topic_ids, starts)), end)
@@ -366,8 +368,8 @@ def _topics(topic_ids: Mapping[str, str], at: Mapping[TopicPartition, int]) -> d
 
 # --- A logged micro-batch that is too large. Spark repeats its offsets at each start, whatever the current limits are.
 #
-# As long as no task has committed the micro-batch, its plan can be taken back: without the last file of the offset
-# log, Spark plans it again.
+# As long as no task has committed the micro-batch, its plan can be undone: without the last file of the offset log, Spark plans it
+# again.
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +378,7 @@ class Oversized:
 
     Attributes:
         records: The most records that it can have, by its offsets.
-        limit: The number of records with which it would be planned now.
+        limit: How many records it would be planned with now.
     """
 
     batch: int

@@ -1,4 +1,4 @@
-"""`streams config`: every setting, as a commented TOML file, as a reference page, or with its value in force."""
+"""`streams config`: every setting, as a commented TOML file, as a reference page, or with its effective value."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def config(
 
 
 def show_settings(effective: StreamsConfig, layers: Sequence[Layer], *, as_json: bool) -> None:
-    """Prints the settings in force, and where each comes from; secrets are masked."""
+    """Prints the effective settings, and where each comes from; secrets are masked."""
     values, given = effective.printable(), _given(layers)
     if as_json:
         print_json({name: {"value": value, "from": given.get(name, "default")} for name, value in values.items()})

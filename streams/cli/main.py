@@ -40,7 +40,7 @@ COMMANDS = {
     "diff": LazyCommand("topology", "Show what a changed topology would do to an application's state."),
     "acls": LazyCommand("acls", "Print or grant the rights that an application needs."),
     "package": LazyCommand("project", "Pack this environment for a cluster, and try a program with it."),
-    "config": LazyCommand("config", "Print all settings, or those in force, as TOML or JSON."),
+    "config": LazyCommand("config", "Print all settings, or their effective values, as TOML or JSON."),
     "state": LazyCommand("state", "Print or count the rows of a store."),
     "pause": LazyCommand("status", "Pause a running application, or one of its sub-topologies."),
     "resume": LazyCommand("status", "Resume an application after a pause."),

@@ -84,7 +84,7 @@ def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
 def complete_stores(context: typer.Context, incomplete: str) -> list[str]:
     """Completes stores in the shell, from the topology that the command line names."""
     with suppress(Exception):
-        # Behind an option that waits for its value, arguments are not assigned yet.
+        # After an option that waits for its value, arguments are not assigned yet.
         target = context.params.get("target") or context.args[0]
         return sorted(name for name in TopologyTarget.parse(target).load().stores if name.startswith(incomplete))
     return []
@@ -324,7 +324,7 @@ def pairs(texts: list[str] | None, name: str, example: str) -> dict[str, str]:
 
 
 def to_timestamp(text: str) -> int:
-    """Converts a typed time to ms since 1970: such a number, or ISO 8601. A time without a zone is UTC."""
+    """Converts a typed time (ms since 1970, or ISO 8601) to ms since 1970. A time without a zone is UTC."""
     if re.fullmatch(r"\d+", text):
         return int(text)
     try:

@@ -257,7 +257,7 @@ def move_positions(
     moves = plan_moves(app, log, files, {commits[topic]: info.partitions for topic, info in found.items()}, start)
     for move in moves:
         say(f"{move.sub.name} continues at {move.first.start}")
-    say("state: kept. What is read again is counted again, what is skipped is missing from it")
+    say("state: kept. Records that are read again are counted again; skipped records are missing")
     warnings = running_signs(admin, partitions_of(found))
     if not execute:
         for warning in warnings:

@@ -60,7 +60,7 @@ class WorkOptions(OptionGroup):
 
 @dataclass(frozen=True)
 class SeenOptions(OptionGroup):
-    """Options for what can be seen of the application: metrics, page, stores and log lines."""
+    """Options that make the application visible: metrics, dashboard, stores and log lines."""
 
     metrics: MetricsAddress = None
     otel: Annotated[

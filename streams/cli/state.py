@@ -135,7 +135,7 @@ def _no_state(config: StreamsConfig, root: Path, task: int | None, from_changelo
 
 
 def _restore(topology: Topology, config: StreamsConfig, root: Path, store: str | None, task: int | None) -> None:
-    # What a restore needs takes as long to import as the rest of the command, which is there without it.
+    # The imports of a restore take as long as all others of this command, so they wait until they are needed.
     from streams.application.restore import restore_tasks
 
     wanted = [

@@ -596,7 +596,7 @@ class RecordPrinter:
         return {name: found}
 
     def _json_of(self, serde: Serde | None, data: bytes, record: Incoming) -> Any:
-        """The JSON data for the bytes of a key or value; None: no JSON would be sent as the same bytes."""
+        """The JSON data for the bytes of a key or value; None: no JSON would give the same bytes when sent."""
         if serde is None or isinstance(serde, BytesSerde):
             return _text_of(data)
         try:

@@ -127,7 +127,7 @@ def diff(
 
 def _print_changes(changes: Sequence[TopologyChange], verdict: StateEffect) -> None:
     for change in changes:
-        # What a refusal means is the same for all changes, and comes once, at the end.
+        # A refusal means the same for all changes, so its explanation comes once, at the end.
         text = f"{change.where}: {change.what} {change.says.removesuffix(f'. {REFUSED}')}."
         print_finding(change.severity.value, _SEVERITY_COLOURS[change.severity], text, width=15)
     console = Console()

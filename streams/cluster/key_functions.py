@@ -29,7 +29,7 @@ class Admin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What records of a topic show about the placement of keys.
+    """What the records of a topic show about the placement of keys.
 
     Attributes:
         records: The number of records read.

@@ -172,7 +172,7 @@ class KafkaStreams:
         """Pause the application: the steps that run are finished, and no further one begins until `resume` (KIP-834).
 
         The queries stay alive, and calls by the wall clock wait, too. Unlike in Kafka Streams, a pause is recorded in the cluster:
-        it is in force wherever the application runs, and after restarts.
+        it applies wherever the application runs, and after restarts.
 
         Raises:
             ConfigError: The application has never run, or has no such part.

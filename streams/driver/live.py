@@ -49,10 +49,10 @@ _BACKLOG = 128
 
 
 class LiveDriver:
-    """The driver's end of its workers' connections, within a `with` block: of slots, and of micro-batches that restore.
+    """The driver's end of the connections from its workers, within a `with` block: from slots, and from restoring micro-batches.
 
-    At its end they are closed, so that a slot which is slow to end (it restores, or a function hangs) finds its driver gone before
-    it begins another step.
+    The connections are closed when the block ends. A slot that ends slowly (it restores, or a function hangs) then finds its driver
+    gone before it begins another step.
 
     Args:
         host: The driver's host name, at which workers reach it.

@@ -228,7 +228,7 @@ class Progress:
                 self.console.print(f"{self.title}/{name}: {text}", highlight=False, markup=False, soft_wrap=True)
 
     def _say_what_is_missing(self) -> None:
-        """At the end of the run, shows what the results lack: records of joins that found nothing, and dead letters."""
+        """At the end of the run, shows what is missing from the results: join records without a match, and dead letters."""
         with self._lock:
             counters = {name: sub.counters for name, sub in self.subs.items()}
         for name, counts in counters.items():

@@ -205,7 +205,7 @@ def text_of(serde: Serde, topic: str, view: Callable[[Any], Any] | None = None) 
 def texts_of(
     serde: Serde, topic: str, view: Callable[[Any], Any] | None = None
 ) -> Callable[[pa.BinaryArray], list[bytes]]:
-    """A function like that of `text_of`, for columns without nulls. Compiled code finds most JSON that can stay as it is."""
+    """Like `text_of`, but returns a function for columns without nulls. Compiled code finds most JSON that can stay as it is."""
     # Not at the top: commands that show a few records do without the libraries of columns.
     from streams.serdes.json_scan import normal_json
 

@@ -281,7 +281,7 @@ def test_an_execution_is_asked_for(streams, monkeypatch, how, asked, printed) ->
 
 
 def test_live_is_not_asked_for_because_it_could_end_the_application() -> None:
-    with pytest.raises(ConfigError, match="with auto, all parts run live that can"):
+    with pytest.raises(ConfigError, match="with auto, all parts that can run live do so"):
         Pausing("app", {}).execute(Execution.LIVE)
 
 

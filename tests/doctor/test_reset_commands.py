@@ -77,7 +77,7 @@ def test_offsets_come_from_a_file_and_the_state_can_be_kept(streams: Any, world:
     shown = run(streams, *keep)
     assert shown.exit_code == 0, shown.output
     assert "in continues at in-0: 1, in-1: 2" in shown.output
-    assert "What is read again is counted again" in shown.output
+    assert "Records that are read again are counted again" in shown.output
     assert "nothing was written: --execute carries this out" in shown.output
     done = run(streams, *keep, "--execute", "--json")
     assert done.exit_code == 0, done.output

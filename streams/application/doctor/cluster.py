@@ -205,10 +205,10 @@ def outputs(inspection: Inspection) -> Iterator[Finding]:
 
 
 def left_over(inspection: Inspection) -> Iterator[Finding]:
-    """Looks for internal topics that the program no longer uses, or that cannot be proved to be its own."""
+    """Looks for internal topics that the program no longer uses, or that cannot be proved to belong to it."""
     plan = inspection.application.plan
     used = {topic for look in inspection.subs for topic in _wanted(inspection, look)} | plan.internal_topics.keys()
-    # Without the first one, what is paused would resume; processes that serve the stores write the other one.
+    # Without the first topic, everything that is paused would resume. Processes that serve the stores write the second one.
     used |= {pauses_topic(inspection.app), endpoints_topic(inspection.app)}
     found = owned_topics(inspection.app, own_manifest(inspection.config), inspection.admin, inspection.kafka)
     for topic, proof in found.own.items():
@@ -233,7 +233,7 @@ def left_over(inspection: Inspection) -> Iterator[Finding]:
 
 RECENT_MS = 10 * 60_000
 _LAST = 64
-"""The number of offsets of a commits partition that are looked at."""
+"""How many offsets of a commits partition are checked."""
 _STEP = 2
 """The offsets of one step: its marker, and the control record of its transaction."""
 

@@ -26,7 +26,7 @@ from streams.topology.topology import Topology
 
 
 class Severity(str, Enum):
-    """How bad a finding is; the values are in the order of their weight."""
+    """How bad a finding is. The values are in order of severity."""
 
     OK = "ok"
     NOTE = "note"
@@ -103,7 +103,7 @@ def worst(results: Iterable[CheckResult]) -> Severity:
     return max(found, key=lambda severity: severity.weight, default=Severity.OK)
 
 
-# --- What the doctor looks at: the application, its cluster and its disks, each read once.
+# --- What the doctor examines: the application, its cluster and its disks, each read once.
 
 
 @dataclass(frozen=True)

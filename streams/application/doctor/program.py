@@ -173,11 +173,10 @@ def _rescaled_to(inspection: Inspection) -> str:
 # --- Fields that the program reads by name and that no record has: perhaps misspelt, and null without an error.
 #
 # Where the type of values is known, building the topology refuses such a name
-# (`dsl.nodes.result_types.check_fields`). JSON without a type may have any fields, so the newest records of each
-# topic are looked at.
+# (`dsl.nodes.result_types.check_fields`). JSON without a type may have any fields, so the newest records of each topic are checked.
 
 SAMPLE = 500
-"""The number of newest records of a topic that are looked at, over all partitions."""
+"""How many of the newest records of a topic are checked, over all partitions."""
 FEWEST = 20
 """The fewest objects for a report: with fewer of them, a field may just be rare."""
 
@@ -265,7 +264,7 @@ def _has(value: Any, path: str) -> bool:
     return True
 
 
-# --- Inner joins whose sides have keys of different formats, so that no record can meet another.
+# --- Inner joins whose sides have keys of different formats, so that no record can match.
 
 
 def joins(inspection: Inspection) -> Iterator[Finding]:
@@ -331,11 +330,11 @@ def _kind_of_word(found: re.Match[str]) -> str:
     return "0" if word.isdigit() else "a" if word == word.lower() else "A"
 
 
-# --- Joins that find hardly anything, as the tasks have counted.
+# --- Joins that find hardly any matches, as counted by the tasks.
 
 
 def matches(inspection: Inspection) -> Iterator[Finding]:
-    """Reports how many records of each join found nothing on its other side; if nearly all did, it is a warning."""
+    """Reports how many records of each join found no match on the other side; it is a warning if nearly all did."""
     for look in inspection.subs:
         sub = look.prepared.sub
         found = {one.node: one for one in looked_up_by(marker.operator_state for marker in look.found.values())}
@@ -368,7 +367,7 @@ def _other_sides(sub: SubTopology, node: str) -> list[str]:
     ]
 
 
-# --- Where the application reads on: positions in the logs, the consumer group, and records that are about to be
+# --- Where the application continues reading: positions in the logs, the consumer group, and records that are about to be
 # deleted.
 
 NEARLY = 0.8

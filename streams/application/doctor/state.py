@@ -292,7 +292,7 @@ def _task_snapshots(inspection: Inspection, look: SubLook, task: int, place: Tas
 def _unusable(inspection: Inspection, look: SubLook, task: int, snapshot: Snapshot) -> str:
     """Why a restore would not begin with this snapshot; empty: it would, unless there is a better snapshot."""
     if snapshot.tasks != look.prepared.tasks:
-        return f"it is of {snapshot.tasks} tasks, and the application has {look.prepared.tasks}"
+        return f"it has the state of {snapshot.tasks} tasks, and the application has {look.prepared.tasks}"
     marker = look.found[task]
     target = target_of(marker)
     stores = [node.spec for node in look.prepared.sub.stores.values()]

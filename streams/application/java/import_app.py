@@ -59,14 +59,14 @@ from streams.topology.specs.joins import GraceTableJoinSpec, StreamJoinSpec
 IMPORTED = "kafka-streams"
 """The query id in the markers of an import, until `adopt` has made the checkpoint."""
 _INTERNAL = ("-repartition", "-subscription-registration-topic", "-subscription-response-topic")
-"""How the topics end through which the tasks of a Kafka Streams application send records to each other."""
+"""Name endings of the topics through which tasks of a Kafka Streams application send records to each other."""
 _LOW_HALF = 2**32 - 1
 _STORES = {
     StoreKind.TIMESTAMPED_KEY_VALUE: "timestamped_key_value_store",
     StoreKind.TIMESTAMPED_WINDOW: "timestamped_window_store",
     StoreKind.SESSION: "session_store",
 }
-"""The kinds of stores that Kafka Streams has with headers, too, and what makes them in `Stores`."""
+"""The kinds of stores that Kafka Streams also has with headers, and the methods of `Stores` that create them."""
 _SUFFIXES = {
     StoreKind.WINDOW: WINDOW_SUFFIX,
     StoreKind.TIMESTAMPED_WINDOW: WINDOW_SUFFIX,
@@ -334,8 +334,9 @@ class Importer:
         )
         raise ConfigError(
             f"store '{wrong or prepared.sub.name}': its keys are not in the partitions in which "
-            f"{prepared.placement or 'murmur2, crc32 or fnv1a'} puts them: its records come from a partitioner of the program's "
-            "own, by which no task here would find them. Nothing was written"
+            f"{prepared.placement or 'murmur2, crc32 or fnv1a'} puts them: its records come from a custom partitioner, so no "
+            f"task here would find "
+            "them. Nothing was written"
         )
 
     def _markers(self, prepared: PreparedSub) -> dict[int, CommitMarker | None]:
@@ -362,7 +363,7 @@ class Importer:
         moved = [place for place, end in self._admin.end_offsets(before).items() if end != before[place]]
         if moved or any(one.positions != self._positions(one.prepared) for one in found):
             raise ConfigError(
-                "the Java application has gone on since this began. Nothing was written. Stop it and try again"
+                "the Java application has continued since this began. Nothing was written. Stop it and try again"
             )
 
     # --- The changes.
@@ -493,7 +494,7 @@ class Importer:
 def derived_state(
     prepared: PreparedSub, logs: Mapping[str, JavaLog], seen: int
 ) -> dict[str, dict[str, dict[str, object]]]:
-    """The state that operators keep besides their stores, from the rows of one task.
+    """The state that operators keep outside their stores, from the rows of one task.
 
     An operator's stream time is the newest time in its changelogs: the record that moved it was not late, and so was stored. For
     joins, the newest row of each store counts, too, and the first record that waits; for a buffer, its last number; for sessions,
@@ -549,7 +550,7 @@ def _check_headers(spec: StoreSpec, columns: RecordColumns, topic: str, task: in
     """Refuses a store with headers of Java (KIP-1271) whose like here has none: rows would lose their headers.
 
     Kafka Streams 4.3.1 logs headers of such rows only: its own tables, windows and sessions have none, `dsl.store.format` or not.
-    Those of a deleted row, and those in the stores of stream joins, are not read by anybody.
+    Nothing reads the headers of a deleted row or those in the stores of stream joins.
     """
     if spec.rows is RowFormat.WITH_HEADERS or spec.kind not in _STORES or columns.headers is None:
         return

@@ -323,7 +323,7 @@ class SubRescale:
         return part.name if self._divides else ""
 
     def _made(self, part: Part) -> Mapping[int, CommitMarker]:
-        """The new markers of a part, as far as they are noted."""
+        """The new markers of a part that are noted so far."""
         assert self.notes is not None
         return self.notes.markers.get(self._key(part), {})
 

@@ -179,7 +179,7 @@ class RowKey:
         back: The number of bytes after it.
         counted: Whether the part after `front` begins with its length (4 bytes); the record key is then in that part.
         has_notations: Whether producers may write the record key in several ways. Before keys were canonical, versions assigned
-            records to tasks by the bytes that the producer had written, so rows may be in another task than their key's.
+            records to tasks by the bytes that the producer had written, so a row may be in a different task from its key.
         suppressed: Whether rows of releases before 1.0, which have no header, have a time in front of the key (`with_keys`).
     """
 
@@ -207,8 +207,8 @@ def with_keys(
 ) -> tuple[RecordColumns, pa.BinaryArray]:
     """The records that belong to a task, with the keys that assign them to it.
 
-    A tombstone of `suppress` does not show the format of what it deletes. It is copied for each format in which it belongs to the
-    task, because a tombstone that deletes nothing does no harm.
+    A tombstone of `suppress` does not show the format of the row that it deletes. It is copied for each format in which it belongs
+    to the task, because a tombstone that deletes nothing does no harm.
     """
     if not key.suppressed:
         return columns, key.of(columns.keys)
@@ -336,13 +336,13 @@ def records_with_progress(
             left = end - columns.last_offset - 1
             listener.on_batch(store, partition, len(columns), columns.keys.nbytes + columns.values.nbytes, left)
     if listener is not None and left:
-        # Behind the last record there are only control records.
+        # Only control records follow the last record.
         listener.on_batch(store, partition, 0, 0, 0)
 
 
 @dataclass
 class Strays:
-    """The rows of a store that are in another task than their key's, by the hash of their changelog key.
+    """Hash of the changelog key -> row, for the rows of a store that are in a different task from their key.
 
     A key that two producers wrote in two ways has rows in two tasks, each made from a part of its records. There is no rule that
     could make one row of them.
@@ -355,13 +355,13 @@ class Strays:
         """Notes rows of a task.
 
         Raises:
-            RescaleError: One of the keys has rows in another task, too.
+            RescaleError: One of the keys also has rows in another task.
         """
         self.check(keys, task)
         self.tasks.update((hash(key), task) for key in keys)
 
     def check(self, keys: list[bytes], task: int) -> None:
-        """Checks that no row of a task has the key of a stray row of another one.
+        """Checks that no row of a task has the same key as a stray row of another task.
 
         Raises:
             RescaleError: There is one.
@@ -393,7 +393,7 @@ def check_strays(
 
 
 def _end_of(kafka: KafkaAccess, topic: str, task: int, spec: StoreSpec, marker: CommitMarker | None) -> int:
-    """The offset up to which a changelog has the state of the last commit and nothing later.
+    """The offset up to which a changelog contains exactly the state of the last commit.
 
     Raises:
         RestoreError: The changelog has lost records that belong to the last commit.
@@ -445,7 +445,7 @@ def stage_partition(
 
 
 def _alive(columns: RecordColumns, spec: StoreSpec, before_ms: int) -> RecordColumns:
-    """The records of segments that have not expired. Expired ones would come back in another task with an earlier stream time."""
+    """The records of segments that have not expired. Expired rows would reappear in a task with an earlier stream time."""
     if not spec.kind.segmented or before_ms <= 0:
         return columns
     width = spec.segment_width_ms

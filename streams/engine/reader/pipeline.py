@@ -109,7 +109,7 @@ class ReaderContext(StepContext):
         self._letter_stages.append(dict(letter.headers)[STAGE] if self._resumed is None else None)
 
     def _route_of(self, letter: DeadLetter, origin: Origin) -> bytes | None:
-        """The key that would send the record's results to their task. Its notation may differ from the dead letter's key."""
+        """The key that would send the record's results to their task. The dead letter may have the key in another notation."""
         piece = self.current.read
         if piece is None or piece.keys is piece.columns.keys or origin.topic is None:
             return letter.key

@@ -141,7 +141,7 @@ class WaitingRows:
 
     @property
     def cells(self) -> pa.BinaryArray:
-        """The row value of each record, as the only record in its row."""
+        """The row value of each record, if the row has only this record."""
         return rows_of_one(self.sides, self.headers, self.values)
 
     def take(self, rows: Int64s) -> WaitingRows:
@@ -526,7 +526,7 @@ def is_in(cells: pa.BinaryArray, others: pa.BinaryArray) -> Bools:
 
 
 def _first_of_each(partners: Int64s, rows: Int64s, count: int) -> Int64s:
-    """For each of n records, the first of `rows` (ascending) whose partner it is; n: none."""
+    """For each of n records, the first of `rows` (ascending) that it matches; n: none."""
     first = np.full(count, count, np.int64)
     own = np.flatnonzero(partners >= 0)[::-1]
     first[partners[own]] = rows[own]
