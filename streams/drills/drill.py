@@ -1,4 +1,4 @@
-"""One drill: what it injects, what must hold, the function that does it, and the ways in which it can fail to pass."""
+"""One drill: what it injects, what must hold, and the function that runs it; and the outcomes other than success."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class NotPossibleHere(Exception):
 
 
 class SpoiledByBroker(Exception):
-    """A known defect of the broker made the run inconclusive; another seed is needed."""
+    """A known bug of the broker made the run inconclusive; another seed is needed."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ PREFIX = "10.77.0."
 CENTRE = f"{PREFIX}1"
 """The address of the bridge, which the driver and the master use."""
 BROKER = f"{PREFIX}9"
-"""A further address of the bridge, for the broker alone, so that a host can be cut off from the broker and from nothing else."""
+"""Another address of the bridge, only for the broker, so that a host can be cut off from the broker alone."""
 SPACES = ("--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
 """Options of `unshare` for a host: it ends with the process that was started, and has its own network, files and processes."""
 _CLONE_NEWNET = 0x40000000
@@ -94,9 +94,9 @@ def ip(*arguments: str, inside: int | None = None) -> None:
 
 # A host: an address, a disk of its own, and one command with all that it starts.
 #
-# `NamespaceHost` has a network, a name, a file system and processes of its own: of all hosts' disks it sees only its own, at the
-# same path as each other host, and ending it ends everything on it. `LoopbackHost` is for machines without namespaces: another
-# loopback address, and a folder of its own.
+# `NamespaceHost` has a network, a name, a file system and processes of its own: it sees only its own disk, at the same path as
+# every other host; ending it ends everything on it. `LoopbackHost` is for machines without namespaces: another loopback address,
+# and a folder of its own.
 
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 DISKS, DISK = "hosts", "disk"
@@ -199,7 +199,7 @@ class LoopbackHost:
 
     @property
     def running(self) -> bool:
-        """Whether the host was started, and neither ended nor lost since."""
+        """Whether the host has been started, and has neither ended nor been lost since."""
         return self._started is not None and self._started.running
 
     def lose(self) -> None:

@@ -42,7 +42,7 @@ class DrillResult:
         seconds: How long it took.
         evidence: The proofs that its fault has happened.
         recoveries: The faults that the application recovered from, with the seconds until new results.
-        wrong: What did not hold, or the reason why the drill was skipped.
+        wrong: What failed, or why the drill was skipped.
         folder: Logs and state; None: deleted.
     """
 
@@ -131,8 +131,8 @@ fewer drills leaves the rows of the others as they are. The application runs liv
 about micro-batches. With `--execution micro-batch`, all drills run in micro-batches, and the results are on
 [a page of their own](drills-micro-batches.md).
 
-Lake sinks and sources outside Kafka always run in micro-batches, and so does what has more tasks than partitions. In the drills on
-them (D35, D41, D42, D44, D46, D50), the rest of the application runs live.
+Lake sinks and sources outside Kafka always run in micro-batches, and so do sub-topologies with more tasks than partitions. In the
+drills on them (D35, D41, D42, D44, D46, D50), the rest of the application runs live.
 
 Each drill starts a broker of its own (or a cluster of three), a continuous flow of input, read_committed readers that run all
 the time, and the application as a real process: a stream-stream join, windows that emit on close, counts, and a second stage

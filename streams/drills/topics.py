@@ -23,7 +23,7 @@ from streams.drills.drill import DrillFailed
 from streams.drills.processes import wait_until
 
 SOON_ELSEWHERE = {"socket.timeout.ms": 5_000, "topic.metadata.refresh.interval.ms": 2_000}
-"""Client properties with which a client soon turns from a broker that does not answer to the new leader."""
+"""Client properties with which a client soon switches from a broker that does not answer to the new leader."""
 DECIDED_S = 120.0
 """Longer than any transaction may stay open."""
 SILENT_S = 20.0
@@ -112,7 +112,7 @@ class OutsideReader(threading.Thread):
     """A read_committed consumer that reads a topic all the time, as an outside reader would.
 
     After restarts of several brokers librdkafka 2.16 now and then never fetches a partition again, although its leader has
-    answered others for minutes. A drill is about the application, so a consumer that hears nothing is replaced by another one.
+    answered others for minutes. A drill tests the application, so a consumer that receives nothing is replaced by another one.
 
     Attributes:
         records: The records read so far, in the order of arrival.
@@ -169,7 +169,7 @@ def _as_read(one: Message) -> Read:
     return Read(one.partition(), one.offset(), one.timestamp()[1], one.key(), one.value(), headers)
 
 
-# What drills do to topics and ask of them: settings, new partitions, records written, lost and counted.
+# What drills do with topics: change settings, add partitions, and write, delete and count records.
 
 _TIMEOUT_S = 60.0
 

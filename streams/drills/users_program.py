@@ -29,7 +29,7 @@ from streams.topology.topology import Topology
 PACE_S = 150.0
 """Seconds over which the input is written, so that there is input before, within and after a fault."""
 STEPS = 60
-"""The approximate number of micro-batches that the input is cut into, however fast it is read."""
+"""The approximate number of micro-batches into which the input is divided, however fast it is read."""
 _TICK_S = 0.1
 
 Input = Mapping[str, Sequence[Read]]

@@ -95,7 +95,7 @@ def launch(settings: Mapping[str, str]) -> JavaGateway:
     reading, writing = os.pipe()
     pump = _pump(reading)
     try:
-        # In a session of its own, where no signal of the driver's group reaches it; see `java_process`.
+        # In its own session, where it gets no signals of the driver's process group; see `java_process`.
         gateway = launch_gateway(conf, {"stderr": writing, "start_new_session": True})
     except BaseException:
         # The process has ended: its output should appear before the error about that.
@@ -206,7 +206,7 @@ def needs_java(stopping: Callable[[], bool]) -> Iterator[None]:
 
 
 def report_end_once(context: SparkContext) -> None:
-    """Prevents Spark's accumulator thread from printing another stack trace when the Java process ends."""
+    """Prevents Spark's accumulator thread from printing one more stack trace when the Java process ends."""
     server = context._accumulatorServer
     original: Callable[[Any, Any], None] = server.handle_error
 
@@ -346,7 +346,7 @@ class Planning:
                 _planned.add(self._prefix)
 
     def begins(self, name: str) -> None:
-        """Notes that a query is about to be planned, again or for the first time."""
+        """Notes that a query is about to be planned, for the first time or again."""
         with _planning_lock:
             _planned.add(self._prefix + name)
 

@@ -50,7 +50,7 @@ _held: list[LeaseWatch] = []
 
 
 def held_slots(besides: Slots | None = None) -> int:
-    """The number of tasks that the live applications of this process run all the time, without the application of `besides`."""
+    """The number of tasks that the live applications of this process run all the time, except those of `besides`."""
     return sum(watch.slots for watch in tuple(_held) if watch.driver is not besides)
 
 
@@ -138,7 +138,7 @@ class LeaseWatch(Background):
 
 
 class UnreadPartitions:
-    """Reports the partitions that no slot reads, and how far behind they are, because no slot can. Its owner closes it.
+    """Reports the partitions that no slot reads, and how far behind they are, because no slot can report them. Its owner closes it.
 
     Args:
         job: The job of the live tasks.
@@ -184,7 +184,7 @@ class UnreadPartitions:
         names = [f"{topic}-{number}" for topic, number in unread]
         shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
         message = (
-            f"nobody reads {shown}: {slots} slots of live execution have not begun in {UNREAD_AFTER_S:.0f} s. Spark has no core "
+            f"no slot reads {shown}: {slots} slots of live execution have not begun in {UNREAD_AFTER_S:.0f} s. Spark has no core "
             f"for them, or their processes are still starting (the first ones on a machine compile kernels for a minute or more), "
             f"or cannot start: look at its executors"
         )

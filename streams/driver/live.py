@@ -204,7 +204,8 @@ class LiveDriver:
             if timer is None:
                 return
             timer.cancel()
-            # Within the lock, as its thread closes it only after it is no longer pending: another one may get its number.
+            # Within the lock, because its thread closes it only once it is no longer pending, and another connection may then get
+            # its number.
             cut(connection)
 
     def _is_worker(self, connection: Connection) -> bool:

@@ -100,7 +100,7 @@ _REQUEST_S = 10.0
 
 
 class _StopRequestedError(Exception):
-    """Raised when the application is to stop while it waits for a broker."""
+    """Raised if the application should stop while it waits for a broker."""
 
 
 class StreamsApplication:
@@ -316,7 +316,7 @@ class StreamsApplication:
                 self._await(lakes)
 
     def _run_on(self, others: list[Callable[[], Query]]) -> None:
-        """Runs the sub-topologies, live or in micro-batches, until the application is to stop, or has read its existing input."""
+        """Runs the sub-topologies, live or in micro-batches, until the application should stop or has read its existing input."""
         refused: dict[str, str] = {}
         running = False
         while not self._stop.is_set():
@@ -381,7 +381,7 @@ class StreamsApplication:
         return Undecided(self._application, kafka_of(self.config), self.progress.say)
 
     def _is_over(self, asked: str | None, undecided: Undecided | None) -> bool:
-        """Whether the queries are to end: all input is read, another execution is asked for, or records have shown a placement."""
+        """Whether the queries should end: all input is read, another execution is requested, or records have shown a placement."""
         assert self._watch is not None
         if self._is_asked_otherwise(asked) or self._has_read():
             return True
@@ -425,7 +425,7 @@ class StreamsApplication:
                 sources.trim(at, ids)
 
     def _ways(self, others: bool, refused: Mapping[str, str], running: bool) -> tuple[Executions, dict[str, LiveStart]]:
-        """Switches the sub-topologies to the executions that they are to have; returns these, and where the live ones begin.
+        """Switches the sub-topologies to their new executions; returns these, and the positions at which the live ones begin.
 
         Raises:
             ConfigError: With execution=live, a sub-topology cannot run live, and the application is about to start (`running`
@@ -498,7 +498,7 @@ class StreamsApplication:
         return next((one.sub.name for one in live if f"/{one.sub.name}: " in str(error)), None)
 
     def _chosen_again(self, one: PreparedSub, error: ApplicationFailedError) -> bool:
-        """Keeps a sub-topology live with another placement if nothing was committed by the first one; returns whether it could."""
+        """Keeps a sub-topology live with another placement if the first one committed nothing; returns whether it could."""
         record = _record_of(error)
         if record is None:
             return False
@@ -561,7 +561,7 @@ class StreamsApplication:
         ends = config.available_now
         self._run_end = RunEnd([one.sub for one in live], self._until) if ends else None
         driver.align(Alignment({one.sub.name: one.tasks for one in live}, readings([one.sub for one in live])))
-        # A slot must not begin before it knows what is paused.
+        # A slot must not begin before it knows which parts are paused.
         self._tell_pauses()
         job = LiveJob(
             tuple(subs),
@@ -679,7 +679,7 @@ class StreamsApplication:
     def _write_given_tables(self) -> None:
         """Brings the global tables whose rows the program gives up to date, before any record is read."""
         config = self.config
-        # All are looked at before any is written.
+        # All are checked before any is written.
         found = [
             (given, records_of(given, lambda: session_itself(self._spark)))
             for given in given_rows(self._application.plan.topology)

@@ -49,7 +49,7 @@ _SCHEMA = (
 )
 _ROWS = 4096
 _LAST_MS = 253_402_300_799_999
-"""The end of the year 9999, the last one that Spark's timestamps have; windows without an end are shown without one."""
+"""The end of the year 9999, the last one that Spark's timestamps have; an unlimited window is shown without an end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ class Aggregate(ABC):
 def _refuse_record(field: Expression | ValueFields) -> None:
     if found := reads_record(field):
         raise TopologyError(
-            f"An aggregate cannot read {found[0]!r} itself: take it into the value before, as in "
+            f"An aggregate cannot read {found[0]!r} itself: first add it to the value, as in "
             f"map_values(fields('*', name={found[0]!r}))."
         )
 

@@ -126,7 +126,7 @@ def wrong_times(world: World) -> None:
     for by_ms in (HOURS_MS, -HOURS_MS):
         step.write_text(str(by_ms))
         world.wait_for(partial(is_wrong_by, world, by_ms), "a step by a clock that has stepped")
-        world.saw(f"the clock of steps went to {by_ms / 3_600_000:+g} h")
+        world.saw(f"the clock of steps moved to {by_ms / 3_600_000:+g} h")
         world.recovers(f"a clock that is wrong by {by_ms / 3_600_000:+g} h")
     found = len(read_committed(world.servers, DEAD))
     world.require(found == 4, f"{found} dead letters of 4 bad records")

@@ -156,7 +156,7 @@ def limit_of_workers(folder: Path, workers: Callable[[], list[psutil.Process]]) 
 
 
 def _made(group: Path, version: _Version, folder: Path) -> ControlGroup | None:
-    """A new group below another one, or None if it cannot be made."""
+    """A new group inside another one, or None if it cannot be created."""
     path = group / f"streams-drill-{os.getpid()}"
     try:
         path.mkdir()
@@ -174,7 +174,7 @@ def _made(group: Path, version: _Version, folder: Path) -> ControlGroup | None:
 
 
 def _places(mounts: str) -> Iterator[tuple[Path, _Version]]:
-    """The groups below which a new one might be made: this process's own, those above it, and the root."""
+    """The groups in which a new one might be created: this process's own, its parents, and the root."""
     for line in mounts.splitlines():
         _, place, kind, options = line.split()[:4]
         if kind not in _VERSIONS or (kind == "cgroup" and "memory" not in options.split(",")):

@@ -122,7 +122,7 @@ def killed_while_paused(world: World) -> None:
     "D48",
     "wrong clock of a worker",
     injects="workers whose clocks are a day ahead, then a day behind",
-    holds="the same results: what is due is decided by the clock of the driver",
+    holds="the same results: the driver's clock decides what is due",
     minutes=1.5,
     any_program=True,
 )

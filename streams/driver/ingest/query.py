@@ -181,7 +181,7 @@ class IngestRun:
         """Writes a batch, and shows the reports of its tasks.
 
         Raises:
-            CheckpointMismatchError: The last batch that tasks have written is another one, or had other rows.
+            CheckpointMismatchError: The last batch that tasks have written is a different one, or had different rows.
         """
         config, topic, tasks = self.application.config, self._topic(ingest), ingest.partitions
         log = LiveKafka(config.client, config.transaction_timeout_ms, config.bulk_io, (topic,), query_id)

@@ -250,7 +250,7 @@ class LakeRun:
                 table.tidy(writer.at.version)
             self._written(sink, batch_id, writer.at.version, offsets, started)
 
-        # Spark's checkpoint goes with the query, and so does what the table holds open.
+        # Spark's checkpoint is deleted with the query, and the table's open resources are closed with it.
         weakref.finalize(write, shutil.rmtree, folder, ignore_errors=True)
         weakref.finalize(write, table.close)
         first = FirstBatch(SourceOffsets({topic: ready.at.position}), fixed=True)

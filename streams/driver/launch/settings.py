@@ -41,7 +41,8 @@ SPARK_SETTINGS: Mapping[str, str] = {
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
     # A digest of all shuffled bytes, by which Spark sees whether a repeated reader gave other rows, and then repeats or aborts the
-    # whole job. Ours give the same records in other portions, as they arrive; the commit marker sees what matters, for each task.
+    # whole job. Our readers give the same records in other portions, as they arrive. The commit marker records what matters, for
+    # each task.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     # A second one, which would only name the cause of a failed fetch.
     "spark.shuffle.checksum.enabled": "false",

@@ -59,7 +59,7 @@ class Deduplicate(Operator):
 
     Args:
         store: Window store of the forwarded records: keys, or `CombinedKey(key, id)` if there is an id.
-        within_ms: The time difference from which records are no longer repetitions.
+        within_ms: Records at least this far apart are not repetitions.
         grace_ms: How late a record may be.
         by: `(key, value) -> id`; None: only the key counts. A record whose id is None is always forwarded.
     """
