@@ -36,7 +36,8 @@ class SinkStatus:
         read: Topic and partition -> the next offset to write.
         ends: Topic and partition -> its end offset.
         at_most: Whether the lag may include the last batch even though it was written: its note is gone, and the checkpoint is on
-        another machine. paused_since_ms: When it was paused, ms since 1970; None: it is not paused.
+            another machine.
+        paused_since_ms: When it was paused, ms since 1970; None: it is not paused.
     """
 
     name: str

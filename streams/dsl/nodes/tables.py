@@ -65,7 +65,8 @@ class TableNode:
         nodes: The names of the operators that can fill `Change.old`.
         store: The table's store; None if there is none so far.
         materialize: Adds a store (a computed table's store has the values that it has forwarded); None if no store can be added
-        later. parents: The tables that this one derives from.
+            later.
+        parents: The tables that this one derives from.
         computed: Makes the view for look-ups without a store; None: look-ups need the store.
         from_stored: Converts stored values to the table's values; None: they are equal.
         history_ms: How far back the table's own versioned store can look; None: not versioned.
