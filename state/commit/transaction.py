@@ -288,7 +288,7 @@ class StepTransaction:
 
     def _send_outputs(self, sends: Sequence[Send]) -> int:
         """Sends all results and returns their number."""
-        # A repeated attempt has the same number, so results without keys go where they went.
+        # A repeated attempt has the same number, so results without keys go to the same partitions as before.
         turn = self._points.version + self._identity.task
         for send in sends:
             self._send(

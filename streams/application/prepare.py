@@ -536,7 +536,8 @@ def ensure_internal_topics(
         for sink in prepared.sub.sinks:
             name = str(sink.topic)
             if name in application.plan.repartition_topics:
-                # If the program does not set the topic's number of partitions, the first start did. Tasks may have changed since.
+                # If the program does not set the topic's number of partitions, the first start did, and the number of tasks may
+                # have changed since.
                 known = admin.describe_topics([name]).get(name)
                 new = application.partitions.get(name, prepared.tasks)
                 first = new if known is None else known.partitions

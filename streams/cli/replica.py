@@ -296,7 +296,7 @@ def _listeners(sockets: ExitStack, shared: Address, copies: CopyOptions, tls: bo
     several = copies.processes > 1
     found = [sockets.enter_context(listening(shared, "stores", "--http", several))]
     if several:
-        # Where the other processes reach this one, whichever answers at the shared port.
+        # The address of this process alone; at the shared port, any of the processes may answer.
         found.append(sockets.enter_context(listening(Address(shared.host, 0), "stores", "--http")))
     port = found[-1].getsockname()[1]
     return found, _reached(copies.advertise, port, copies.processes) or own_url(Address(shared.host, port), tls=tls)

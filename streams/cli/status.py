@@ -159,7 +159,7 @@ def _left_live(status: Status, target: str) -> Iterator[str]:
 
 
 def _unmatched(status: Status, topology: Topology) -> Iterator[str]:
-    """A line for each join in which records found nothing on the other side."""
+    """A line for each join in which records found no match on the other side."""
     from streams.topology.graph import ProcessorNode
 
     for sub in status.subs:

@@ -140,7 +140,7 @@ class LakeWriter(Generic[FrameT_contra]):
     """Writes the batches of one run.
 
     Args:
-        pause: Waits for the given seconds before another try.
+        pause: Waits for the given number of seconds before the next attempt.
     """
 
     def __init__(

@@ -248,7 +248,7 @@ class _Optional(BuiltIn):
         return value if accumulator is None else self.both(accumulator, value)
 
     def merge(self, earlier: Any, later: Any) -> Any:
-        """Both accumulators combined, or the one that is not None."""
+        """Both accumulators combined, or the only one that is not None."""
         if earlier is None or later is None:
             return later if earlier is None else earlier
         return self.both(earlier, later)
@@ -320,8 +320,9 @@ def _refused(aggregate: Aggregate, value: Any) -> RecordError:
         return RecordError(f"{aggregate.text} is given {described(float(value))}, which is not a finite number")
     what = "" if aggregate.takes_only is None else aggregate.takes_only[1]
     return RecordError(
-        f"{aggregate.text} {what}, not {described(value)}: convert the field with map_values(...) or an expression before, or "
-        f"leave such records out with filter(...)"
+        f"{aggregate.text} {what}, not {described(value)}: first convert the field with map_values(...) or an expression, or "
+        f"drop such records with "
+        f"filter(...)"
     )
 
 

@@ -172,7 +172,7 @@ class DefaultKeySerde(StringSerde):
         raise SerdeError(
             f"'{self.made_by}' makes a key that is {a_value(value)}, {shown(value)}, and no serde is named for it: only text can "
             f"be written. Name the serde where the key is used, with key_serde={serde} in Grouped, Joined, StreamJoined, "
-            f"Repartitioned or Produced; or annotate what the function returns; or make text of the key."
+            f"Repartitioned or Produced; or annotate what the function returns; or convert the key to text."
         )
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Any:

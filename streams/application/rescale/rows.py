@@ -380,7 +380,7 @@ class Strays:
 def check_strays(
     kafka: KafkaAccess, topic: str, spec: StoreSpec, strays: Strays, markers: Mapping[int, CommitMarker | None]
 ) -> None:
-    """Checks that the keys of stray rows have rows in one task only; reads nothing if there are none.
+    """Checks that each key of a stray row has rows in only one task. Reads nothing if there are no stray rows.
 
     Raises:
         RescaleError: A key has rows in two tasks.

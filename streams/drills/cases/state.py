@@ -118,7 +118,7 @@ def stale_state(world: World) -> None:
     world.stop()
     written, left = world.topics.end(TOTALS_LOG) - missed, left_since(world, missed)
     world.require(left < written, "nothing was compacted")
-    world.saw(f"the old copy lacks {written} offsets of {TOTALS_LOG}-0, of which compaction has left {left} records")
+    world.saw(f"the old copy lacks {written} offsets of {TOTALS_LOG}-0, and compaction has left {left} records")
     shutil.rmtree(world.application.state)
     shutil.move(copy, world.application.state)
     world.saw("local state of an earlier run was put back")

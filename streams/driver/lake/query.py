@@ -100,13 +100,13 @@ class SinkStore(Table[DataFrame], Protocol):
         """Creates missing parts of the store; returns the id."""
 
     def rules(self) -> tuple[ColumnRule, ...]:
-        """The rules of the store for the columns, besides their types."""
+        """The store's rules for the columns, apart from their types."""
 
     def arranged(self, frame: DataFrame, offsets: int) -> DataFrame:
         """The rows in the arrangement that the store needs; `offsets` is the approximate number of records."""
 
     def tidy(self, version: int) -> None:
-        """Called after each commit with rows, to tidy up."""
+        """Called after each commit that has rows, to clean up."""
 
     def close(self) -> None:
         """Closes connections and files."""

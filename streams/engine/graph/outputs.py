@@ -1,4 +1,4 @@
-"""The records that a step sends: collected as columns, and checked against what Kafka accepts."""
+"""The records that a step sends: collected as columns, and checked against Kafka's limits."""
 
 from __future__ import annotations
 

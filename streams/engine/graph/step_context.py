@@ -106,8 +106,8 @@ class StepContext:
         settings: Policies and mode.
         task_id: For messages.
         now_ms: The step's wall clock.
-        private_rows: Stores with a cache give each reader its own copy of a value. A step begins without this, because it costs one
-            conversion for each call of a function, and runs again with it when a function has failed (`ChangedInPlace`).
+        private_rows: If a store has a cache, each reader gets its own copy of a value. A step begins without this, because it costs
+            one conversion for each call of a function, and runs again with it when a function has failed (`ChangedInPlace`).
         stores: Typed stores by name.
         operator_state: Small state of nodes (`nodes`), shared state (`shared`) and state of the task (`task`).
         stream_time: Largest timestamp read so far.
@@ -115,7 +115,7 @@ class StepContext:
         collector: The records to send.
         store_times: Windowed store -> the stream time that decides which of its rows are kept.
         cursor: Rows and index of the current record; None while flushing.
-        flushing: Whether the step is at its end.
+        flushing: Whether the step is ending.
         held: The held-back record whose results are being processed.
         position: The position of the current record in the step (`ColumnarBatch.order`).
         numbered: Whether an operator makes results that come from no record of the step. `position` is then its next result's.
@@ -187,7 +187,7 @@ class StepContext:
         """Is called when a function has failed whose arguments may be values of a cache.
 
         Raises:
-            ChangedInPlace: The step would continue with a value that may be half changed.
+            ChangedInPlace: The step would continue with a value that may be only partly changed.
         """
         if self.settings.processing != "fail":
             self.run_with_private_rows()

@@ -198,7 +198,7 @@ class Slot:
         """Starts opening the tasks in threads, so that a task without state need not wait for another task's restore."""
         opened.callback(self._close_untaken)
         pool = opened.enter_context(self._pool(max(1, min(MOST_OPENING, len(numbers)))))
-        # This is called first at the end: nobody waits for a restore, which the next lease continues.
+        # At the end this is called first, because nothing waits for a restore: the next lease continues it.
         opened.callback(self._end_opening)
         for sub, number in numbers:
             with self._named(sub.job, number):
@@ -352,7 +352,7 @@ class Slot:
         """Begins a step if the task has anything to do, and returns whether it had."""
         if self._is_paused(task):
             return False
-        # The step before may have taken so long that the driver is gone. Then the other execution may have taken over.
+        # The previous step may have taken so long that the driver is gone. Then the other execution may have taken over.
         self._link.listen()
         if self._link.lost:
             return False

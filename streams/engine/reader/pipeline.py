@@ -5,8 +5,8 @@ of the piece, so their order does not depend on how records were gathered.
 
 Invariant: an operator's results for a record may differ between attempts, but the set of tasks that may get them must not. A
 task that has committed an attempt must be called again in the next one to notice the commit. Otherwise its next step would find a
-commit that it cannot explain. So every task that a record could reach is `touched`, and a dead letter goes where the result
-would have gone.
+commit that it cannot explain. So every task that a record could reach is `touched`, and a dead letter goes to the task that the
+result would have gone to.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class ReaderContext(StepContext):
 
     @contextmanager
     def resume(self, held: Any) -> Iterator[None]:
-        """Makes a record the current one within the context: a held-back one, or the one of a cursor."""
+        """Within the context, makes a record the current one: a record that was held back, or the record of a cursor."""
         before = self.cursor, self.position, self._resumed
         if isinstance(held, Held):
             self.cursor, self.position, self._resumed = held.cursor, held.position, held

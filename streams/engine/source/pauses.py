@@ -1,4 +1,4 @@
-"""What an operator has ordered for an application: pauses (Kafka Streams: KIP-834, which keeps none), and its execution.
+"""What an operator has requested for an application: pauses (Kafka Streams: KIP-834, which keeps none), and its execution.
 
 The topic `<app>-__pauses-commits` has a record for each paused sub-topology, and one without a name for the whole application; a
 resume deletes it. So any host of the cluster can pause and resume, and a pause outlives every process. The planner reads the topic

@@ -212,7 +212,7 @@ def assign_any(timestamps: Int64s, windows: Windows, stream_time: int) -> Assign
     """Assigns timestamps to windows of any class, as `assign` does for columns.
 
     Raises:
-        TopologyError: A user's class of windows contradicts itself, so that rows would be lost.
+        TopologyError: A user-defined class of windows contradicts itself, so rows would be lost.
     """
     if type(windows) is TimeWindows:
         return assign(timestamps, windows, stream_time)
@@ -232,7 +232,7 @@ def _open_starts(timestamp: int, windows: Windows, close_time: int) -> tuple[lis
     """The starts of the open windows of a timestamp, and the number of its closed windows.
 
     Raises:
-        TopologyError: A user's class of windows contradicts itself, so that rows would be lost.
+        TopologyError: A user-defined class of windows contradicts itself, so rows would be lost.
     """
     starts, size_ms, found = list(windows.starts(timestamp)), windows.size_ms, list[int]()
     for start in starts:
@@ -344,7 +344,7 @@ class FoldedAggregate(Operator):
             cell: The aggregate's bytes; None: they are not known, unless the step runs with private rows.
 
         Raises:
-            Exception: The step has to run again with private rows.
+            Exception: The step has to be repeated with private rows.
         """
         if cell is None:
             self.ctx.run_with_private_rows()

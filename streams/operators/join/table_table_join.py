@@ -48,7 +48,7 @@ class TableTableJoin(Operator):
         alone: Whether a row of this side has a result without one of the other side.
         other_alone: Whether a row of the other side has a result without one of this side.
         versioned: Whether this side's table is versioned.
-        related: Whether both sides derive from the same table, or one from the other, so that one update changes both.
+        related: Whether both sides derive from the same table, or one side from the other, so that one update changes both.
         send_old: Whether children need `Change.old`.
     """
 

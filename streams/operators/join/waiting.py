@@ -478,7 +478,7 @@ class WaitingStep(ABC):
         return rows.times
 
     def _gone(self) -> tuple[int, int]:
-        """For each side, a time before which the step leaves no row, ms; `NO_TIME`: unknown."""
+        """For each side, a time before which no rows are left after the step, ms; `NO_TIME`: unknown."""
         return NO_TIME, NO_TIME
 
     def _new_rows(self) -> WaitingRows:

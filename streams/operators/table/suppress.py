@@ -208,8 +208,8 @@ _Held: TypeAlias = tuple[bytes, int, int]
 class Turn:
     """The effect of a batch on the buffer: each update is held, and then the updates are emitted that are due or exceed the bounds.
 
-    This is decided one update after the other, but with numbers in place of updates: the buffer is read as columns before, and
-    written as columns afterwards. The batch's updates have the first numbers, and updates that were in the buffer have the next
+    This is decided one update after another, but with numbers instead of updates: the buffer is first read as columns, and
+    afterwards written as columns. The batch's updates have the first numbers, and updates that were in the buffer have the next
     ones.
 
     Args:
