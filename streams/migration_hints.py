@@ -126,8 +126,8 @@ _GLOBAL_TABLE = {
     "join": "a stream joins with it: stream.join(global_table, joiner, key_selector=...)",
     "left_join": "a stream joins with it: stream.left_join(global_table, joiner, key_selector=...)",
     "to_stream": "it has no updates to process; builder.table('topic') has",
-    "filter": "it is a topic as it is; builder.table('topic') can be filtered",
-    "map_values": "it is a topic as it is; builder.table('topic') can be changed",
+    "filter": "it is a topic, unchanged; builder.table('topic') can be filtered",
+    "map_values": "it is a topic, unchanged; builder.table('topic') can be changed",
 }
 
 _AGGREGATE_FIRST = "aggregate the group first, as in count().to_stream()"
@@ -290,7 +290,7 @@ _WINDOW = {
     "window": "it is the window: a row of one key is (window, value)",
 }
 
-_ONLY_READ = "a test writes to key-value stores only: pipe records in that give the state to begin with"
+_ONLY_READ = "a test writes only to key-value stores: pipe in records that create the initial state"
 
 CONTEXTS: dict[str, dict[str, str]] = {
     **_all("UserContext MockProcessorContext", _CONTEXT),
@@ -413,7 +413,7 @@ _WINDOWS: dict[str, dict[str, str]] = {
         "top": "use group_by_key().top(3, by=col('field'))",
         **_all(
             "std stddev var variance mode product sum_distinct",
-            "there is no such aggregate: a class of yours that is derived from Aggregate can be one",
+            "there is no such aggregate: derive a class of your own from Aggregate",
         ),
     },
     "BufferConfig": {

@@ -120,9 +120,7 @@ def _table_of(given: GivenRows, spark: Callable[[], Any]) -> pa.Table:
         if not hasattr(frame, "__arrow_c_stream__"):
             raise _refused(given, f"{frame!r:.200} has no Arrow columns, as DataFrames and Arrow tables have")
         if getattr(frame, "isStreaming", False):
-            raise _refused(
-                given, "the DataFrame is a stream, and a table of rows needs all of them: use from_dataframe"
-            )
+            raise _refused(given, "the DataFrame is a stream, but a table needs all its rows: use from_dataframe")
         # Spark's own way needs no Python workers, which its Arrow stream does.
         table = frame.toArrow() if hasattr(frame, "toArrow") else pa.RecordBatchReader.from_stream(frame).read_all()
     except ConfigError:
@@ -181,7 +179,7 @@ def _text(key: object) -> str:
         return str(key).lower()
     if isinstance(key, str | int):
         return str(key)
-    raise TypeError(f"a key of {type(key).__name__} has no certain text: make it a text, or give key_serde=...")
+    raise TypeError(f"a key of {type(key).__name__} has no unique text form: convert it to text, or give key_serde=...")
 
 
 def _shown(given: GivenRows, row: Mapping[str, Any]) -> str:

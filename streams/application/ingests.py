@@ -101,6 +101,6 @@ def remake_checkpoint(files: CheckpointFiles, ingest: Ingest, markers: Mapping[i
     written = last if whole else last - 1
     if written >= 0:
         files.write(f"{folder}/commits/{written}", b"v1\n" + orjson.dumps({"nextBatchWatermarkMs": 0}))
-    # Last: a checkpoint is there once it has its id.
+    # Written last, because a checkpoint exists once it has its id.
     write_query_id(files, folder, next(iter(markers.values())).query_id)
     return last

@@ -74,7 +74,7 @@ class Placements:
         return found
 
     def decided(self, finally_: bool) -> Application:
-        """The application with the placements that the records show that have come since the start.
+        """The application with the placements shown by records that have arrived since the start.
 
         Args:
             finally_: Whether to decide also if the records fit several functions.
@@ -252,7 +252,7 @@ def _function(shown: Shown) -> str | None:
 
 
 LOOK_S = 1.0
-"""The seconds between two looks of the driver for first records; live tasks leave them until their placement is decided."""
+"""How often the driver looks for first records, in seconds. Live tasks do not read them until their placement is decided."""
 PATIENCE_S = 3.0
 """How long the driver waits for further keys while the first ones fit several functions."""
 

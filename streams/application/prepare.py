@@ -156,7 +156,8 @@ class Application:
         """The repartition topics among `topics` that have unread records."""
         ends = written_ends(admin, topics)
         read = admin.group_offsets(self.config.application_id, list(ends)) if ends else {}
-        # Records are deleted soon after they were read. The sink of a Delta table commits no offsets, so they begin where it is.
+        # Records are deleted soon after they are read, so a topic begins at its reader's position. The sink of a Delta table
+        # commits no offsets.
         begins = admin.begin_offsets(ends) if ends else {}
         return {
             place[0] for place, end in ends.items() if max(read.get(place, 0), begins[place], known.get(place, 0)) < end
@@ -288,7 +289,7 @@ def plan_with(
         admin: The cluster.
         log: Reads markers.
         sources: As in `with_added_topics`; None: no repartition topic is added.
-        first_start: Whether the numbers of tasks are as at a first start.
+        first_start: Whether to choose the numbers of tasks as a first start would.
         names: The known names of its sub-topologies.
 
     Raises:
@@ -422,7 +423,7 @@ def as_started(
 ) -> Topology:
     """The topology with repartition topics where records change their task, if the application has them.
 
-    Its first start decided that, by the execution that it was to have, and wrote the decision down. If that is lost, the existing
+    Its first start decided that, by its execution at the time, and recorded the decision. If that is lost, the existing
     topics show it. New sources are decided now.
 
     Raises:
@@ -530,7 +531,7 @@ def ensure_internal_topics(
         report(topic)
     for prepared in application.subs:
         specs = [node.spec for node in prepared.sub.stores.values()]
-        # The commits topic records how many tasks there are, also for a rescale after a start that ends between the two.
+        # The commits topic is created first. It records the number of tasks, even if this start ends here and a rescale follows.
         made = ensure_commits(admin, app, prepared.sub.name, prepared.tasks, config.replication_factor)
         made += ensure_changelogs(admin, specs, app, prepared.tasks, config.replication_factor)
         for sink in prepared.sub.sinks:

@@ -134,9 +134,9 @@ class Replica(Follower[FollowedTask]):
     ) -> None:
         self._tasks = {task.commits: task for task in tasks}
         self._whole: dict[TopicPartition, Mapping[TopicPartition, int]] = {}
-        """Where the logs of each task ended at a look whose commits its copy has."""
+        """The ends of each task's logs at the last check whose commits its copy has."""
         self._seen: dict[TopicPartition, Mapping[TopicPartition, int]] = {}
-        """Where they ended at a look since: a task that never rests is ahead of its copy at every look."""
+        """Their ends at a later check. A task that never rests is ahead of its copy at every check."""
 
         def stores(task: CopiedTask) -> TaskStateManager:
             return TaskStateManager(source, task.place.identity(), list(task.specs), folder, listener=listener)

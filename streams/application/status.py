@@ -251,7 +251,7 @@ def status_in_kafka(
         own = [place for place in places if place[0] in one.topics]
         tasks = found[topic].partitions if topic in found else 0
         markers = list(newest_markers(log, topic, range(tasks)))
-        # A live task tells the consumer group once a second only.
+        # A live task updates the consumer group only once a second.
         live = {place: end for last in markers for place, end in last.live_positions.items()}
         newest = max(markers, key=lambda last: last.now_ms, default=None)
         committed = (

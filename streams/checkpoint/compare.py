@@ -84,10 +84,11 @@ def _check_batch(sub: SubIdentity, checkpoint: Checkpoint, task: int, marker: Co
     if batch > checkpoint.logged and not _is_taken_over(checkpoint, marker):
         if batch == 0 and marker.version == marker.adopted:
             raise misfit(
-                sub, f"{who}, which a file of the checkpoint describes, {sub.name}/{FIRST_BATCH}, that is missing"
+                sub, f"{who}, but the checkpoint's file {sub.name}/{FIRST_BATCH}, which describes it, is missing"
             )
         raise misfit(
-            sub, f"{who}, the checkpoint knows them up to {checkpoint.logged} only: it was rolled back to an older copy"
+            sub,
+            f"{who}, but the checkpoint has them only up to {checkpoint.logged}: it was rolled back to an older copy",
         )
     expected = checkpoint.digest(batch)
     end = checkpoint.offsets.get(batch)
@@ -140,7 +141,7 @@ def check_topic(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> N
 
 
 def lost_commits(sub: SubIdentity, task: int, known: str, last: str = "nothing at all") -> CheckpointMismatchError:
-    """Makes the error for markers that existed and are lost. `last` says which of the task's are left."""
+    """Makes the error for markers that existed and are lost. `last` describes the task's last marker that is left."""
     return misfit(
         sub,
         f"{known}, but the commits topic has {last} of task {task}: the commits topic was deleted, truncated or recreated, or the "
@@ -386,7 +387,7 @@ class Oversized:
     limit: int
 
     def __str__(self) -> str:
-        return f"micro-batch {self.batch} with {self.records:,} records, but the present limits allow {self.limit:,}"
+        return f"micro-batch {self.batch} with {self.records:,} records, but the current limits allow {self.limit:,}"
 
 
 def oversized(checkpoint: Checkpoint, limit: Callable[[SourceOffsets, SourceOffsets], int]) -> Oversized | None:

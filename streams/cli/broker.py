@@ -63,7 +63,7 @@ def start(
         nodes=nodes,
         properties=pairs(settings, "--set", "num.io.threads=8") or None,
         heap=heap,
-        # Users without security would be users without effect.
+        # Without security, users would have no effect.
         secured=secure or bool(users) or None,
         users=users or (),
         preferred_port=KAFKA_PORT,

@@ -292,7 +292,7 @@ def _lines(plan: ReplayPlan) -> Iterator[str]:
         yield f"{counted(count, 'dead letter')} to {where}"
     for why, count in sorted(plan.left_out.items()):
         yield f"{counted(count, 'dead letter')} cannot be replayed: {why}"
-    yield f"{counted(plan.done, 'dead letter')} replayed before"
+    yield f"{counted(plan.done, 'dead letter')} already replayed"
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class SpanOptions(OptionGroup):
     follow: Annotated[bool, option("Do not end: continue with new records.")] = False
 
     def until_ms(self) -> int | None:
-        """The time at which the replay ends; None: it ends at the present ends of the topics, or never.
+        """The time at which the replay ends; None: it ends at the current ends of the topics, or never.
 
         Raises:
             ConfigError: The options ask both to end and to continue with new records.

@@ -268,7 +268,7 @@ def _answer(
     from streams.serve.routing import Router
     from streams.serve.server import StoreServer
 
-    # Else a read waits for 5 ms whenever a thread that follows commits is at work.
+    # Otherwise a read waits for 5 ms whenever a thread that follows commits is working.
     sys.setswitchinterval(_TURN_S)
     folder = process.folder(copies.directory or config.base_dir / "serve")
     group = process.group(copies.group or f"{config.application_id}-serve")
@@ -388,7 +388,8 @@ def _follow(
             positions = copies.follow(assigned)
             wrong = copies.trouble and f"the brokers do not answer, still trying: {copies.trouble}"
         except TopicNotFoundError as error:
-            # As while a rescale makes the changelogs again, or a reset deletes them. The copies follow them once they exist.
+            # This happens while a rescale recreates the changelogs, or a reset deletes them. The copies follow them once they
+            # exist.
             positions, wrong = [], f"a topic of the application is missing, still trying: {error}"
         if wrong and not trouble:
             typer.echo(wrong, err=True)

@@ -88,8 +88,9 @@ class PositionOptions(OptionGroup, panel="Where the next start reads from"):
     keep_state: Annotated[
         bool,
         option(
-            "Keep stores, changelogs and commits, and move the positions only: records that are read again are counted "
-            "again, skipped ones are not."
+            "Keep stores, changelogs and commits, and only move the positions. Records that are read again are counted again; "
+            "skipped ones never "
+            "are."
         ),
     ] = False
     execute: Annotated[bool, option("Carry it out, without asking.")] = False

@@ -140,7 +140,7 @@ def _start(program: TopologyTarget, config: StreamsConfig, target: str) -> None:
         from streams.driver.delta import fetch_delta
 
         fetch_delta(typer.echo)
-    # Until the application takes signals as requests to stop, they interrupt, and the command ends in the same way.
+    # Signals interrupt the command until the application handles them as requests to stop. It ends in the same way.
     try:
         # Java starts while the program is imported and its topics are looked up.
         with (

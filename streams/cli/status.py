@@ -29,7 +29,7 @@ from streams.engine.source.log import CommandLog
 from streams.engine.source.pauses import WHOLE, Pauses, read_pauses
 
 if TYPE_CHECKING:
-    # Commands that need no topology, such as `streams pause`, do not wait until all that is imported.
+    # Commands that need no topology, such as `streams pause`, do not wait for these imports.
     from rich.table import Table
 
     from streams.application.status import SinkStatus, Status, SubStatus

@@ -575,8 +575,8 @@ class RecordPrinter:
     def as_dict(self, record: Incoming) -> dict[str, Any]:
         """A record for programs, which `streams topic send --json` writes again with the same bytes.
 
-        Only a serde may change them, where its bytes have several notations: JSON loses spaces between its parts. Data that has no
-        form that could be read again, such as windowed keys, is shown nevertheless, and refused when it is sent.
+        Only a serde with several notations may change them: JSON loses spaces between its parts. Data that has no
+        form that could be read again, such as windowed keys, is still shown, but is refused when it is sent.
         """
         return {
             "topic": self._topic,

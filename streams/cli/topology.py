@@ -74,8 +74,9 @@ def describe(
     execution: Annotated[
         Execution,
         option(
-            "As an application is planned whose first start has this execution: all but micro-batch add repartition topics where "
-            "a function makes keys.",
+            "Plan for an application that first starts with this execution. All but micro-batch add repartition topics where a "
+            "function makes "
+            "keys.",
             "--execution",
         ),
     ] = StreamsConfig.model_fields["execution"].default,

@@ -1,6 +1,6 @@
 """The network of a drill with hosts: a bridge in a network namespace of its own, so that nothing outside is touched or in the way.
 
-The thread that holds the drill enters the namespace, and everything that it starts is in it: the broker, the driver, Spark's
+The thread that runs the drill enters the namespace, and everything that it starts is in it: the broker, the driver, Spark's
 master, and the readers. Each host is a further namespace, joined to the bridge. Namespaces end with their last process or thread,
 so nothing is left behind even after SIGKILL. Only root may do that (in a container, with CAP_SYS_ADMIN and CAP_NET_ADMIN). Other
 users become root in a separate world with `unshare --user --map-root-user --net --mount streams drill run ...`.
@@ -269,7 +269,7 @@ _START_S = 90.0
 _GONE_S = 60.0
 _DEPLOY = "org.apache.spark.deploy"
 SOON_MISSED = ("spark.network.timeout=20s", "spark.network.timeoutInterval=5s", "spark.executor.heartbeatInterval=4s")
-"""An executor that is silent for so long is given up; Spark's default is two minutes."""
+"""An executor that is silent for this long is given up; Spark's default is two minutes."""
 _WORKER_MISSED_S = 15
 
 

@@ -89,7 +89,7 @@ class CommandProcess:
         """Waits until a condition is true, or the command has ended; returns whether it was true at the last look.
 
         Each check asks it once, because it may be false again a moment later, like the health of a process that is getting its
-        tasks. It is asked after the look at the command's end, because it may have become true just before that.
+        tasks. It is asked once more after the command has ended, because it may have become true just before.
         """
         met = False
 

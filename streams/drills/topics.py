@@ -54,7 +54,7 @@ def read_first(client: Mapping[str, str], topic: str, most: int) -> list[Read]:
 
 def read_aborted(servers: str, topic: str) -> list[Read]:
     """The records in the log of a topic whose transactions were aborted."""
-    # In this order: all that the first read finds is decided by the time the second one comes past it.
+    # In this order, every transaction that the first read finds has been decided when the second one gets there.
     every_one = _read({"bootstrap.servers": servers}, topic, "read_uncommitted")
     committed = {(one.partition, one.offset) for one in read_committed(servers, topic)}
     return [one for one in every_one if (one.partition, one.offset) not in committed]
@@ -111,7 +111,7 @@ def _read(client: Mapping[str, str], topic: str, isolation: str, most: int | Non
 class OutsideReader(threading.Thread):
     """A read_committed consumer that reads a topic all the time, as an outside reader would.
 
-    After restarts of several brokers librdkafka 2.16 now and then never fetches a partition again, although its leader has
+    After restarts of several brokers librdkafka 2.16 sometimes never fetches a partition again, although its leader has
     answered others for minutes. A drill tests the application, so a consumer that receives nothing is replaced by another one.
 
     Attributes:
@@ -150,7 +150,7 @@ class OutsideReader(threading.Thread):
                 "auto.offset.reset": "earliest",
                 # Drills take its broker away, so it waits, and does not log that.
                 "log_level": "0",
-                # But it soon leaves a leader that hangs, or a drill would measure the reader's recovery.
+                # But it soon leaves a leader that hangs; otherwise a drill would measure the reader's recovery.
                 **SOON_ELSEWHERE,
             }
         )

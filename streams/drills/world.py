@@ -33,7 +33,7 @@ START_S = 240.0
 DRAIN_S = 300.0
 APPLICATION_ID = "drill"
 END, READ = "end", "read"
-"""The two things that an application changes of a topic: where it ends, and how far the application's group has read it."""
+"""The two things about a topic that an application changes: where it ends, and how far the application's group has read it."""
 LONGEST_AWAY_S = 30.0
 REST_S = 3.0
 """After so many seconds without a commit, an application without input has finished its work."""
@@ -175,7 +175,7 @@ class World:
 
         Raises:
             DrillFailed: The application has ended, or the timeout is over.
-            SpoiledByBroker: A known defect of the broker keeps the application waiting.
+            SpoiledByBroker: A known bug of the broker keeps the application waiting.
         """
         deadline = time.monotonic() + timeout_s
         while not condition():

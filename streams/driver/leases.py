@@ -1,6 +1,6 @@
 """The leases of live execution. Each is a Spark job with as many slots as Spark can run at once at that time.
 
-A lease ends early if that number has changed. Otherwise slots without a core would wait, and their partitions be left unread.
+A lease ends early if that number has changed. Otherwise slots without a core would wait, and their partitions would be left unread.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class LeaseWatch(Background):
         try:
             self.look()
         except Exception as error:
-            # The brokers are away, which others report, or Java is just ending.
-            log.debug("the slots of live execution cannot be looked after: %s", error)
+            # The brokers are away, which is reported elsewhere, or Java is just ending.
+            log.debug("the slots of live execution cannot be watched: %s", error)
 
 
 class UnreadPartitions:

@@ -236,7 +236,7 @@ class StreamsApplication:
             first = "" if kernels_compiled() else ", and compiling kernels: a minute or two, once on this machine"
             self.progress.starting(f"starting Spark{first}")
         self._session_of_user = session is not None
-        # Where Spark knows nothing that is needed for it, it is done while Spark starts.
+        # The topics are looked up while Spark starts, unless this needs Spark's settings.
         self._local_files = session is None and self._starts_plainly()
         if self._local_files:
             self._look()
@@ -326,7 +326,7 @@ class StreamsApplication:
             self._application = replace(self._application, config=config)
             if config.available_now and may_run_live(config) and not self._until:
                 self._until = self._ask(partial(self._application.ends, time_ms=self._until_ms))
-            # In a user's own session there may be the user's queries.
+            # A user's own session may also run the user's queries.
             shared = bool(others) or self._session_of_user
             ways, starts = self._ways(shared, refused, running)
             running = True
@@ -542,7 +542,7 @@ class StreamsApplication:
         try:
             Pausing(config.application_id, config.client, config.replication_factor).left_live(subs)
         except StreamsError as error:
-            self.progress.say(f"it could not be noted in Kafka which sub-topologies have left live execution: {error}")
+            self.progress.say(f"Kafka has no note of the sub-topologies that have left live execution: {error}")
         else:
             self._left_live = (self._left_live | subs.keys()) - {name for name, left in subs.items() if left is None}
 
@@ -655,8 +655,8 @@ class StreamsApplication:
     def _run_once(self) -> None:
         """Processes the existing input: a later sub-topology reads what an earlier one writes, so it starts after that one.
 
-        Sub-topologies that write for each other (foreign-key joins) run again until nothing is left; input that arrives
-        meanwhile is left to the next run.
+        Sub-topologies that write for each other (foreign-key joins) run again until nothing is left; input that arrives in the
+        meantime is left to the next run.
         """
         application = self._application
         waiting = application.subs

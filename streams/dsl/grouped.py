@@ -705,8 +705,9 @@ class KGroupedTable(Facade, Generic[K, V]):
         for one in aggregates.values():
             if not one.takes_back:
                 raise TopologyError(
-                    f"{one.text} cannot aggregate the rows of a grouped table, which change and leave: it cannot take a value "
-                    f"back. agg.count, agg.sum, agg.mean and agg.quantile can; the rows with the largest or smallest values are in "
+                    f"{one.text} cannot aggregate the rows of a grouped table, which change and leave: it cannot remove a "
+                    f"value. agg.count, agg.sum, agg.mean and agg.quantile can; the rows with the largest or smallest values "
+                    f"are in "
                     f".top(1, by=...); a class of your own needs remove(accumulator, value)."
                 )
         assert what.fields is not None, "they are fields"

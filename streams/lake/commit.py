@@ -291,7 +291,7 @@ def write_checkpoint(files: CheckpointFiles, sink: str, note: HandedOver) -> Non
             files.write(f"{sink}/offsets/{batch}", b"\n".join([b"v1", *map(orjson.dumps, lines)]))
     if (committed := note.batch if returned else note.batch - 1) >= 0:
         files.write(f"{sink}/commits/{committed}", b"v1\n" + orjson.dumps({"nextBatchWatermarkMs": 0}))
-    # Last: a checkpoint is there once it has its id.
+    # Written last, because a checkpoint exists once it has its id.
     write_query_id(files, sink, str(uuid.uuid4()))
 
 

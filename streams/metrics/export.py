@@ -146,7 +146,7 @@ _MOST_CLIENTS = 32
 
 
 class _Handler(WSGIRequestHandler):
-    """Writes no line for each request, and waits only so long for one."""
+    """Logs no requests, and waits only a limited time for one."""
 
     timeout = _REQUEST_S
 

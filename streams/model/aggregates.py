@@ -80,7 +80,7 @@ class Aggregate(ABC):
         text = repr(self)
         if " at 0x" in text:
             raise TopologyError(
-                f"The aggregate {text} is known by a memory address, so no state would fit it at the next start: make "
+                f"The aggregate {text} is identified by a memory address, so its state would not be found at the next start: make "
                 f"{type(self).__qualname__} a frozen dataclass, or give it a __repr__ without addresses."
             )
         return text
@@ -122,7 +122,7 @@ class Aggregate(ABC):
         """Combines the accumulators of two consecutive sequences of records, for example of two sessions that are merged."""
 
     def remove(self, accumulator: Any, value: Any) -> Any:
-        """Takes a value that was added before out of the accumulator, and returns the new accumulator.
+        """Removes a value that was added before from the accumulator, and returns the new accumulator.
 
         Only grouped tables call it, because their rows change and are deleted. The built-in aggregates count, sum, mean and
         quantile implement it.
@@ -699,7 +699,7 @@ class CountDistinct(BuiltIn):
 
 
 def countable(aggregate: Aggregate, value: Any) -> Any:
-    """The value; of a Decimal the integer or the float that equals it, and without one its digits, as accumulators have them.
+    """The value. A Decimal becomes the equal integer or float or, without one, its digits, as in accumulators.
 
     Raises:
         RecordError: It is NaN or infinity.

@@ -375,7 +375,7 @@ class KeyColumn:
 
     @staticmethod
     def _are_written_so(serde: Serde, data: list[bytes]) -> bool:
-        """Whether a serde certainly writes the same bytes again of the keys that it has read from some bytes."""
+        """Whether a serde certainly writes the keys that it has read as the same bytes again."""
         if is_exact(serde):
             return True
         normal = normal_keys(serde, binary_column(data)) if len(data) > FEW_ROWS else None

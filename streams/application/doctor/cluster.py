@@ -155,14 +155,14 @@ def _wanted(inspection: Inspection, look: SubLook) -> dict[str, tuple[int, Mappi
     written = [name for sink in look.prepared.sub.sinks if (name := str(sink.topic)) in repartitions]
     known = inspection.admin.describe_topics(written)
     for name in written:
-        # As at a start: the first one has decided, and there may have been more or fewer tasks then.
+        # As at a start: the first start decided the number, perhaps with more or fewer tasks.
         first = known[name].partitions if name in known else tasks
         wanted[name] = (repartitions[name] or first, repartition_config(replication))
     return wanted
 
 
 def _missing(inspection: Inspection, look: SubLook, topic: str) -> Iterator[Finding]:
-    """A missing topic is normal before the first start, and a loss after it."""
+    """A missing topic is normal before the first start; later it is a loss."""
     store = next((s for s in look.prepared.sub.stores if changelog_topic(inspection.app, s) == topic), None)
     written = {
         task: marker.changelog_ends[store]

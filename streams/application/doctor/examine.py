@@ -60,7 +60,7 @@ def examine(inspection: Inspection) -> Iterator[CheckResult]:
 
     A check that fails itself is a finding, too: the others are still run. If the program cannot be planned, nothing can be compared
     with it, and the other checks are left out. They are also left out while a reset or a rescale is unfinished: topics and markers
-    are then in between, and the usual fixes (an adoption, deleting its copies) would lose state.
+    are then in an intermediate state, and the usual fixes (an adoption, deleting its copies) would lose state.
     """
     yield _result(inspection, BROKERS)
     planned = _result(inspection, PLAN)

@@ -1,4 +1,7 @@
-"""Reads each thing that the doctor looks at once. And its findings: a sentence, a place, and the command that fixes it."""
+"""Reads everything that the doctor examines, each thing once.
+
+Defines its findings: a sentence, a place, and the command that fixes it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class Severity(str, Enum):
     WARNING = "warning"
     """A start succeeds, but data or the guarantees are in danger."""
     ERROR = "error"
-    """A start is refused, or fails, or data is lost already."""
+    """A start is refused or fails, or data is already lost."""
 
     @property
     def weight(self) -> int:

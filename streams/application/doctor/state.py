@@ -28,7 +28,7 @@ from streams.wording import counted
 def checkpoint(inspection: Inspection) -> Iterator[Finding]:
     for look in inspection.subs:
         if look.wrong is not None:
-            # Without markers, a new checkpoint has nothing to be made from.
+            # Without markers, a new checkpoint cannot be made.
             command = inspection.command("adopt", "--dry-run") if look.adoptable else None
             yield Finding.error(str(look.wrong), command, Place(look.name))
         sub = _identity(inspection, look)
@@ -296,7 +296,7 @@ def _unusable(inspection: Inspection, look: SubLook, task: int, snapshot: Snapsh
     marker = look.found[task]
     target = target_of(marker)
     stores = [node.spec for node in look.prepared.sub.stores.values()]
-    # A store without records in its changelog has nothing to come from.
+    # A store with an empty changelog has no snapshots.
     specs = [spec for spec in stores if spec.persistent and marker.changelog_ends.get(spec.name)]
     topics = {spec.name: changelog_topic(inspection.app, spec.name) for spec in specs}
     known = inspection.admin.describe_topics(topics.values())

@@ -84,8 +84,8 @@ class JavaLog:
         newest: The largest timestamp, ms; `NO_TIME`: it has none.
         functions: The functions that put all of its keys into this partition.
         last: The offset of the last record.
-        earliest: Of records that wait for others, the smallest timestamp, ms; None: it has none.
-        number: Of records in a buffer, the largest number.
+        earliest: The smallest timestamp of records that wait for others, ms; None: it has none.
+        number: The largest number of a record in a buffer.
         sessions: The state of a session aggregation that its rows give.
     """
 
@@ -540,14 +540,17 @@ def _closed(
 
 
 def _times(spec: StoreSpec, columns: RecordColumns) -> npt.NDArray[np.int64]:
-    """The times of the records that wrote these. For buffers, Java writes the time of its clock; the rows have the other."""
+    """The times of the records that wrote these rows.
+
+    In a buffer, they come from the rows, because Java gives its changelog the clock's time.
+    """
     if spec.rows is RowFormat.BUFFERED:
         return _waiting_since(spec, columns)
     return numbers_at(columns.values.drop_null(), 0) if spec.rows is RowFormat.SUPPRESSED else columns.timestamps
 
 
 def _check_headers(spec: StoreSpec, columns: RecordColumns, topic: str, task: int) -> None:
-    """Refuses a store with headers of Java (KIP-1271) whose like here has none: rows would lose their headers.
+    """Refuses a Java store with headers (KIP-1271) if the store here has none, because rows would lose their headers.
 
     Kafka Streams 4.3.1 logs headers of such rows only: its own tables, windows and sessions have none, `dsl.store.format` or not.
     Nothing reads the headers of a deleted row or those in the stores of stream joins.

@@ -123,7 +123,7 @@ def state_of_one_side(sub: SubTopology) -> Iterator[str]:
 
 
 def lost_in_java(application: Application) -> Iterator[str]:
-    """The state that Java has in its topics but cannot continue.
+    """The state that is in Java's topics but that Java cannot continue from.
 
     Kafka Streams 4.3.1 writes the keys of a join's buffer with the time first, and restores them as if the time came last
     (`RocksDBTimeOrderedKeyValueBytesStore.getWriteBatches`). So it loses the waiting records, even if it wrote them itself, and

@@ -151,7 +151,7 @@ def _users_state(name: str, parts: Sequence[State], choices: UsersChoices) -> di
     if any(one != filled[0] for one in filled):
         raise RescaleError(
             f"--state {name}=copy: a new task takes over the keys of several tasks, in which {name!r} keeps different values in "
-            f"ctx.state. Choose a multiple of the present number of tasks, or --state {name}=drop"
+            f"ctx.state. Choose a multiple of the current number of tasks, or --state {name}=drop"
         )
     return filled[0]
 
@@ -316,7 +316,7 @@ class RescalePlan:
 def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> FirstBatch | None:
     """Where the new checkpoint begins: at the end of the old one."""
     if checkpoint.query_id is None:
-        # Never begun: where there are markers, a missing checkpoint does not match them.
+        # It has never begun: with markers, a missing checkpoint would be a mismatch.
         return None
     if checkpoint.logged == checkpoint.committed and not checkpoint.repeats:
         at = position(checkpoint, markers)

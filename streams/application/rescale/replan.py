@@ -118,7 +118,7 @@ class Replan:
         """
         subs = [self._of(prepared, *states[prepared.sub.name], context) for prepared in self.before.subs]
         if any(sub.phase not in (None, Phase.COPYING) for sub in subs):
-            # All sub-topologies had begun before any came so far. One without notes has nothing left to do.
+            # All sub-topologies began before any reached this phase. So one without notes is already done.
             subs = [sub for sub in subs if sub.notes is not None]
         return Rescaler(subs)
 

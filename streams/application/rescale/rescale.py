@@ -155,7 +155,7 @@ class SubRescale:
 
     @property
     def _moves(self) -> bool:
-        # An ordinary rescale, too, has itself as its only part.
+        # In an ordinary rescale, the sub-topology is its own only part.
         (first, *others) = self.parts
         same = first.name == self.sub.name and first.sub.topology_hash == self.sub.topology_hash
         return bool(others) or not same or self.old != first.tasks or self.before is not first.placement
@@ -400,7 +400,7 @@ class SubRescale:
                 self._fill_partition(copy, staging, partition, f"{spec.name} (new)")
             copy.flush()
             self._note_filled(topic)
-        # A new transaction of the same producer begins only once the last one is decided: so these are the ends.
+        # A new transaction of the same producer begins only once the last one is decided, so the ends are final.
         self._notes_topic.fence()
         return {partition: end for (_, partition), end in copy.ends().items()}
 

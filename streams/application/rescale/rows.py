@@ -372,7 +372,8 @@ class Strays:
                 raise RescaleError(
                     f"the store {self.store!r} has rows of the key {key!r} in the tasks {min(task, other)} and "
                     f"{max(task, other)}, because its producers write the key in several ways and an earlier version took these "
-                    f"for different keys. Each row knows a part of the records, and it is not known how to combine them: process "
+                    f"for different keys. Each row reflects only a part of the records, and it is not known how to combine "
+                    f"them: process "
                     f"the input again with `streams reset`. Nothing was replaced: `streams rescale --abort` removes the copies"
                 )
 
@@ -418,7 +419,7 @@ def stage_partition(
     strays: Strays,
     listener: RestoreListener | None,
 ) -> None:
-    """Copies the rows of one task's store, and notes the rows that are in the task of the bytes that their producer wrote.
+    """Copies the rows of one task's store, and notes the rows that only the bytes written by their producer assign to this task.
 
     `task_of` is the task and the current number of tasks; `placements` are the current and the new placement.
 

@@ -34,7 +34,10 @@ def import_app(
     ] = None,
     position: Positions = None,
     at_least_once: Annotated[
-        bool, option("Confirm that Java ran without exactly_once_v2, and was stopped cleanly.", "--at-least-once")
+        bool,
+        option(
+            "Confirm that Confirm that Java ran without exactly_once_v2, and was stopped cleanly.", "--at-least-once"
+        ),
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,

@@ -39,7 +39,7 @@ EXPIRES = {
     any_program=True,
 )
 def broker_killed(world: World) -> None:
-    # A broker that dies within a commit may never write its control records: its known defect, which would spoil each attempt.
+    # A broker that dies within a commit may never write its control records: a known bug, which would spoil each attempt.
     world.start(*(("--set", f"commit_interval_ms={RARELY_MS}") if world.live else ()))
     for away in AWAY_S:
         world.broker.kill()

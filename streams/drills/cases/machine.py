@@ -129,7 +129,7 @@ class Watcher:
         self.killed = 0
 
     def __str__(self) -> str:
-        return "SIGKILL to the worker that is larger than the limit (no control group can be had here)"
+        return "SIGKILL to the worker that is larger than the limit (no control group is available here)"
 
     def lower(self) -> None:
         with suppress(psutil.NoSuchProcess):

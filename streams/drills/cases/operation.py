@@ -85,7 +85,7 @@ def _has_begun(world: World) -> bool:
     "D47",
     "killed while paused",
     injects="SIGKILL to workers, and to driver, JVM and workers, while the application is paused, and in the moment of a pause",
-    holds="it stays paused over the kill and a new start, and continues after `streams resume` where it was",
+    holds="it stays paused through the kill and a new start, and continues after `streams resume` where it was",
     minutes=2,
     any_program=True,
 )

@@ -84,7 +84,7 @@ class SparkDeltaTable:
 
     def write(self, frame: DataFrame, commit: SinkCommit) -> None:
         """Appends or merges the rows in one commit, as `streams.lake.writer.Table` describes."""
-        if self.table_id() != self._id:  # an append would make a new table without the rows so far
+        if self.table_id() != self._id:  # an append would create a new table without the existing rows
             raise LakePositionError(
                 f"{self._of}: the table {self._target.name} was dropped or replaced while the application ran. Nothing "
                 f"was written, and the rows of this batch wait in the sink's internal topic. Put the table back, then start again."

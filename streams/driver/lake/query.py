@@ -190,7 +190,7 @@ class LakeRun:
             else SparkDeltaTable(self.session, of, sink.target, sink.layout)
         )
         try:
-            # Before the table is made or gets columns: where a table is missing, the user may want to put it back.
+            # Before the table is created or changed: if it is missing, the user may want to put it back.
             found = table.newest_commit() if table.exists() else None
             saved = _saved(self._files.read(f"{sink.name}/{TABLE_COMMIT}"), of)
             at = resume(of, sink.target_text, found, table.table_id(), saved, log)

@@ -405,8 +405,9 @@ class WithRanks:
     def _fields(self, value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise RecordError(
-                f"top(rank={self.field!r}) adds a field to JSON objects (dict), not to {described(value)}: make them of the values "
-                f"with map_values(...) before"
+                f"top(rank={self.field!r}) adds a field to JSON objects (dict), not to {described(value)}: first turn the "
+                f"values into objects with "
+                f"map_values(...)"
             )
         return value
 

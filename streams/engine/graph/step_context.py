@@ -284,7 +284,7 @@ def check_operator_state(operator_state: Mapping[str, Mapping[str, Any]], task_i
 
 
 def _sizes(operator_state: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, int]]:
-    """Kind, name and size as JSON of each state; the size is -1 if it is not JSON."""
+    """For each state: kind, name, and size as JSON; -1 if it is not JSON."""
     found = []
     for kind, states in operator_state.items():
         for name, state in states.items():

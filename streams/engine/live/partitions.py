@@ -32,7 +32,7 @@ MOST_RECORDS = 50_000
 """The most records of a partition that wait, and the most records of a step, because a step is one transaction and is held in
 memory."""
 FEW_RECORDS = 1_000
-"""Newly arrived records are joined with waiting ones up to this many, because each arrival looks at all pieces."""
+"""Newly arrived records are merged with waiting ones up to this number, because each arrival looks at all pieces."""
 FIRST_RECORDS = 100
 """The most records of a task's first step, when it is not yet known how long its functions take."""
 GROWTH = 8

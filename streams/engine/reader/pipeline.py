@@ -86,7 +86,7 @@ class ReaderContext(StepContext):
         behind: For each node that holds records back, the entries reachable from it.
         current: The piece that is being processed.
         touched: Keys whose tasks must be called, even if they get no rows.
-        letters_by_partition: Whether rows leave the head by their source partition, and dead letters therefore, too.
+        letters_by_partition: Whether rows leave the head by their source partition, and so dead letters do, too.
     """
 
     def __post_init__(self) -> None:

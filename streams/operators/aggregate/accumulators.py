@@ -656,7 +656,9 @@ def _distinct_texts(aggregate: ApproxCountDistinct, column: FieldColumn) -> list
         else aggregate.item(number)
         if kind == FLOAT
         else text.decode()
-        if text is not None and text[:1] == b'"' and b"\\" not in text  # without escapes, there is one way to write it
+        if text is not None
+        and text[:1] == b'"'
+        and b"\\" not in text  # without escapes, it can be written in only one way
         else aggregate.item(cell(column, row))
         for row, (kind, whole, number, text) in enumerate(numbers)
     ]

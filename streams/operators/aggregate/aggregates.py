@@ -688,7 +688,7 @@ class Fold:
 
     def _call(self, values: Any, places: Sequence[int]) -> tuple[npt.NDArray[np.bool_], list[int]]:
         """Calls the functions. Returns which calls are done (their records have not failed), and which begin an aggregate."""
-        # An aggregate that calls share must be the value that its bytes give; other aggregates are bytes between two calls.
+        # An aggregate that several calls share must equal the value of its bytes. Other aggregates are kept as bytes between calls.
         seen, unseen = None, None
         if isinstance(values, list) and not all(one.operator.functions.counts for one in self._parts):
             seen, unseen = (None, list[Any]()) if self._may_wait else (self._store.codec.seen, None)
