@@ -1,4 +1,4 @@
-"""The step of a micro-batch: a session of one step (`session`, with the order of its actions), with a decision in front of it.
+"""The step of a micro-batch: a session of one step (`session`, with the order of its actions), preceded by a decision.
 
 Between items 2 and 3 the last marker is compared with Spark's copy: Spark may call a task again for a micro-batch that it has
 committed already, and then nothing is processed (`decide`). Each step has its own producer: librdkafka speaks the old EndTxn, so a

@@ -46,7 +46,7 @@ SLOTS = 2
 # The state of `scan_ranges` between calls: the next range; whether the cursor is positioned; and which of the ranges read so far
 # reaches the farthest key: its number, and its first and last row in the buffers.
 RANGE, PLACED, FAR, FAR_FIRST, FAR_LAST, SCAN_STATE = range(6)
-# How often the cursor is moved on by one row before it is positioned again.
+# How many times the cursor moves forward by one row before it is repositioned.
 _STEPS = 3
 # First bytes of an entry in a write batch.
 _DELETION, _PUT = 0, 1

@@ -122,7 +122,7 @@ def check_tasks(application: Application, admin: KafkaAdmin) -> None:
         if info.partitions != tasks[topic] and any(admin.end_offsets(places).values()):
             raise ChangelogMismatchError(
                 topic,
-                f"the state in Kafka is of {info.partitions} tasks, but the application is to run with {tasks[topic]}",
+                f"the state in Kafka has {info.partitions} tasks, but the application would run with {tasks[topic]}",
                 f"nothing was written; `streams rescale MODULE:TOPOLOGY -a {app} --tasks {tasks[topic]}` moves the state to that "
                 f"number; or keep tasks={info.partitions}",
             )

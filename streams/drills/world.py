@@ -36,7 +36,7 @@ END, READ = "end", "read"
 """The two things about a topic that an application changes: where it ends, and how far the application's group has read it."""
 LONGEST_AWAY_S = 30.0
 REST_S = 3.0
-"""After so many seconds without a commit, an application without input has finished its work."""
+"""After this many seconds without a commit, an application without input has finished its work."""
 _Kept = TypeVar("_Kept")
 _POLL_S = 0.1
 

@@ -321,7 +321,7 @@ PLANNERS = tuple(
 """The modules that a query needs only when it starts.
 
 Spark plans a Python data source in processes of its own, two for each of three kinds (a server, and the worker that it has
-forked): 150 MB in all. It keeps the workers for a minute and the servers for ever, and a running query needs none of them. A
+forked): 150 MB in all. It keeps the workers for a minute and the servers forever, and a running query needs none of them. A
 query that starts later gets new ones.
 """
 

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
 STEADY_S = 5.0
-"""A lease ends early after the number of possible slots has differed for so long, s: a lost or replaced executor causes more
+"""A lease ends early after the number of possible slots has differed for this long, s: a lost or replaced executor causes more
 changes."""
 ASK_EVERY_S = 5.0
 """The seconds between two requests to the brokers for how far behind unread partitions are."""

@@ -33,7 +33,7 @@ log = logging.getLogger("streams.progress")
 
 LINE_INTERVAL_S = 2.0
 STILL_STARTING_S = 10.0
-"""Seconds between two lines of a start that takes long because it compiles or the machine is slow, so that nobody has to guess."""
+"""Seconds between two lines of a start that takes long because it compiles or the machine is slow, so that users need not guess."""
 RATE_OVER_S = 10.0
 """The period that records per second are averaged over: long enough for a micro-batch, short enough to show a change."""
 SILENT_S = 5.0

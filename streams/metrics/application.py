@@ -27,8 +27,8 @@ class Histogram:
     """Durations, counted by bucket as Prometheus does.
 
     Attributes:
-        counts: The number of durations in each bucket: up to its bound in `BOUNDS` and above the one before; the last bucket has no
-            bound.
+        counts: The number of durations in each bucket: up to its bound in `BOUNDS` and above the previous bound; the last bucket
+            has no bound.
         sum_s: The sum of all durations, seconds.
     """
 

@@ -229,7 +229,7 @@ async def _side_by_side(work: Sequence[Coroutine[Any, Any, None]]) -> None:
 
 # --- A user's function that calls other systems: its resources in a process, and its event loop.
 #
-# A class in place of a function is instantiated once per process, at its first call, so that a client can be reused. All calls
+# A class instead of a function is instantiated once per process, at its first call, so that a client can be reused. All calls
 # of an async function run in one event loop of the same lifetime, because clients belong to the loop in which they were created.
 # There are no threads, except where the calling thread already runs a loop of its own (a notebook).
 

@@ -628,7 +628,7 @@ class WindowedKeys(KeyColumn):
         return pc.binary_join_element_wise(base, *map(packed, bounds), NOTHING)
 
     def base_column(self, serde: Serde, topic: str) -> pa.BinaryArray | None:
-        """The bytes of the keys without their windows; None unless the serde writes them in front of the windows' bounds."""
+        """The bytes of the keys without their windows; None unless the serde writes them before the windows' bounds."""
         if not isinstance(serde, TimeWindowedSerde | CustomWindowedSerde | SessionWindowedSerde):
             return None
         if not reads_alone(serde.inner):

@@ -80,7 +80,7 @@ def serde_for(kind: type[T]) -> Serde[T]:
 
 
 def plain_type(kind: Any) -> Any:
-    """A type without parts that do not change its bytes: `None` in a union, `Annotated`, `NewType`, `Literal`."""
+    """A type stripped of the parts that do not change its bytes: `None` in a union, `Annotated`, `NewType`, `Literal`."""
     if kind is None:
         return type(None)
     supertype = getattr(kind, "__supertype__", None)

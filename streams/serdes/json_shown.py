@@ -434,4 +434,4 @@ def _of_own(serde: Serde, topic: str, data: Any) -> Any:
         except Exception:
             # A user's function may raise anything for data that is not one of its values.
             continue
-    raise SerdeError(f"nothing that {type(serde).__name__} reads is shown so")
+    raise SerdeError(f"no value that {type(serde).__name__} reads is shown like this")

@@ -280,7 +280,7 @@ class _KafkaNodeLog:
     """The compacted topic in which the processes that serve announce themselves."""
 
     _LAST = 1000
-    """So many of the last records are read first: each process writes one every two seconds."""
+    """This many of the last records are read first: each process writes one every two seconds."""
 
     def __init__(self, reader: CopyKafka, writer: RecordWriter, application_id: str, replication: int) -> None:
         self._reader, self._writer = reader, writer

@@ -290,7 +290,7 @@ def _leaving_columns(plan: Plan) -> Iterator[LintFinding]:
                     "whole-records",
                     Level.NOTE,
                     above.name,
-                    f"{reason.why}. '{name}' aggregates fields, and could read these alone, as columns, for a fraction of the work",
+                    f"{reason.why}. '{name}' aggregates fields, and could read only these, as columns, at a fraction of the cost",
                 )
 
 
@@ -354,7 +354,7 @@ def _filters_before_suppress(topology: Graph) -> Iterator[LintFinding]:
                     "filter-before-suppress",
                     Level.NOTE,
                     above.name,
-                    f"it stands in front of '{node.name}', whose windows close by the time of the updates that get there: they "
+                    f"it comes before '{node.name}', whose windows close by the time of the updates that get there: they "
                     f"stay open until a later update passes the filter, perhaps forever. Filter after suppress, or emit on close "
                     f"(emit_strategy)",
                 )

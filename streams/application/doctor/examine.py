@@ -32,7 +32,7 @@ START = Check("start", "the program may continue with the state", program.start)
 CHECKS = (
     START,
     Check("pauses", "nothing is paused", program.pauses),
-    Check("execution", "it is the setting's; nobody has asked for another one", program.execution),
+    Check("execution", "it is the one in the settings", program.execution),
     Check("internal topics", "all have the right partitions and settings", cluster.internal_topics),
     Check("output topics", "all exist", cluster.outputs),
     Check("fields", "the fields that are read by name exist in the newest records", program.fields),
@@ -43,7 +43,7 @@ CHECKS = (
     Check("checkpoint", "it fits the commit markers of all tasks", state.checkpoint),
     Check("micro-batch", "no micro-batch is half committed", state.half_committed),
     Check("changelogs", "they have all that the markers promise", state.changelogs),
-    Check("positions", "everything that is to be read next is in the logs", program.positions),
+    Check("positions", "all offsets to read next are in the logs", program.positions),
     Check("retention", "no unread record is about to be deleted", program.retention),
     Check("consumer group", "its offsets are those of the markers", program.group),
     Check("transactions", "none holds up readers", cluster.transactions),

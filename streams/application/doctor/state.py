@@ -234,7 +234,7 @@ def _task_store(inspection: Inspection, look: SubLook, directory: TaskDirectory,
 # not read; `streams snapshots --verify` does that.
 
 _LATE = 3
-"""After so many commit intervals without a snapshot, the doctor reports that snapshots are no longer taken."""
+"""After this many commit intervals without a snapshot, the doctor reports that snapshots are no longer taken."""
 
 
 def snapshots(inspection: Inspection) -> Iterator[Finding]:

@@ -144,7 +144,7 @@ def _another(topic: str) -> RescaleError:
 
 # --- Where the key of a row's record is in the row's changelog key
 #
-# A row's changelog key contains the bytes of the record's key: alone, in front of a window, behind a time, or as the first part of
+# A row's changelog key contains the bytes of the record's key: alone, before a window, after a time, or as the first part of
 # a combined key. The rule for a store follows from the operator that owns it, from its kind, and from its key serde, whose layers
 # (`TimeWindowedSerde` around the key's own) are taken off until the serde is the one by which records reach the task. Where that
 # is uncertain there is no rule, and nothing is moved.
@@ -180,7 +180,7 @@ class RowKey:
         counted: Whether the part after `front` begins with its length (4 bytes); the record key is then in that part.
         has_notations: Whether producers may write the record key in several ways. Before keys were canonical, versions assigned
             records to tasks by the bytes that the producer had written, so a row may be in a different task from its key.
-        suppressed: Whether rows of releases before 1.0, which have no header, have a time in front of the key (`with_keys`).
+        suppressed: Whether rows of releases before 1.0, which have no header, have a time before the key (`with_keys`).
     """
 
     front: int = 0

@@ -79,7 +79,7 @@ class TransactionChoice(OptionGroup):
 
     @property
     def ends(self) -> bool:
-        """Whether the chosen transactions are to be ended."""
+        """Whether to end the chosen transactions."""
         return self.abort_hanging or self.abort is not None
 
     def includes(self, one: OpenTransaction) -> bool:

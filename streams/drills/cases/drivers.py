@@ -91,7 +91,7 @@ def transaction_timeout(world: World) -> None:
     world.start("--set", "transaction_timeout_ms=5000", faults="freeze before_commit@0:4")
     worker = frozen_worker(world)
     step = world.application.happened()[0][1].partition("@")[2]
-    # The broker aborts a transaction by itself; the step's records are then in the log, and nobody will ever read them.
+    # The broker aborts a transaction by itself; the step's records are then in the log, and no reader will ever see them.
     world.wait_for(lambda: step in aborted_steps(world), "the broker aborts the transaction")
     world.saw(f"the broker aborted the transaction of step {step} while its worker was stalled")
     os.kill(worker, signal.SIGCONT)

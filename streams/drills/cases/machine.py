@@ -30,7 +30,7 @@ from streams.drills.world import World
 _MOUNTS, _OWN_GROUPS = Path("/proc/mounts"), Path("/proc/self/cgroup")
 _EMPTY_S = 10.0
 _LESS = 0.9
-"""The new limit, as a share of the memory in use: so much less that freeing page caches does not suffice."""
+"""The new limit, as a share of the memory in use: low enough that freeing page caches does not suffice."""
 
 
 class _Version(NamedTuple):

@@ -78,7 +78,7 @@ class PauseHold:
         """Returns once a source is not paused.
 
         Raises:
-            BatchInterruptedError: The query is to stop.
+            BatchInterruptedError: The query should stop.
         """
         while self.holds(source):
             gate.enter()

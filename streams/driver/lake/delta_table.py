@@ -136,7 +136,7 @@ class SparkDeltaTable:
             f"{self._of}: the table {self._target.name} does not take a row of this batch: {says}. Nothing of the batch was "
             f"written, and its rows wait in the sink's internal topic. Let the table take the row: ALTER TABLE {self._sql_name} "
             f"with DROP CONSTRAINT, ALTER COLUMN ... DROP NOT NULL, or ALTER COLUMN ... TYPE STRING. Start again, correct the row "
-            f"in the table, then put the rule back. Filter such records out in front of the sink. Or discard all rows that wait: "
+            f"in the table, then put the rule back. Filter such records out before the sink. Or discard all rows that wait: "
             f"`streams reset {self._of.application_id} --drop-sink {self._of.sink}`."
         )
 

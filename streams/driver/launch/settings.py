@@ -96,7 +96,7 @@ LOCAL_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m -XX
 """The JVM only plans and moves blobs: without its second compiler and concurrent collector it took 2.2 us of CPU a record
 instead of 5.5 (the benchmark `devices`). Rows are garbage as soon as they are passed on, so a small young generation is enough, and
 the rest of the heap grows only as far as it is needed; by default it begins with a 64th of the machine's memory. With one compiler,
-Java reserves only 48 MB for compiled code, which queries with Delta fill in minutes, and then compiles nothing any more; reserved
+Java reserves only 48 MB for compiled code, which queries with Delta fill in minutes, and then stops compiling; reserved
 addresses are not memory until there is code in them. Without effect where spark-submit has already started the JVM."""
 LOCAL_MEMORY = "512m"
 """The heap's limit, about the smallest that Spark accepts: micro-batches pass through it in parts (Spark's own default: 1g)."""

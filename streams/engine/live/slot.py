@@ -413,7 +413,7 @@ class Slot:
                 self._link.tell({"sub": task.job.sub.name, "positions": positions})
 
     def _tell_progress(self, now: float) -> None:
-        """Reports how far tasks have come in a backlog and, if the run is to end, what they have read."""
+        """Reports how far tasks have come in a backlog and, if the run should end, what they have read."""
         reached: dict[str, list[tuple[Any, ...]]] = {}
         for task in self._tasks:
             if task.reached is not None and self._is_news(task, task.reached, now):

@@ -100,7 +100,7 @@ class Ways:
             shift += children[level] + results
         if shift > _POSITION_BITS - _LEAST_RECORD_BITS:
             raise TopologyError(
-                f"The operators in front of the stateful ones of sub-topology {sub.name!r} branch at {len(levels)} levels, too "
+                f"The operators before the stateful ones of sub-topology {sub.name!r} branch at {len(levels)} levels, too "
                 f"often to keep the order of their results. Write some of the results to a topic with repartition(), and "
                 f"continue after "
                 f"it."

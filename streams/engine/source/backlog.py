@@ -130,7 +130,7 @@ def _filled(low: Positions, high: Positions, spare: int) -> dict[TopicPartition,
 FIRST_RECORDS = 10_000
 """The most records of the first micro-batch of a run. Workers warm up with it, so its duration means nothing."""
 FACTOR = 4
-"""A micro-batch has at most this many times the records of the one before."""
+"""A micro-batch has at most this many times the records of the previous one."""
 WANTED_MS = 2_000
 """Micro-batches that take less than this time grow."""
 FIXED_PARTS = 3

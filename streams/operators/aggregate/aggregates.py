@@ -748,7 +748,7 @@ class Fold:
     def _explain_nothing(
         self, at: int, functions: AggregationFunctions, aggregate: Any, original: Any, values: Any
     ) -> None:
-        """Handles an aggregator that has returned None in place of an aggregate of `values`, or of a copy of the original.
+        """Handles an aggregator that has returned None instead of an aggregate of `values`, or of a copy of the original.
 
         Raises:
             RecordError: The aggregator has changed the aggregate.

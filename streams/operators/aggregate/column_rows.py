@@ -20,7 +20,7 @@ from streams.serdes.json_text import dumps, loads
 
 Int64s = npt.NDArray[np.int64]
 
-# --- Columns of the fields that operators have declared, in place of whole values.
+# --- Columns of the fields that operators have declared, instead of whole values.
 
 ABSENT: Final = 0
 INT: Final = 1

@@ -182,7 +182,7 @@ def _headers_and_size(headers: BinaryColumn, sizes: Int64s) -> list[BinaryColumn
 
 
 def _numbers(*kinds_and_numbers: Any) -> BinaryColumn:
-    """Joins numbers of these kinds in each cell; each kind precedes its numbers."""
+    """Joins numbers of these kinds in each cell; the kind comes before its numbers."""
     kinds, numbers = kinds_and_numbers[::2], kinds_and_numbers[1::2]
     # A number that is the same in every cell has no length; there may be no cells.
     count = next(len(column) for column in numbers if np.ndim(column))

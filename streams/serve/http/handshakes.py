@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 HANDSHAKE_S = 10.0
 """How long a handshake may take."""
 _AGAIN_S = 1.0
-"""If there are no file descriptors left, the server tries to accept connections again after so long."""
+"""If there are no file descriptors left, the server tries to accept connections again after this long."""
 Made = Callable[[], asyncio.Protocol]
 """Makes the protocol that gets a connection."""
 

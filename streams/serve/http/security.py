@@ -200,7 +200,10 @@ class Guard:
         raise RefusedError(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
 
     def _with_token(self, token: str, network: str) -> Caller:
-        """The owner of a token. Only unknown tokens count, so a client that guesses locks nobody out at the same address."""
+        """The owner of a token.
+
+        Only unknown tokens count, so a client that guesses does not lock out others at the same address.
+        """
         if self._tokens is not None:
             self._tokens.look()
             if (found := self._tokens.content.get(_digest(token))) is not None:
