@@ -36,9 +36,9 @@ class CommitStep(TaskLogs):
         kafka: The log.
         stores: The task's local stores.
         crash: The crash points.
-        compared: Query and commits partition of the tasks whose last marker this process has read and compared with Spark's copy,
-            with the id of the topic; the step adds its own. Such a log is read again only if it has grown since, or if the topic
-            was created again. Default: it is always read.
+        compared: (Query, commits partition) -> topic id, for tasks whose last marker this process has compared with Spark's copy;
+            the step adds its own. Such a log is read again only if it has grown since, or if the topic was created again. Default:
+            it is always read.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""Finds out which process runs an application, and allows only one; also the application's life cycle.
+"""Finds out which process runs an application, and allows only one. Also has the application's life cycle.
 
 Two things show that an application runs, and both end with its process, however it ends:
 
 * a lock on a file in the checkpoint's folder, for processes that share the folder;
 * a member of the consumer group `<application id>-running`, for all other processes. It joins the group, but reads and commits
-  nothing. If the broker hears nothing from a member for `SESSION_MS`, it takes the member for dead. This is not the group of the
+  nothing. If the broker hears nothing from a member for `SESSION_MS`, it considers the member dead. This is not the group of the
   committed offsets. That group has no members: if it had, brokers would refuse offsets that a process outside the group commits.
 
 Neither of them protects the state: the commit protocol does that. They only help to give the right advice.

@@ -52,7 +52,7 @@ class Placements:
         return replace(self.application, subs=tuple(map(self._placed, self.application.subs)))
 
     def disagreeing(self, also_old: bool = False) -> Mapping[str, str | None]:
-        """Topic -> the function that its keys show, or None. Only for topics of new sub-topologies whose topics disagree.
+        """Topic -> the function that its keys show, or None. Only set for new sub-topologies whose topics disagree.
 
         If the application may run live, its plan has repartition topics after these topics.
 
@@ -131,7 +131,7 @@ class Placements:
         return asked
 
     def _last_marker(self, prepared: PreparedSub) -> CommitMarker | None:
-        """A marker with the sub-topology's placement, or None. The preflight compares it with the markers of all tasks."""
+        """A marker that has the sub-topology's placement, or None. The preflight compares it with the markers of all tasks."""
         topic = commits_topic(self.application.config.application_id, prepared.sub.name)
         found = self.admin.describe_topics([topic])
         return placed_marker(self.log, topic, range(found[topic].partitions)) if found else None
@@ -159,7 +159,7 @@ class Placements:
             The sub-topology with another placement; None: it stays the same.
 
         Args:
-            prepared: The sub-topology, with the placement that was chosen too early.
+            prepared: The sub-topology, whose placement was chosen too early.
         """
         if self.application.config.placement is not None or self._last_marker(prepared) is not None:
             return None
@@ -242,7 +242,7 @@ class Placements:
 
 
 def _rewritten(sub: SubTopology, columns: RecordColumns) -> bool:
-    """Whether the key serde of a source would write the keys in other bytes than they have."""
+    """Whether the key serde of a source would write the keys as different bytes."""
     serdes = [source.key_serde for source in sub.sources if columns.topic in map(str, source.topics)]
     return any(canonical_keys(serde, columns) is not columns.keys for serde in serdes)
 

@@ -411,7 +411,7 @@ def _tasks(plan: Plan, sub: SubTopology, asked: int | None, before: int | None, 
 
 
 def _adapts(plan: Plan, topic: str) -> bool:
-    """Whether a topic is the application's own, and the program does not fix its number of partitions."""
+    """Whether the application owns a topic, and the program does not fix its number of partitions."""
     return topic in plan.repartition_topics and plan.repartition_topics[topic] is None
 
 
@@ -475,7 +475,7 @@ def _found(
 ) -> tuple[Mapping[str, str] | None, set[str]]:
     """What Kafka shows of an application: the sources after which it has a repartition topic, and all sources that it knows.
 
-    None: it has no topics that were added, or is new and not to run live.
+    None: no topics were added, or it is new and will not run live.
     """
     app, behind_all = config.application_id, _behind_all_sources(topology)
     committed = has_committed(names_of_any_plan(topology), app, admin)
@@ -568,7 +568,7 @@ def commits_topics(topology: Topology, application_id: str, admin: KafkaAdmin) -
 def known_names(
     commits: Mapping[str, TopicInfo], application_id: str, written: Mapping[str, Any] | None, admin: KafkaAdmin
 ) -> list[str]:
-    """The names under which sub-topologies have committed, or whose commits have been deleted under a checkpoint."""
+    """The names under which sub-topologies have committed, even if the commits were deleted and a checkpoint remains."""
     places = {
         (commits_topic(application_id, name), p): name for name, info in commits.items() for p in range(info.partitions)
     }

@@ -190,7 +190,7 @@ def check_all_read(application: Application, kept: Mapping[str, Any], admin: Kaf
 
 
 def _confirmed(checkpoint_dir: str, sinks: Mapping[str, str]) -> dict[TopicPartition, int]:
-    """The ends of batches that functions of foreach_batch have received, by the checkpoint: old versions noted none in Kafka."""
+    """The ends of the batches that foreach_batch functions have received, from the checkpoint: old versions recorded none in Kafka."""
     files = LocalFiles(checkpoint_dir)
     ends = {topic: confirmed_end(files, name, topic) for topic, name in sinks.items() if is_local(checkpoint_dir)}
     return {(topic, n): at for topic, end in ends.items() if end for n, at in enumerate(end.offsets)}
@@ -280,7 +280,7 @@ class Preflight:
 
     def _check_topic(self, sub: SubIdentity, access: MarkerAccess, checkpoint: Checkpoint, markers: Markers) -> None:
         if self.application.config.on_lost_offsets != "fail":
-            # Lost records make no task commit, and which were lost is recorded nowhere.
+            # Lost records make no task commit, and nothing records which ones were lost.
             return
         try:
             check_topic(sub, checkpoint, markers)
@@ -366,7 +366,8 @@ def take_back(
         return None
     aside = f"{name}/taken-back/{found.batch}-{int(time.time() * 1000)}"
     if found.batch == 0 and files.names(f"{name}/state"):
-        # Spark created this folder when the query began, and starts no query where state exists. It is empty of tasks' state.
+        # Spark created this folder when the query began, and does not start a query where state already exists. It is empty of
+        # tasks' state.
         files.move(f"{name}/state", f"{aside}/state")
     files.move(f"{name}/offsets/{found.batch}", f"{aside}/offsets")
     say(f"{name}: an earlier run planned {found}. No task has committed it, so it is planned again")

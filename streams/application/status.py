@@ -84,7 +84,7 @@ def sink_statuses(application: Application, admin: KafkaAdmin, pauses: Pauses = 
 
 
 def _position(files: CheckpointFiles, sink: LakeSink, topic: str) -> TopicOffsets | None:
-    """The end of the last batch that was written, by the checkpoint; None: the checkpoint is not here, or has no batch."""
+    """The end of the last written batch, according to the checkpoint; None: the checkpoint is not here, or has no batch."""
     if sink.keeps_position:
         saved = files.read(f"{sink.name}/{TABLE_COMMIT}")
         return None if saved is None else SinkCommit.from_json(orjson.loads(saved)).position

@@ -162,7 +162,7 @@ class StoreReader:
                 yield self.shown(row, task)
 
     def key_bytes(self, text: str, is_json: bool = False) -> bytes:
-        """The bytes of a typed key. The text is taken as it is if keys are JSON strings (UUIDs, dates, bytes); else as JSON.
+        """The bytes of a typed key: of the text as it is, if keys are JSON strings (UUIDs, dates, bytes); otherwise of its JSON.
 
         Args:
             text: The key.
@@ -321,7 +321,7 @@ def window_ends(sub: SubTopology, store: str) -> Callable[[int], int] | None:
 
 
 def view_of(sub: SubTopology, store: str) -> Callable[[Any], Any] | None:
-    """A function that computes the table's value from a stored one; None: they are the same, which the store's serde describes."""
+    """A function that computes the table's value from a stored one; None: they are the same, as the store's serde describes."""
     specs = [node.spec for node in sub.nodes.values() if isinstance(node, ProcessorNode) and store in node.stores]
     for operator in (spec.processor(()) for spec in specs if isinstance(spec, AggregationSpec)):
         if isinstance(operator, StreamAggregate | WindowedAggregation) and operator.store_name == store:

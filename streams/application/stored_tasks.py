@@ -1,4 +1,4 @@
-"""The tasks of an application that have stores, as they are known from Kafka."""
+"""The tasks of an application that have stores, as known from Kafka."""
 
 from __future__ import annotations
 

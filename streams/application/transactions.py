@@ -1,4 +1,4 @@
-"""Open transactions on topics: who began them, whether they hold readers up, and whether a coordinator will end them.
+"""Open transactions on topics: who began them, whether they hold up readers, and whether a coordinator will end them.
 
 A partition's leader knows the producers with an open transaction there; a transaction's coordinator knows the partitions
 that it will close. A transaction *hangs* if a leader has it open and no coordinator is going to close it (KIP-664): then the

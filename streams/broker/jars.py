@@ -151,7 +151,7 @@ def jar_dir() -> Path:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether the folder has every jar in its manifest, each with its full size."""
+    """Whether the folder has every jar of its manifest in full size."""
     try:
         sizes: dict[str, int] = json.loads((folder / MANIFEST).read_text())
         return all((folder / name).stat().st_size == size for name, size in sizes.items())

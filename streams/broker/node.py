@@ -247,7 +247,7 @@ class NodeFolder:
         size = log.stat().st_size
         start = self._log_starts[log]
         with log.open("rb") as file:
-            # A log that is shorter than before was rolled over; a very long one is read from near its end.
+            # A log that is shorter than before was rolled over. A very long log is read from near its end.
             file.seek(max(start if start <= size else 0, size - _TAIL_BYTES))
             return file.read().decode(errors="replace").splitlines()
 

@@ -200,7 +200,7 @@ class ClusterSecrets:
         write_private(self.certificates.password_file, secrets.token_hex(_SECRET_BYTES).encode())
         self.certificates.make()
         write_private(self._passwords(ADMIN), secrets.token_hex(_SECRET_BYTES).encode())
-        # Last, because its existence says that everything is there.
+        # Written last, because its existence shows that everything is there.
         write_private(self._passwords(_NODES), secrets.token_hex(_SECRET_BYTES).encode())
 
     def format_arguments(self) -> str:

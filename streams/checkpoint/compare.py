@@ -120,8 +120,8 @@ def _is_taken_over(checkpoint: Checkpoint, marker: CommitMarker) -> bool:
 def check_topic(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> None:
     """Compares the checkpoint with the markers: tasks must have committed every micro-batch that Spark has confirmed.
 
-    Each range of a micro-batch makes the task that owns its partition commit, and a tick makes all tasks commit. So these
-    tasks have a marker of that micro-batch, or a later one.
+    Each range of a micro-batch causes a commit of the task that owns its partition, and a tick causes a commit of all tasks. So
+    these tasks have a marker of that micro-batch, or a later one.
 
     Raises:
         CheckpointMismatchError: The commits topic was lost, in whole or in part, or the checkpoint belongs to another

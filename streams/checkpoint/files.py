@@ -210,7 +210,10 @@ def confirmed_end(files: CheckpointFiles, sub: str, topic: str) -> TopicOffsets 
 
 
 def _all_moved(start: SourceOffsets, end: SourceOffsets) -> bool:
-    """Whether all partitions were read between two positions. Then each task that reads any has a commit in between."""
+    """Whether something was read from every partition between two positions.
+
+    Then each task that reads a partition has committed in between.
+    """
     return all(
         position > start.of(topic, partition)
         for topic, positions in end.topics.items()

@@ -71,5 +71,5 @@ def show_settings(effective: StreamsConfig, layers: Sequence[Layer], *, as_json:
 
 
 def _given(layers: Sequence[Layer]) -> dict[str, str]:
-    """The origins of settings that are not defaults."""
+    """The origins of the settings that do not have their default."""
     return {name: origin for name, origin in origins(layers).items() if origin != "default"}

@@ -125,4 +125,4 @@ def streams(
         bool, option("Print the version and exit.", "--version", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Does nothing itself; the group's help is `HELP`."""
+    """Does nothing; the group's help is `HELP`."""

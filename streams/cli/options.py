@@ -272,7 +272,7 @@ def printable(client: Mapping[str, str]) -> str:
 
 
 def reachable(config: StreamsConfig) -> StreamsConfig:
-    """The settings unchanged, after their cluster has answered.
+    """Returns the settings unchanged, once their cluster has answered.
 
     Raises:
         ConfigError: The client does not know a property.
@@ -293,7 +293,7 @@ def live(config: StreamsConfig) -> LiveKafka:
 
 @contextmanager
 def open_checkpoint(config: StreamsConfig) -> Iterator[CheckpointFiles]:
-    """The checkpoint folder. If it is not on this disk, it is read through a Spark session."""
+    """The checkpoint folder. If it is not on a local disk, it is read through a Spark session."""
     from streams.checkpoint.files import LocalFiles, is_local
 
     if is_local(config.checkpoint_dir) and "spark.hadoop.fs.defaultFS" not in config.spark:

@@ -161,7 +161,7 @@ def try_out(archive: Path, target: str) -> None:
     wanted = f"{Path(file).resolve()}{colon}{name}" if file.endswith(".py") else target
     with tempfile.TemporaryDirectory(prefix="streams-package-") as folder:
         subprocess.run(["tar", "-xzf", archive.resolve(), "-C", folder], check=True)
-        # From there, since Python looks for modules in the working directory, too.
+        # Run from there, because Python also looks for modules in the working directory.
         describe = [str(Path(folder, "bin", "python")), "-m", "streams", "describe", wanted]
         tried = subprocess.run(describe, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if tried.returncode != 0:

@@ -112,7 +112,7 @@ def _report(application_id: str | None, positions: list[ReplicaPosition]) -> Non
 
 @contextmanager
 def metrics_of(latest: list[ReplicaPosition], application_id: str, address: Address) -> Iterator[None]:
-    """Within the block, serves Prometheus metrics of the copies that the list then has."""
+    """Within the block, serves Prometheus metrics of the copies in the list."""
     from streams.metrics.export import collector_served
     from streams.metrics.serving import CopyFigures, replica_metrics
 
@@ -281,7 +281,7 @@ def _answer(
         router = Router(server.nodes, front.tls_of_others)
         api = Api(server.served, front.guard, front.limits, lambda: server.trouble, server.reader, server.write, router)
         uvicorn = http_server(api.application(), {**front.tls, **api.options})
-        # A copy that can never be followed again ends the command with its error.
+        # If a copy can never follow again, the command ends with its error.
         server.on_error = partial(setattr, uvicorn, "should_exit", True)
         if copies.processes > 1:
             watch_parent(server.on_error)

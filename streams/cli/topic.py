@@ -610,7 +610,7 @@ class RecordPrinter:
     def _is_sent_again(self, serde: Serde, data: bytes, value: Any, found: Any) -> bool:
         """Whether sending the shown JSON would write the same value, or would be refused."""
         if type(serde) not in SERDES.values():
-            # Nothing is written to try it: a serde with a schema might register that.
+            # This does not write anything to find out, because a serde with a schema might register it.
             return found is not None and not _becomes_text(value)
         with suppress(SerdeError):
             sent = to_bytes(serde, self._topic, found)
@@ -649,7 +649,7 @@ def _header(value: bytes) -> str | dict[str, str]:
 
 
 def _becomes_text(value: Any) -> bool:
-    """Whether a part of a value is shown as text that a serde might read as a string."""
+    """Whether part of a value is shown as text that a serde might read as a string."""
     if isinstance(value, dict):
         return any(map(_becomes_text, value.values()))
     if isinstance(value, list | tuple):

@@ -57,8 +57,8 @@ class Drill:
         quick: Whether it belongs to the quick set.
         any_program: Whether it can also run with a user's program.
         not_live: Why it always runs in micro-batches; empty: it also runs live.
-        settles: Whether the verifier compares all results. False: after this fault they cannot be complete, and the drill itself
-            checks what must hold.
+        settles: Whether the verifier compares all results. False: after this fault, results cannot be complete, and the drill
+            itself checks what must hold.
     """
 
     id: str

@@ -121,7 +121,7 @@ class LoopbackHost:
         guard: Ends the remaining processes if this one dies.
 
     Attributes:
-        disk: The path of its disk, as seen from outside.
+        disk: The path of its disk, seen from outside.
     """
 
     def __init__(self, name: str, address: str, world: Path, guard: Watchdog) -> None:
@@ -319,7 +319,7 @@ class SparkCluster:
         return tuple(part for setting in settings for part in ("--set", setting))
 
     def _on_each_host(self, folder: str) -> str:
-        """One setting for all hosts whose folder is a different one on each host."""
+        """A single setting for all hosts that is a different folder on each host."""
         if self.isolated:
             return str(self.hosts[0].inside / folder)
         # Without namespaces, hosts only differ in the folder in which an executor works: <disk>/work/<application>/<executor>.

@@ -154,7 +154,7 @@ def differences(wanted: Results, found: Results) -> list[str]:
 
 
 def out_of_order(topic: str, results: Iterable[tuple[object, ...]]) -> list[str]:
-    """Descriptions of keys whose counts do not arrive as 1, 2, 3 and so on."""
+    """Describes the keys whose counts do not arrive as 1, 2, 3 and so on."""
     last: dict[object, int] = {}
     said = []
     for key, count in results:

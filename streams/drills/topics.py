@@ -74,8 +74,8 @@ _VERIFIER = {
 def _read(client: Mapping[str, str], topic: str, isolation: str, most: int | None = None) -> list[Read]:
     """All records of a topic, by partition and offset.
 
-    This includes records of transactions that are just being finished: a commit returns before its control records are written, and
-    only these make its records visible. So the read continues to the end that the log has at the start, including control records
+    This includes records of transactions that are just finishing: a commit returns before its control records are written, and only
+    then do its records become visible. So the read continues to the end that the log has at the start, including control records
     and aborted ones.
     """
     with KafkaAdmin(dict(client)) as admin:

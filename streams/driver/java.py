@@ -141,7 +141,7 @@ def _environment_of_pyspark(environment: Mapping[str, str]) -> Iterator[None]:
 
 
 def on_the_command_line(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings for the command line of the process. It has no secrets, because every user of the host can read it.
+    """The settings for the command line of the process. It contains no secrets, because every user of the host can read it.
 
     Secrets reach Spark's context with the other settings of the session, once the process runs.
     """
@@ -327,7 +327,10 @@ query that starts later gets new ones.
 
 _planning_lock = threading.Lock()
 _planned: set[str] = set()
-"""The queries of this process that Spark may be planning. A process has one Java, also with several sessions and applications."""
+"""The queries of this process that Spark may be planning.
+
+A process has only one Java, even with several sessions and applications.
+"""
 
 
 class Planning:

@@ -43,7 +43,7 @@ RENEW_AFTER_S = 30.0
 PROOF_S = 5.0
 """How long a new connection may take to prove that it is a worker, s: until then, it costs a thread and a file descriptor."""
 MOST_PENDING = 64
-"""How many connections may be about to prove that."""
+"""How many connections may be waiting to prove that they are workers."""
 _BACKLOG = 128
 """How many connections the system accepts in advance; a further one waits for a second and tries again."""
 

@@ -359,7 +359,10 @@ class StreamsApplication:
                     refused |= self._continued_otherwise(error, ways.live)
 
     def _listener(self, live: bool) -> AbstractContextManager[LiveDriver | None]:
-        """The listener for messages of workers. Those from micro-batches only show running restores; nothing depends on them."""
+        """The listener for messages of workers.
+
+        Connections from micro-batches only show running restores, and nothing depends on them.
+        """
         config = self.config
         if not live and config.metrics_address is None and config.ui_address is None and not config.otel:
             return nullcontext()
@@ -703,7 +706,7 @@ class StreamsApplication:
         return IngestRun(spark, self._application, self._trigger(), self._gates, self.progress, hold).starts()
 
     def _lake_starts(self) -> list[Callable[[], Query]]:
-        """Functions that start the query of each lake sink. From now on, rows are checked by the rules of the sinks' tables."""
+        """Functions that start the query of each lake sink. From now on, the rules of the sinks' tables apply to rows."""
         if not self._application.plan.topology.lake_sinks:
             return []
         from streams.driver.lake.query import LakeRun, faults_from_environment

@@ -101,7 +101,7 @@ class TimeWindowedSerde(_ByStart[T]):
         check_serde(inner, "TimeWindowedSerde(inner)")
         size = None if size_ms is None else to_ms(size_ms, "The size of TimeWindowedSerde's windows")
         if size is not None and size < 0:
-            raise TopologyError(f"TimeWindowedSerde(size_ms={size_ms!r}): the size of a window is not negative.")
+            raise TopologyError(f"TimeWindowedSerde(size_ms={size_ms!r}): the size of a window must not be negative.")
         object.__setattr__(self, "inner", inner)
         object.__setattr__(self, "size_ms", size)
 

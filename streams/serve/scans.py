@@ -218,7 +218,7 @@ class ColumnsPart:
         keys: Their keys.
         values: Their local values.
         tasks: Their tasks.
-        cut: Whether they were cut off because of their bytes (`Asked.within`).
+        cut: Whether they were cut off because of their size in bytes (`Asked.within`).
     """
 
     keys: pa.BinaryArray

@@ -309,7 +309,7 @@ class _KafkaNodeLog:
 
     @contextmanager
     def _checked(self) -> Iterator[None]:
-        """Creates the topic before its first use; and again, after an error, if it is missing then, as after a reset."""
+        """Creates the topic before its first use. After an error, creates it again if it is missing, as after a reset."""
         try:
             if not self._there:
                 ensure_endpoints(self._reader.admin, self._application_id, self._replication)

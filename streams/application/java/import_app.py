@@ -82,11 +82,11 @@ class JavaLog:
         end: The offset after its last committed record.
         records: The number of its records.
         newest: The largest timestamp, ms; `NO_TIME`: it has none.
-        functions: The functions that put all of its keys into this partition.
+        functions: The partitioners that put all of its keys into this partition.
         last: The offset of the last record.
         earliest: The smallest timestamp of records that wait for others, ms; None: it has none.
         number: The largest number of a record in a buffer.
-        sessions: The state of a session aggregation that its rows give.
+        sessions: The state of a session aggregation, computed from its rows.
     """
 
     end: int
@@ -369,7 +369,7 @@ class Importer:
     # --- The changes.
 
     def _settle_topics(self) -> None:
-        """Gives Java's topics the settings that state in this engine depends on."""
+        """Gives Java's topics the settings that this engine's state depends on."""
         replication = self._application.config.replication_factor
         for prepared in self._application.subs:
             made_here = {one.store for one in derivations(prepared.sub)}

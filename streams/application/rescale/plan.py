@@ -42,7 +42,7 @@ State = Mapping[str, Any]
 Handling = Literal["copy", "drop"]
 
 _LEAST = frozenset({"earliest", "min", "next_emit", "newest"})
-"""State that is a time or a lower bound of times. If one task does not have it yet, it is unknown for the new task, too."""
+"""The state that is a time, or a lower bound of times. If one task does not have it yet, it is unknown for the new task, too."""
 _COUNTED_AGAIN = frozenset({"records", "bytes", "advancing"})
 """State that is left out: `suppress` counts its buffer again if the counts are missing; `advancing` is only used within a step."""
 _OLDEST_STARTS = "oldest_start"
@@ -235,7 +235,7 @@ class Phase(Enum):
 
 
 Sources = Mapping[str, str] | None
-"""Source after which a plan has added a repartition topic -> the reason; None: the plan adds none, not even after new keys."""
+"""Source after which a plan has added a repartition topic -> the reason; None: the plan adds no topics, not even after new keys."""
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ class SubRescale:
             StreamsError: The rescale is refused.
         """
         if self.notes is not None and self.phase is not Phase.COPYING:
-            # Of the same program: the notes have its markers, even if the commits topic is just being replaced.
+            # From the same program: the notes have its markers, even while the commits topic is being replaced.
             for part in self.parts:
                 identity = replace(self._identity, name=part.name, tasks=part.tasks, topology_hash=self._hash_of(part))
                 check_program(identity, self._made(part))
@@ -203,7 +203,7 @@ class SubRescale:
         self._new_markers(self._plan("", first), opened(markers))
 
     def begin(self) -> None:
-        """Step 1: fences the tasks and notes the plan."""
+        """Step 1: fences the tasks and records the plan."""
         if self.phase not in (None, Phase.COPYING) or not self._moves:
             return
         markers = opened(self._markers.fenced()) if self._exists(self._commits) else {}

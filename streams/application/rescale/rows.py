@@ -172,7 +172,7 @@ _IN_ORDER_OF_TIME = WaitingKeySerde | UnmatchedKeySerde | BufferedKeySerde
 
 @dataclass(frozen=True, slots=True)
 class RowKey:
-    """Where the record key is in a changelog key.
+    """The position of the record key in a changelog key.
 
     Attributes:
         front: The number of bytes before it.

@@ -115,7 +115,7 @@ def _confirmed(question: str, yes: bool) -> bool:
 
 
 def _stopped(preflight: Preflight) -> AbstractContextManager[None]:
-    """A block during which the application does not run here."""
+    """Within the block, the application does not run here."""
     config, subs = preflight.application.config, preflight.application.subs
     commits = [commits_topic(config.application_id, prepared.sub.name) for prepared in subs]
     return while_stopped(config, preflight.admin, commits)

@@ -331,7 +331,7 @@ def between_commits(world: World) -> None:
 
 
 def newest(world: World, log: str) -> list[int]:
-    """The newest micro-batch in one of Spark's logs, by sub-topology."""
+    """Sub-topology -> the newest micro-batch in one of Spark's logs."""
     folders = sorted(folder for folder in world.application.checkpoint.iterdir() if (folder / "offsets").is_dir())
     return [last_batch(folder / log) for folder in folders]
 

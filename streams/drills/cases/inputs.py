@@ -133,7 +133,7 @@ def wrong_times(world: World) -> None:
 
 
 def is_wrong_by(world: World, by_ms: int) -> bool:
-    """Whether the clock of the newest step is off by about `by_ms`."""
+    """Whether the newest step's clock is off by about `by_ms`."""
     newest = committed_ms(world) if world.live else planned_ms(world)
     return abs(newest - time.time() * 1000 - by_ms) < HOURS_MS / 2
 

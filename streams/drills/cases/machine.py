@@ -69,7 +69,7 @@ class ControlGroup:
     def __init__(self, path: Path, version: _Version, folder: Path) -> None:
         self._path, self._version = path, version
         self.python = folder / "python-in-group"
-        # A worker that finds no group any more works without one.
+        # A worker that finds no group works without one.
         members = shlex.quote(str(path / "cgroup.procs"))
         self.python.write_text(
             f'#!/bin/sh\n{{ echo $$ > {members}; }} 2>/dev/null\nexec {shlex.quote(sys.executable)} "$@"\n'
@@ -108,7 +108,7 @@ class ControlGroup:
         (self._path / self._version.limit).write_text(self._version.unlimited)
 
     def close(self) -> None:
-        """Moves the processes to the group above, and removes this one."""
+        """Moves the processes to the parent group, and removes this group."""
         deadline = time.monotonic() + _EMPTY_S
         while self._path.is_dir() and time.monotonic() < deadline:
             for pid in (self._path / "cgroup.procs").read_text().split():
@@ -163,7 +163,7 @@ def _made(group: Path, version: _Version, folder: Path) -> ControlGroup | None:
     except OSError:
         return None
     with suppress(OSError):
-        # Only the second version asks for that; it refuses where processes are in the group itself.
+        # Only version 2 needs that; it refuses if the group itself has processes.
         if version.name == "cgroup v2" and not (path / version.limit).exists():
             (group / "cgroup.subtree_control").write_text("+memory")
     made = ControlGroup(path, version, folder)

@@ -71,7 +71,7 @@ class PauseHold:
     sleep: Callable[[float], object] = time.sleep
 
     def holds(self, source: str) -> bool:
-        """Whether a source is paused now, by itself or with the whole application."""
+        """Whether a source is paused now, individually or with the whole application."""
         return self.read().of(source) is not None
 
     def pass_when_resumed(self, source: str, gate: StopGate) -> None:

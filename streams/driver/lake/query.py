@@ -94,7 +94,7 @@ class SinkStore(Table[DataFrame], Protocol):
         """Whether the store may have commits of the sink."""
 
     def table_id(self) -> str:
-        """An id that differs from the ids of other stores of the same name; empty if the store does not exist."""
+        """An id that distinguishes the store from others of the same name; empty if the store does not exist."""
 
     def prepare(self) -> str:
         """Creates missing parts of the store; returns the id."""

@@ -228,7 +228,7 @@ class _Shape:
                     f"enrich({made.__name__}): objects of this class cannot be called; give it a __call__."
                 )
             call: Any = made.__call__
-            # An object of the class is called, which needs no argument for `self`.
+            # It is an object of the class that is called, so `self` needs no argument.
             return cls(True, partial(call, None), inspect.iscoroutinefunction(call))
         if not callable(function):
             raise TopologyError(f"enrich takes a function, or a class whose objects are called, not {function!r}.")

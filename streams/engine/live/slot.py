@@ -1,4 +1,4 @@
-"""A slot: runs several live tasks in turns, in one process, until its lease ends or the driver asks it to stop."""
+"""A slot: runs several live tasks in turn, in one process, until its lease ends or the driver asks it to stop."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Pauses(NamedTuple):
     left_live: Mapping[str, LeftLive] = MappingProxyType({})
 
     def of(self, sub_topology: str) -> int | None:
-        """When a sub-topology was paused, by itself or with the whole application, ms since 1970; None if it is not."""
+        """When a sub-topology was paused, individually or with the whole application, ms since 1970; None if it is not."""
         times = [self.since_ms[name] for name in (WHOLE, sub_topology) if name in self.since_ms]
         return min(times, default=None)
 

@@ -104,7 +104,7 @@ class Candidates(NamedTuple):
 
     Attributes:
         keys: The key of each value's row.
-        firsts: int64[c], which of the records is the first that has it.
+        firsts: int64[c], the first record that has it.
         numbers: int64[c], the number of its aggregate.
     """
 

@@ -604,7 +604,7 @@ class CompatWaitingStep(WaitingStep):
         return self._play(triggers, before, behind)
 
     def _would_scan(self, triggers: Bools) -> bool:
-        """Whether there is a scan, and not only records that wait for the first one."""
+        """Whether a scan takes place; otherwise the records only wait for the first scan."""
         added = np.full(self.count + 1, self._least, np.int64)
         added[self.added + 1] = self.new.times
         least = np.minimum.accumulate(added)[:-1]
