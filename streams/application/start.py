@@ -190,7 +190,7 @@ def check_all_read(application: Application, kept: Mapping[str, Any], admin: Kaf
 
 
 def _confirmed(checkpoint_dir: str, sinks: Mapping[str, str]) -> dict[TopicPartition, int]:
-    """The ends of the batches that foreach_batch functions have received, from the checkpoint: old versions recorded none in Kafka."""
+    """The ends of the batches that foreach_batch functions have received, by the checkpoint: old versions noted none in Kafka."""
     files = LocalFiles(checkpoint_dir)
     ends = {topic: confirmed_end(files, name, topic) for topic, name in sinks.items() if is_local(checkpoint_dir)}
     return {(topic, n): at for topic, end in ends.items() if end for n, at in enumerate(end.offsets)}

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 _NO_LOG = "-Xlog:disable"
-"""Java's log would report archives that do not match, which are no concern of the user."""
+"""Java's log would report archives that do not match, which the user need not know."""
 
 _USE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0", _NO_LOG)
 """The archive is mapped at the address for which it was written, if that is free. By default, newer Java 17 moves it to a random

@@ -256,7 +256,7 @@ ORIGIN = tuple(ERROR_HEADERS + name for name in ("topic", "partition", "offset",
 RETRY = "__streams.retry."
 """The prefix of the headers that the engine adds to records in retry topics."""
 OWN = "__streams.own."
-"""Replaces the prefix `__streams.` of headers that a record already has, for instance if it is another application's dead letter."""
+"""Replaces the prefix `__streams.` of headers that a record already has, as a dead letter of another application has."""
 
 
 def set_apart(headers: Headers) -> Headers:

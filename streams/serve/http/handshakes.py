@@ -62,7 +62,7 @@ class Handshake:
             found.connection_made = connection_made  # type: ignore[method-assign]
             return found
 
-        # From now on the loop closes the connection: its descriptor may be that of another one later.
+        # From now on the loop closes the connection: its descriptor may later belong to another connection.
         self._is_loops = True
         try:
             await self.loop.connect_accepted_socket(
