@@ -234,7 +234,7 @@ def add_row(columns: Any, counters: Any, slots: int, row: Any) -> bool:
 
 @allocating_kernel
 def buffered(columns: Any, which: int, row: int, out: Any) -> None:
-    """Put address and size of a cell that was appended into out[0:2]."""
+    """Put into out[0:2] the address and size of a cell that was appended."""
     ends = carray(as_pointer(columns[which, ENDS] + 4 * row), 2, np.int32)
     out[0], out[1] = columns[which, DATA] + ends[0], ends[1] - ends[0]
 

@@ -204,8 +204,8 @@ class LiveDriver:
             if timer is None:
                 return
             timer.cancel()
-            # Within the lock, because its thread closes it only once it is no longer pending, and another connection may then get
-            # its number.
+            # Within the lock: the connection's thread closes it only after it has left `pending`, and then another one may get its
+            # number.
             cut(connection)
 
     def _is_worker(self, connection: Connection) -> bool:

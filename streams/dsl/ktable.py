@@ -637,5 +637,7 @@ class GlobalKTable(AbstractStream, Generic[K, V]):
             joiner, key_selector, windows = call.second_function, joiner, None
         how = call.table_option(windows, call.joined)
         if key_selector is None:
-            raise TopologyError("A join with a global table needs key_selector=..., the key to look up of each record.")
+            raise TopologyError(
+                "A join with a global table needs key_selector=..., which returns the key to look up for a record."
+            )
         return join_global(self._graph, call.kind, call.left, self.store_name, joiner, key_selector, how)

@@ -217,7 +217,7 @@ def _range(batch: Sequence[PendingCall]) -> str:
 
 
 async def _side_by_side(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Runs all to their ends. If one fails, or all are interrupted, the others are cancelled first."""
+    """Runs all to completion. If one fails, or all are interrupted, the others are cancelled first."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         await asyncio.gather(*tasks)

@@ -111,7 +111,7 @@ def poison(world: World) -> None:
 @drill(
     "D24",
     "wrong timestamps and clocks",
-    injects="orders of ten years ahead; a clock that steps by two hours, both ways",
+    injects="orders dated ten years ahead; a clock that steps by two hours, both ways",
     holds="dead letters that move no time; the same results",
 )
 def wrong_times(world: World) -> None:
@@ -121,7 +121,7 @@ def wrong_times(world: World) -> None:
     ahead = int(time.time() * 1000) + YEARS_MS
     world.topics.write(ORDERS, *[(b"key-%d" % n, b'{"id":"ahead"}', ahead) for n in range(4)])
     world.wait_for(lambda: len(read_committed(world.servers, DEAD)) == 4, "four dead letters")
-    world.saw("4 orders of ten years ahead are dead letters")
+    world.saw("4 orders dated ten years ahead are dead letters")
     world.recovers("timestamps far ahead")
     for by_ms in (HOURS_MS, -HOURS_MS):
         step.write_text(str(by_ms))
