@@ -176,7 +176,7 @@ class DefaultKeySerde(StringSerde):
         )
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Any:
-        """The text, or the member of the enum. Raises `SerdeError` if the bytes are not UTF-8, or no member."""
+        """The text, or the member of the enum. Raises `SerdeError` if the bytes are not UTF-8, or are not a member."""
         text = StringSerde.deserialize(self, topic, data, headers)
         if self.member_of is None or text is None or data is None:
             return text

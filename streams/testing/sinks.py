@@ -209,7 +209,7 @@ def _fences(checked: _Checked) -> None:
         except LakeConflictError:
             pass
         else:
-            checked.require(False, "a writer committed behind a position that another one had passed")
+            checked.require(False, "a writer committed after a position that another writer had already passed")
         zombie.close()
         sink.close()
         checked.looks_right("a second writer has failed")
@@ -255,7 +255,7 @@ def _survives_kills(checked: _Checked) -> None:
             checked.require(number < 100_000, f"open() returned the position {found!r}, which no writer has committed")
             checked.committed(checked.batch(number))
             number += 1
-        checked.looks_right(f"a writer was killed, and the position is behind batch {number - 1}")
+        checked.looks_right(f"a writer was killed, and the position is after batch {number - 1}")
 
 
 class _Writing:

@@ -89,7 +89,8 @@ def pauses(inspection: Inspection) -> Iterator[Finding]:
     for name, since_ms in sorted(_asked(inspection).since_ms.items()):
         what = inspection.app if name == WHOLE else "this sub-topology"
         yield Finding.note(
-            f"{what} is paused for {age_in_words(inspection.now_ms() - since_ms)}: it reads nothing, also after a restart, until "
+            f"{what} has been paused for {age_in_words(inspection.now_ms() - since_ms)}: it reads nothing, also after a "
+            f"restart, until "
             "it is resumed",
             f"streams resume {inspection.app}" + ("" if name == WHOLE else f" --sub-topology {name}"),
             Place(sub_topology=name or None),
