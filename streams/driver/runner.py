@@ -115,7 +115,7 @@ class StreamsApplication:
         until_ms: With `available_now`: reading ends at the first record at or past this time, ms; None: at the ends of the topics.
         target: The program as named on the command line, for the commands that the page shows.
 
-    Guarantees: every result is visible exactly once to `read_committed` readers, whatever process dies when.
+    Guarantees: every result is visible exactly once to `read_committed` readers, no matter which process dies, and when.
     """
 
     def __init__(

@@ -132,7 +132,7 @@ class PartitionTime:
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:
-    """The metrics of one step of one task, or of several live ones, and so the report of it: from a worker to the driver as JSON.
+    """The metrics of one step of a task, or of several live steps. As JSON, they are the worker's report to the driver.
 
     Attributes:
         task: The task's number.

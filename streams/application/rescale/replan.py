@@ -196,8 +196,9 @@ def _check_keeps_topics(before: Application, after: Application) -> None:
     missing = before.plan.repartition_topics.keys() - after.plan.repartition_topics.keys()
     if missing:
         raise RescaleError(
-            f"{before.config.application_id}: the topic {min(missing)} of its plan would be gone with the new one, which this "
-            f"version cannot do: report this"
+            f"{before.config.application_id}: the topic {min(missing)} of its plan does not exist in the new plan, and this "
+            f"version cannot remove it: report "
+            f"this"
         )
 
 

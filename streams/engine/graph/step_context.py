@@ -184,7 +184,7 @@ class StepContext:
         return NOWHERE if self.cursor is None else self.cursor[0].origin(self.cursor[1])
 
     def function_failed(self) -> None:
-        """Is called when a function has failed whose arguments may be values of a cache.
+        """Called when a function fails and its arguments may be values of a cache.
 
         Raises:
             ChangedInPlace: The step would continue with a value that may be only partly changed.
