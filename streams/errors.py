@@ -273,7 +273,7 @@ class KeyPlacementError(StreamsError):
         super().__init__(
             f"{application_id}/{sub_topology}: the record at {topic}-{partition} offset {offset}, key {key!r}, has a key of task "
             f"{task}, by {placement}: {why}. Nothing of this step was written. Live execution needs each key in its own partition, "
-            f"so {sub_topology} runs in micro-batches instead; with execution=micro-batch it does from the start"
+            f"so {sub_topology} runs in micro-batches instead; with execution=micro-batch, it does so from the start"
         )
 
 

@@ -334,7 +334,8 @@ def _check(cluster: ClusterRecord, folders: Sequence[NodeFolder], deadline: floa
         )
 
 
-# --- Records the archive of the embedded broker's classes (`class_archive.py`), by the start, a little use and the end of a broker.
+# --- Records the archive of the embedded broker's classes (`class_archive.py`), by starting a broker, using it a little and
+# stopping it.
 #
 # The archive belongs to the jars, so it is stored with them in the cache folder and deleted with them.
 

@@ -153,7 +153,7 @@ def end_java() -> None:
     gateway = SparkContext._gateway
     if gateway is not None:
         gateway.shutdown()
-        # Spark's process ends with its standard input.
+        # Spark's process ends when its standard input is closed.
         gateway.proc.stdin.close()
         SparkContext._gateway = SparkContext._jvm = None
 

@@ -1,7 +1,7 @@
 """`SparkDeltaTable`: the Delta table of a sink, written with `txnAppId` and `txnVersion`.
 
-`append` and MERGE take the two from different places (options of the writer, settings of the session), and so does the commit's
-`userMetadata`; here they are set for one write and removed after it, so that an OPTIMIZE never carries them.
+`append` takes these two and the commit's `userMetadata` from options of the writer, MERGE from settings of the session. Here they
+are set for one write and removed after it, so that an OPTIMIZE never carries them.
 """
 
 from __future__ import annotations

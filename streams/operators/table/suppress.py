@@ -206,7 +206,7 @@ _Held: TypeAlias = tuple[bytes, int, int]
 
 
 class Turn:
-    """The effect of a batch on the buffer: each update is held, and then the updates are emitted that are due or exceed the bounds.
+    """The effect of a batch on the buffer: each update is held, and then all updates that are due or exceed the bounds are emitted.
 
     This is decided one update after another, but with numbers instead of updates: the buffer is first read as columns, and
     afterwards written as columns. The batch's updates have the first numbers, and updates that were in the buffer have the next
