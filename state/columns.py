@@ -350,7 +350,7 @@ def count_cell(columns: Any, counters: Any, which: int, size: int, is_valid: boo
 
 @allocating_kernel
 def cell(columns: Any, which: int, row: int, out: Any) -> None:
-    """Puts the address and size of one cell into out[0:2]; 0, 0 = null. An empty cell has an address, since it is not null.
+    """Puts into out[0:2] the address and size of one cell; 0, 0 = null. An empty cell has an address, since it is not null.
 
     A row of `columns` is `BinaryCells.addresses`.
     """

@@ -242,7 +242,7 @@ class TopicRecreatedError(KafkaClientError):
 
 
 class TopicMismatchError(KafkaClientError):
-    """A topic that was to be created already exists with another number of partitions."""
+    """A topic to create already exists with another number of partitions."""
 
     def __init__(self, topic: str, expected: int, found: int) -> None:
         super().__init__(
@@ -260,7 +260,7 @@ class OffsetsLostError(KafkaClientError):
     Args:
         topic: The topic.
         partition: The partition.
-        expected: The offset that was to be read next.
+        expected: The offset to read next.
         earliest: The first offset in the log.
         latest: The offset after the last record of the log.
         failure: The client library's failure.
@@ -306,7 +306,7 @@ class ReadTimeoutError(KafkaClientError):
     Args:
         topic: The topic.
         partition: The partition.
-        position: The offset that was to be read next.
+        position: The offset to read next.
         end: The end of the range, exclusive.
         seconds: How long nothing arrived.
         failure: The last transient error of the client (for example a broker that is down); without one, it is a timeout.
@@ -492,7 +492,7 @@ class RoutingMismatchError(CommitError):
     """
 
     def __init__(self, task: str, batch_id: int, version: int, keyed_by: Sequence[str]) -> None:
-        names = ", ".join(repr(name) for name in keyed_by) or "in front of the shuffle"
+        names = ", ".join(repr(name) for name in keyed_by) or "before the shuffle"
         super().__init__(
             f"{task}: batch {batch_id} was committed as step {version}, but now the functions of {names} gave its records "
             f"other keys, so other rows came to this task: records would be lost or counted twice. This task has written nothing. "

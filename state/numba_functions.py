@@ -36,7 +36,10 @@ _use_writable_cache()
 
 
 def _make_contexts() -> None:
-    """Makes the contexts of all kernels before two threads do: each would hold a lock of numba that the other one waits for."""
+    """Makes the contexts of all kernels in advance.
+
+    Two threads that made them would each hold a lock of numba that the other waits for.
+    """
     with global_compiler_lock:
         # They are made on first access.
         _ = cpu_target.typing_context, cpu_target.target_context

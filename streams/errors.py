@@ -273,7 +273,7 @@ class KeyPlacementError(StreamsError):
         super().__init__(
             f"{application_id}/{sub_topology}: the record at {topic}-{partition} offset {offset}, key {key!r}, has a key of task "
             f"{task}, by {placement}: {why}. Nothing of this step was written. Live execution needs each key in its own partition, "
-            f"so {sub_topology} runs in micro-batches instead; with execution=micro-batch it does from the start"
+            f"so {sub_topology} runs in micro-batches instead; with execution=micro-batch, it does so from the start"
         )
 
 
@@ -362,7 +362,7 @@ class NoFieldsError(RecordError):
     def __init__(self, field: str) -> None:
         super().__init__(
             f"the program reads the field {field!r}, but the record's value is a text, a number or the like, which has no fields: "
-            f"make a dict or an object of it before with map_values(), or leave it out with filter()"
+            f"first turn it into a dict or an object with map_values(), or drop it with filter()"
         )
         self.field = field
 

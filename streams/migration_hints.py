@@ -115,7 +115,7 @@ _KTABLE = {
     "aggregate": _TABLE_GROUP_FIRST.format("aggregate(initializer, adder, subtractor)"),
     "reduce": _TABLE_GROUP_FIRST.format("reduce(adder, subtractor)"),
     "top": _TABLE_GROUP_FIRST.format("top(n, by)"),
-    "windowed_by": "windows are of streams: to_stream().group_by_key().windowed_by(...)",
+    "windowed_by": "only streams have windows: to_stream().group_by_key().windowed_by(...)",
     "queryable_store_name": "use store_name",
     "join_on": "use join(other, joiner, foreign_key=...)",
     "get": "a topology only describes the table; rows are read by `streams state`, or in a processor",
@@ -126,8 +126,8 @@ _GLOBAL_TABLE = {
     "join": "a stream joins with it: stream.join(global_table, joiner, key_selector=...)",
     "left_join": "a stream joins with it: stream.left_join(global_table, joiner, key_selector=...)",
     "to_stream": "it has no updates to process; builder.table('topic') has",
-    "filter": "it is a topic as it is; builder.table('topic') can be filtered",
-    "map_values": "it is a topic as it is; builder.table('topic') can be changed",
+    "filter": "it is a topic, unchanged; builder.table('topic') can be filtered",
+    "map_values": "it is a topic, unchanged; builder.table('topic') can be changed",
 }
 
 _AGGREGATE_FIRST = "aggregate the group first, as in count().to_stream()"
@@ -186,10 +186,10 @@ _CONTEXT = {
     "get_state": "use store(name)",
 }
 
-_AT_ITSELF = "functions stand at the expression itself, as in col('x').{}"
+_AT_ITSELF = "functions are methods of the expression, as in col('x').{}"
 
 _NOT_AN_EXPRESSION = "expressions do not have it: write a function, as in map_values(lambda value: ...)"
-_OF_A_STREAM = "that is of streams, as in {}"
+_OF_A_STREAM = "streams have that, as in {}"
 _AGGREGATE = "use an aggregate, as in aggregate(x={})"
 _OTHER_ROWS = (
     "other records are seen by windows, as in group_by_key().windowed_by(...), or by process(...) with a store"
@@ -272,7 +272,7 @@ OPERATORS: dict[str, dict[str, str]] = {
     ),
     "KGroupedTable": {
         **_GROUPED,
-        "windowed_by": "windows are of streams: table.to_stream().group_by_key().windowed_by(...)",
+        "windowed_by": "only streams have windows: table.to_stream().group_by_key().windowed_by(...)",
     },
     "BranchedKStream": _BRANCHED_STREAM,
     "StreamsBuilder": _BUILDER,
@@ -290,7 +290,7 @@ _WINDOW = {
     "window": "it is the window: a row of one key is (window, value)",
 }
 
-_ONLY_READ = "a test writes to key-value stores only: pipe records in that give the state to begin with"
+_ONLY_READ = "a test writes only to key-value stores: pipe in records that create the initial state"
 
 CONTEXTS: dict[str, dict[str, str]] = {
     **_all("UserContext MockProcessorContext", _CONTEXT),
@@ -413,7 +413,7 @@ _WINDOWS: dict[str, dict[str, str]] = {
         "top": "use group_by_key().top(3, by=col('field'))",
         **_all(
             "std stddev var variance mode product sum_distinct",
-            "there is no such aggregate: a class of yours that is derived from Aggregate can be one",
+            "there is no such aggregate: derive a class of your own from Aggregate",
         ),
     },
     "BufferConfig": {
@@ -464,10 +464,10 @@ OF_THE_APPLICATION = {
     **_all("default_production_exception_handler production_exception_handler", _BAD_RECORDS.format("'production'")),
     **_all(
         "default_key_serde default_value_serde",
-        "a serde stands where it is used: Consumed(key_serde=..., value_serde=...); without one, keys are text and values JSON",
+        "a serde belongs where it is used: Consumed(key_serde=..., value_serde=...); without one, keys are text and values JSON",
     ),
-    "default_timestamp_extractor": "it stands where a topic is read: Consumed(timestamp_extractor=...)",
-    "auto_offset_reset": "it stands where a topic is read: Consumed(offset_reset='earliest')",
+    "default_timestamp_extractor": "it belongs where a topic is read: Consumed(timestamp_extractor=...)",
+    "auto_offset_reset": "it belongs where a topic is read: Consumed(offset_reset='earliest')",
     "max_task_idle_ms": "a task always waits for a partition if the brokers have more of its records, and for no other (KIP-695)",
 }
 """A setting of Kafka Streams' application -> what replaces it here."""
@@ -488,7 +488,7 @@ _APPLICATION = "StreamsBuilder() begins a topology"
 _ROWS = "a stream has no table's rows: {}"
 _FUNCTIONS = {
     **{
-        name: f"functions stand at the expression itself, as in col('x').{name}()"
+        name: f"functions are methods of the expression, as in col('x').{name}()"
         for name in ("lower", "upper", "length", "hour", "to_timestamp")
     },
     **_all("trim ltrim rtrim", _AT_ITSELF.format("strip()")),

@@ -70,14 +70,14 @@ def create_topics(client: Mapping[str, str], topics: Sequence[str], partitions: 
     """Creates the topics, with `retention.ms=-1`: the broker's retention goes by event time.
 
     Raises:
-        LoadError: A topic exists already; its records would become part of the input.
+        LoadError: A topic already exists; its records would become part of the input.
         KafkaClientError: The broker refused a topic, or does not answer.
     """
     with KafkaAdmin(client) as admin:
         existing = sorted(admin.describe_topics(topics))
         if existing:
             raise LoadError(
-                f"These topics exist already, and their records would be mixed with ours: {', '.join(existing)}. "
+                f"These topics already exist, and their records would be mixed with ours: {', '.join(existing)}. "
                 "Delete them, or take another cluster."
             )
         admin.create_topics(TopicSpec(topic, partitions, {"retention.ms": "-1"}) for topic in topics)

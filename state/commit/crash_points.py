@@ -2,8 +2,8 @@
 
 `STREAMS_FAULT="after_commit@0:3"` kills the process (SIGKILL, no clean-up) when task 0 reaches `after_commit` in its step
 to version 3. `*`, or leaving the part out, matches any task or version. `freeze marker_sent@0:3` stops the process instead
-(SIGSTOP): a zombie, which the test continues later (SIGCONT). Several faults, separated by commas, happen in order: each is
-armed once the one before has happened.
+(SIGSTOP): a zombie, which the test continues later (SIGCONT). Several faults, separated by commas, happen in order: each is armed
+once the previous one has happened.
 
 `STREAMS_FAULT_ONCE=FILE` makes each fault happen once. Just before a fault, a line `PID POINT@TASK:VERSION` is appended to
 the file; a process that finds its line there continues. The test reads the file to see which faults happened in which processes.
@@ -104,7 +104,7 @@ class CrashPoints:
     """The crash points of a process; by default nothing ever crashes. `reach` costs one comparison.
 
     Attributes:
-        faults: The faults, in the order in which they are to happen.
+        faults: The faults, in the order in which they should happen.
         once: The file that records which faults have happened; None = the only fault happens each time.
     """
 

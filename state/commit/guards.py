@@ -68,7 +68,7 @@ def check_nothing_written(
             f"another name than when the state was written (a source or store was moved between sub-topologies), or something "
             f"else has written to the changelog",
             "Run the program as it was when it wrote the state, or restore the commits topic from a backup and run "
-            "`streams adopt`. If the state is to be given up, " + RESET,
+            "`streams adopt`. To give up the state, " + RESET,
         )
 
 

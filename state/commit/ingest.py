@@ -146,7 +146,7 @@ def is_written(identity: TaskIdentity, batch: IngestBatch, found: CommitMarker |
         if expected is not None:
             written += ", which ended elsewhere than the checkpoint says"
     raise CheckpointMismatchError(
-        f"{identity} is to write batch {batch.batch_id} of query {identity.query_id}, but has last written {written}: the "
+        f"{identity} should write batch {batch.batch_id} of query {identity.query_id}, but has last written {written}: the "
         f"checkpoint of the query, or the commits topic, was lost, replaced or rolled back, and rows would be missing or doubled. "
         f"Nothing was written. Put back the checkpoint folder {identity.sub_topology}; or delete that folder, and the next start "
         f"makes it again from the commits topic where the source can be read again from logged offsets, as Delta tables can; or "

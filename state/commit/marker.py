@@ -80,8 +80,8 @@ class CommitMarker:
         now_ms: Spark's logged time of the micro-batch: the only "now" that a topology sees.
         changelog_begins: Store -> where its changelog ended before this step, which is where the step's own records begin.
         changelog_ids: Store -> Kafka's id of its changelog topic, where known.
-        routing: Topic -> partition -> the number of records in the range, and the digest of the keys that functions in front of
-            the shuffle made for the records of this task; only where functions make keys.
+        routing: Topic -> partition -> the number of records in the range, and the digest of the keys that functions before the
+            shuffle made for the records of this task; only where functions make keys.
         adopted: The version at which this query took over the state of another one (`streams adopt`), 0 = it did not.
         continues: The query whose local state, snapshots and replicas also belong to this state, because a switch of the execution
             begins a new query without changing state. Empty: only this query's belong to it.

@@ -11,7 +11,7 @@
     Changelog records that the step before no longer needed are deleted then, and a snapshot is taken if one is due; what goes
     wrong there fails nothing.
 
-A micro-batch is a session of one step. A live session continues: a further step begins where the one before has ended, so it needs
+A micro-batch is a session of one step. A live session continues: each step begins where the previous one ended, so it needs
 neither a fence, nor the last marker, nor the ends of the logs, as long as three things hold:
 
 * The producer may write another transaction (`TransactionalProducer.again`). If not, it is replaced: the new one fences, and the
@@ -19,7 +19,7 @@ neither a fence, nor the last marker, nor the ends of the logs, as long as three
 * Records land where the session expects them, right behind the control record of its last transaction. If they do not, something
   else has written to the task's logs, and the step fails before it commits (`guards.check_delivered`).
 * Nothing has failed. Any error ends the session, and with it the attempt: only a new attempt may fence again, so that two
-  processes that take each other for dead cannot fence one another for ever.
+  processes that take each other for dead cannot fence one another forever.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The step of a micro-batch: a session of one step (`session`, with the order of its actions), with a decision in front of it.
+"""The step of a micro-batch: a session of one step (`session`, with the order of its actions), preceded by a decision.
 
 Between items 2 and 3 the last marker is compared with Spark's copy: Spark may call a task again for a micro-batch that it has
 committed already, and then nothing is processed (`decide`). Each step has its own producer: librdkafka speaks the old EndTxn, so a
@@ -36,9 +36,9 @@ class CommitStep(TaskLogs):
         kafka: The log.
         stores: The task's local stores.
         crash: The crash points.
-        compared: Query and commits partition of the tasks whose last marker this process has read and compared with Spark's copy,
-            with the id of the topic; the step adds its own. Such a log is read again only if it has grown since, or if the topic
-            was created again. Default: it is always read.
+        compared: (Query, commits partition) -> topic id, for tasks whose last marker this process has compared with Spark's copy;
+            the step adds its own. Such a log is read again only if it has grown since, or if the topic was created again. Default:
+            it is always read.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ class StepInput:
         offsets: The source partitions whose progress this task reports, with their new offsets.
         topic_ids: Kafka's topic ids of the sources.
         now_ms: Spark's logged batch time.
-        routing: The number of records of each range, and a digest of the keys that functions in front of the shuffle made for
+        routing: The number of records of each range, and a digest of the keys that functions before the shuffle made for
             the records of this task (`CommitMarker.routing`).
         keyed_by: Names of the nodes with these functions, for messages.
         live: Whether it is a step of live execution, without a micro-batch of Spark.
@@ -288,7 +288,7 @@ class StepTransaction:
 
     def _send_outputs(self, sends: Sequence[Send]) -> int:
         """Sends all results and returns their number."""
-        # A repeated attempt has the same number, so results without keys go where they went.
+        # A repeated attempt has the same number, so results without keys go to the same partitions as before.
         turn = self._points.version + self._identity.task
         for send in sends:
             self._send(
@@ -313,7 +313,7 @@ class StepTransaction:
     def _send(
         self, halfway: str, topic: str, partitions: Any, keys: Any, values: Any, timestamps: Any, headers: Any = None
     ) -> None:
-        """Sends columns, in two parts if a crash is to happen between them."""
+        """Sends columns, in two parts if a crash should happen between them."""
         if not len(keys) or not self._points.armed(halfway):
             self._producer.send_columns(topic, partitions, keys, values, timestamps, headers)
             return

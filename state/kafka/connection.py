@@ -1,6 +1,6 @@
 """The first contact with a cluster, and the rights that the client's credentials have in it.
 
-librdkafka retries for ever, and reports the reason only in its background threads. Brokers that do not answer may come back, so the
+librdkafka retries forever, and reports the reason only in its background threads. Brokers that do not answer may come back, so the
 client keeps waiting for them. A wrong password or certificate stays wrong, so it ends the wait.
 """
 

@@ -28,7 +28,7 @@ RECORDS = 20
 """The number of records that are read when one offset is looked at."""
 _PREFETCH_BYTES = 256 * 1024
 _TUNING = {
-    # Small responses without waiting: the records exist already.
+    # Small responses without waiting: the records already exist.
     "fetch.message.max.bytes": str(64 * 1024),
     "queued.min.messages": "1",
     "fetch.wait.max.ms": "10",

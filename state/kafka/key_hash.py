@@ -46,7 +46,7 @@ def _positive(key: bytes, placement: Placement) -> int:
     if placement is Placement.CRC32:
         return zlib.crc32(key)
     if placement is Placement.FNV1A:
-        # Sarama takes the remainder of the signed number, and then its amount.
+        # Sarama takes the remainder of the signed number, and then its absolute value.
         h = fnv1a(key)
         return h if h < SIGN else (MASK + 1) - h
     return murmur2(key) & 0x7FFFFFFF

@@ -154,7 +154,7 @@ class RdKafkaLibrary(CLibrary):
         for name, value in properties.items():
             if self.conf_set(conf, name.encode(), str(value).encode(), problem, len(problem)) != 0:
                 self.conf_destroy(conf)
-                # Neither the value nor librdkafka's message, which repeats it: it may be a secret.
+                # Shows neither the value nor librdkafka's message, which repeats it: the value may be a secret.
                 raise KafkaClientError(
                     f"client property {name!r} is unknown to librdkafka or its value is not allowed; see librdkafka's "
                     f"CONFIGURATION.md for names and ranges"

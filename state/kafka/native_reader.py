@@ -174,7 +174,8 @@ _FIRST_CAPACITIES = (1 << 20, 4 << 20, 0)
 # The assumed bytes of a record's key, value and headers. With larger buffers, the system would have to allocate their memory again
 # for each run, even for runs of few records.
 _FIRST_SIZES = (64, 512, 64)
-# A run is bounded by bytes, too: its memory is needed several times on the way to the task. A larger record gets what it needs.
+# A run also has a limit in bytes, because its bytes are copied several times on the way to the task. A larger record gets the space
+# it needs.
 _LARGEST_CAPACITY = 16 << 20
 
 

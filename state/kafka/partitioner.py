@@ -21,7 +21,7 @@ from state.kafka.placement import FUNCTIONS, Placement
 from state.numba_kernels import allocating_kernel, as_pointer, carray, kernel
 
 _FEW = 1_000
-"""Plain Python takes less time for so many keys than importing the libraries of columns, for which a start would wait."""
+"""Plain Python takes less time for this many keys than importing the libraries of columns, for which a start would wait."""
 _CRC32, _FNV1A = 1, 2
 """The numbers of the functions in kernels: their indexes in `FUNCTIONS`."""
 

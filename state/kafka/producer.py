@@ -72,7 +72,7 @@ class TransactionalProducer:
         self.transactional_id = transactional_id
         self.state = ProducerState.NEW
         self._timeout_s = timeout_s
-        # Of a small transaction, no call takes long.
+        # In a small transaction, no call takes long.
         self._call_s = min(timeout_s, KEPT_CALL_S) if kept else timeout_s
         self._kept = kept
         self._stuck = stuck
@@ -198,7 +198,7 @@ class TransactionalProducer:
     def _watched(self, what: str) -> Iterator[None]:
         """Ends the process if a call does not return.
 
-        librdkafka (2.16) checks no time-out while it looks for the group's coordinator (its issue 5456), and may look for ever once
+        librdkafka (2.16) checks no time-out while it looks for the group's coordinator (its issue 5456), and may look forever once
         connections were cut (5511). Nothing within the process can end such a call, so the process has to end as if it were killed.
         """
         if self._stuck is None:

@@ -128,7 +128,7 @@ class Copies:
             table.close()
         # A replica may have moved on since it was looked at.
         if any(meta.offsets.get(name, -1) < offset for name, offset in copy.offsets.items()):
-            raise SnapshotError(f"its database is at the offsets {meta.offsets}, it was to be at {dict(copy.offsets)}")
+            raise SnapshotError(f"its database is at the offsets {meta.offsets}, but should be at {dict(copy.offsets)}")
 
     def _exchange(self, close: Callable[[], None]) -> DiskTable:
         """Closes the current database and opens the fetched one in its place."""
@@ -148,7 +148,7 @@ def _to_read(specs: Sequence[StoreSpec], plans: Sequence[StorePlan]) -> int:
 
 
 def _worth_looking(specs: Sequence[StoreSpec], plans: Sequence[StorePlan]) -> bool:
-    """Whether so much has to be read that looking for copies pays, since finding and fetching one takes time, too."""
+    """Whether there is enough to read to make looking for copies worthwhile. Finding and fetching a copy takes time, too."""
     from_start = any(plan.action is Action.FROM_START for plan in _of(specs, plans))
     return _to_read(specs, plans) > (0 if from_start else CHUNK_RECORDS)
 

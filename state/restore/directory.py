@@ -92,7 +92,10 @@ class StateDirectory:
 
 
 def _one_name(name: str) -> str:
-    """Checks the name of a folder. Raises `ValueError` if a path with it could be another folder, or none below its parent."""
+    """Checks the name of a folder.
+
+    Raises `ValueError` if a path with this name could lead to another folder or outside its parent.
+    """
     if not name.strip(".") or "/" in name or "\\" in name or "\0" in name:
         raise ValueError(f"{name!r} names no folder of its own")
     return name

@@ -451,7 +451,7 @@ class Follower(Generic[_Copy]):
                 self._restores.submit(copy.close)
 
     def _may_go(self, place: TopicPartition, missing_s: float) -> bool:
-        """Whether a copy can be given up. A copy that cannot be read can always be."""
+        """Whether a copy can be given up. A copy that cannot be read can always be given up."""
         return not self.copies[place].ready or (missing_s >= self._kept_s and self._elsewhere(place))
 
     def _begin(self, place: TopicPartition, copy: FollowedCopy, forward: Callable[[], object]) -> None:
@@ -471,7 +471,7 @@ class Follower(Generic[_Copy]):
         """Brings a copy forward, and again if it has heard of further commits in the meantime.
 
         Other copies come before the repetition, because a task that commits faster than its copy can follow would keep the thread
-        for ever.
+        forever.
         """
         failed = False
         try:

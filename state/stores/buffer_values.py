@@ -33,7 +33,7 @@ def buffered_value(timestamp: int, headers: bytes, value: bytes) -> bytes:
 
 
 def buffered_record(row: bytes) -> tuple[int, bytes | None, bytes]:
-    """The timestamp, the encoded headers and the value of a row. Raises `ValueError` if it is none."""
+    """The timestamp, the encoded headers and the value of a row. Raises `ValueError` if it is not a row."""
     try:
         (timestamp,) = PLACE.unpack_from(row)
         at = _behind(row, 2 * PLACE.size) + LENGTH.size

@@ -502,7 +502,7 @@ class WindowBytesStore(_SegmentedBytesStore):
         return ((key, start, value) for key, start, _, value in rows)
 
     def _next_sequence(self, key: bytes, start: int, segment: int) -> int:
-        """The next number of a (key, start), whose rows are numbered 0, 1, 2, ...: nearly always 0."""
+        """The number of the next row with this key and start. Such rows are numbered 0, 1, 2, ..., so it is nearly always 0."""
         prefix = self._segments.prefix(segment) + key
         if start > self._segments.newest_ms(segment) or self._buffer.get(prefix + pack_window_suffix(start, 0)) is None:
             return 0

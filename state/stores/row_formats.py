@@ -88,7 +88,7 @@ def _waiting(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
 
 def _buffered(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
     short = _sizes(records.keys) < BUFFERED_KEY_BYTES
-    yield short, f"its key has less than {BUFFERED_KEY_BYTES} bytes"
+    yield short, f"its key has fewer than {BUFFERED_KEY_BYTES} bytes"
     valid = _valid(records.values)
     at = np.flatnonzero(valid & ~short)
     if len(at):
@@ -103,7 +103,7 @@ def _buffered(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
 
 def _unmatched(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
     short = _sizes(records.keys) < TIME_SIDE.size
-    yield short, f"its key has less than {TIME_SIDE.size} bytes"
+    yield short, f"its key has fewer than {TIME_SIDE.size} bytes"
     at = np.flatnonzero(~short)
     sides = np.zeros(len(short), np.int64)
     sides[at] = _bytes_at(records.keys.take(pa.array(at)), TIME_SIDE.size - 1)
@@ -132,7 +132,7 @@ def _suppressed(records: ChangelogBatch) -> Iterator[tuple[Mask, str]]:
         wrong = update_parts(records.values.take(pa.array(at))).wrong
         yield _mask(at, valid, wrong), "the lengths inside its value are not those of its parts"
     before = valid & ~theirs
-    yield before & (_sizes(records.keys) < 8), "its key has less than 8 bytes, and it has no header 'v'"
+    yield before & (_sizes(records.keys) < 8), "its key has fewer than 8 bytes, and it has no header 'v'"
     cut_off = before & (_sizes(records.values) < 24)
     yield cut_off, "its value has less than 24 bytes"
     at = np.flatnonzero(before & ~cut_off)

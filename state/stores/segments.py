@@ -59,7 +59,7 @@ class Segments:
         return repeat(self.prefix(same[0]), len(filed)) if len(same) == 1 else map(self.prefix, filed.tolist())
 
     def touch(self, segment: int) -> None:
-        """Records that a row of the segment is written in this step."""
+        """Notes that a row of the segment is written in this step."""
         if segment not in self._first and segment not in self._fresh:
             self._fresh.add(segment)
             insort(self._live, segment)

@@ -3,7 +3,7 @@
 Source: `InMemoryTimeOrderedKeyValueChangeBuffer` of Kafka Streams 4.3.1. The value is that of `buffer_values`; the length of old is
 -2 if old is equal to prior. Each record has the header `v` = 3.
 
-A local row also has the place in front of its key, with the highest bit set (`PLACES_FROM`). So updates are in their order, and
+A local row also has the place before its key, with the highest bit set (`PLACES_FROM`). So updates are in their order, and
 separate from rows that releases before 1.0 wrote under `place ∥ key`, also in the changelog (`SUPPRESSED` in `spec`).
 """
 
@@ -24,7 +24,7 @@ from state.stores.buffer_values import LENGTH, NULL, PLACE
 Int64s = npt.NDArray[np.int64]
 
 PLACES_FROM = -(2**63)
-"""Added to a place in front of a local key."""
+"""Added to a place before a local key."""
 VERSION = encode_headers([("v", b"\x03")])
 """The headers of a record of the changelog."""
 SAME_AS_PRIOR = -2
@@ -166,5 +166,5 @@ def local_columns(
 
 
 def local_place(place: bytes) -> bytes:
-    """The place in front of a local key, made from the place at the end of a value."""
+    """The place before a local key, made from the place at the end of a value."""
     return bytes((place[0] ^ 0x80,)) + place[1:]

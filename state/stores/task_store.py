@@ -276,7 +276,7 @@ class TableStores:
     def rows(self, name: str, with_segments: bool = False) -> Iterator[Row]:
         """Committed rows without store id, and without segment unless wanted; dead segments are left out.
 
-        With segments, keys rise, and their order is the same in every table.
+        With segments, keys are in ascending order, which is the same in every table.
         """
         lower, upper = _rows_of(self._entries[name].store_id)
         skip = len(lower)

@@ -29,9 +29,9 @@ Int64s = npt.NDArray[np.int64]
 
 _FIELDS = [("kind", "u1"), ("count", ">i4"), ("size", ">i4"), ("side", "u1")]
 _LOGGED_ONE = np.dtype(_FIELDS)
-"""The bytes before the value in a list of one."""
+"""The number of bytes before the value in a list with one record."""
 _ONE = np.dtype([("headers", ">i4"), *_FIELDS])
-"""The bytes before the value in a local value with a list of one and without headers."""
+"""The number of bytes before the value, in a local value with one record and no headers."""
 _ONE_BEGINS = NO_HEADERS + LIST_HEAD.pack(LENGTHS_FOLLOW, 1)
 
 

@@ -311,7 +311,7 @@ Entry = tuple["bytes | None", int]
 
 # Memory of Python's objects around one entry: two bytes objects, a tuple, an int, a dictionary's slot.
 _ENTRY_OVERHEAD = 250
-# Up to here searching every block costs less than merging them.
+# Up to this many blocks, searching each costs less than merging them.
 _FEW_BLOCKS = 4
 # Bounds of a part of a step that has spilled.
 _PART_ROWS = 100_000

@@ -46,7 +46,7 @@ SLOTS = 2
 # The state of `scan_ranges` between calls: the next range; whether the cursor is positioned; and which of the ranges read so far
 # reaches the farthest key: its number, and its first and last row in the buffers.
 RANGE, PLACED, FAR, FAR_FIRST, FAR_LAST, SCAN_STATE = range(6)
-# How often the cursor is moved on by one row before it is positioned again.
+# How many times the cursor moves forward by one row before it is repositioned.
 _STEPS = 3
 # First bytes of an entry in a write batch.
 _DELETION, _PUT = 0, 1
@@ -234,7 +234,7 @@ def add_row(columns: Any, counters: Any, slots: int, row: Any) -> bool:
 
 @allocating_kernel
 def buffered(columns: Any, which: int, row: int, out: Any) -> None:
-    """Put address and size of a cell that was appended into out[0:2]."""
+    """Put into out[0:2] the address and size of a cell that was appended."""
     ends = carray(as_pointer(columns[which, ENDS] + 4 * row), 2, np.int32)
     out[0], out[1] = columns[which, DATA] + ends[0], ends[1] - ends[0]
 

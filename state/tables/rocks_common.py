@@ -183,7 +183,7 @@ def _name(path: Path) -> bytes:
 
 
 _Opened = TypeVar("_Opened")
-# A process that only keeps a database open closes it within milliseconds; another one has a step to end.
+# A process that only keeps a database open closes it within milliseconds; a process in a step finishes the step first.
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.002, 0.05
 # The text of RocksDB's lock error, and of no other: a path or "block checksum mismatch" contains "lock" too.
 _LOCKED = ("While lock file", "lock hold by current process")

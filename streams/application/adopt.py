@@ -132,7 +132,7 @@ def _unknown_positions(
     topic, number = unknown[0]
     return ConfigError(
         f"group {group} has no committed offset for {shown}{more}: nothing was read there so far, or Kafka forgot the offset "
-        f"after some quiet days (offsets.retention.minutes). Tell where reading continues: --position {topic}:{number}=OFFSET, or "
+        f"after some quiet days (offsets.retention.minutes). Say where reading continues: --position {topic}:{number}=OFFSET, or "
         f"--position {topic}=earliest (all is new) or --position {topic}=latest (all was read)"
     )
 
@@ -364,7 +364,7 @@ class Move:
     """The move of one sub-topology.
 
     Attributes:
-        first: The positions at which it then begins to read; those in repartition topics stay.
+        first: The positions at which it then begins to read. Positions in repartition topics do not change.
         given: The positions that change.
         checkpoint: Its checkpoint; None: a move was interrupted, and continues with its own plan.
     """

@@ -105,7 +105,7 @@ class Letter:
 
     @property
     def window(self) -> tuple[int, int] | None:
-        """Start and end, in ms, of the window whose result has failed; None: the letter is not such a result."""
+        """Start and end, in ms, of the window whose result failed; None: the letter is not such a result."""
         start, end = self.error("window.start"), self.error("window.end")
         return (int(start), int(end)) if start and end else None
 
@@ -130,7 +130,7 @@ class Letter:
         if self.counted_by and not again and to in (None, self.error("topic")):
             return (
                 f"sent again, it would be counted twice by {' and by '.join(self.counted_by)}: send it to another topic with --to, "
-                f"or all the same with --again"
+                f"or send it anyway with --again"
             )
         return ""
 
@@ -244,8 +244,8 @@ def places_of(log: LetterLog, topic: str) -> list[TopicPartition]:
 
 # --- Which dead letters were replayed: ranges of offsets, in a compacted topic
 #
-# A replay writes them in the transaction in which it sends the records, so both happened or neither. The offset of a consumer
-# group would not do: a replay of some letters skips others, and committed offsets expire a week after the last replay.
+# A replay writes them in the transaction in which it sends the records, so either both happened or neither. The offset of a
+# consumer group would not do: a replay of some letters skips others, and committed offsets expire a week after the last replay.
 
 ENDING = "-replays"
 Ranges = tuple[tuple[int, int], ...]
@@ -321,10 +321,10 @@ def read_replayed(log: LetterLog, topic: str, fenced: bool = False) -> Replayed:
 
 # --- Replays
 #
-# A letter goes through the retry topic of the operator that failed, if it names one, and else to the topic that it came from, with
-# its own key, value, headers and timestamp. The order is that of `state.commit.step`: the producer fences an older replay of the
-# same letters and decides its transaction; only then it reads which letters are left. So a replay that was killed, repeated or
-# started twice sends nothing twice.
+# A letter goes through the retry topic of the operator that failed, if it names one, and otherwise to the topic that it came from,
+# with its own key, value, headers and timestamp. The order is the same as in `state.commit.step`: the producer fences an older
+# replay of the same letters and decides its transaction. Only then does it read which letters are left. So a replay that was
+# killed, repeated or started twice sends nothing twice.
 
 TOGETHER = 500
 """The most letters in one transaction."""
@@ -471,7 +471,7 @@ class _Transaction:
         target, headers = self.to or letter.target, letter.own_headers
         if target == letter.retry_topic:
             headers = (*headers, *(one for one in letter.headers if one[0] in _KEPT))
-            # Records there wait by the application's clock. The clock of a replay may be ahead of it by a day.
+            # Records there wait by the application's clock. The clock of a replay may be a day ahead.
             timestamp = max(0, min(self.now_ms, letter.timestamp))
         else:
             timestamp = max(0, letter.event_time)
@@ -524,7 +524,7 @@ class PurgePlan:
 
 @dataclass(frozen=True)
 class Until:
-    """How far to delete. In each partition, the first letter that must stay keeps all after it.
+    """How far to delete. In each partition, the first dead letter that must stay keeps all later ones.
 
     Attributes:
         time_ms: Letters from this time on stay; None: the time does not matter.

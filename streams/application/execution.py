@@ -70,7 +70,7 @@ def ways_of(
         return Executions(micro_batch=subs)
     obstacles = {one.sub.name: why for one in subs if (why := obstacle(one, partitions)) is not None} | dict(refused)
     if processes < 2 and (others or (0 < len(obstacles) < len(subs))):
-        # A slot has its process for itself, and a query without one would wait for ever.
+        # A slot has a process to itself, and a query without a process would wait forever.
         no_core = "Spark has one core for it here, which other queries need, too"
         obstacles = {one.sub.name: obstacles.get(one.sub.name, no_core) for one in subs}
     if execution is Execution.LIVE and obstacles and not (running or refused):
@@ -81,7 +81,7 @@ def ways_of(
         )
     if application.config.available_now and obstacles:
         # Micro-batches run one sub-topology after the other, each to its end; live, all run at once and end together.
-        together = f"in a run over what is there, all do, and {min(obstacles)} needs them"
+        together = f"in a run over the existing input, all do, and {min(obstacles)} needs them"
         obstacles = {one.sub.name: obstacles.get(one.sub.name, together) for one in subs}
     return Executions(
         tuple(one for one in subs if one.sub.name not in obstacles),
@@ -161,7 +161,7 @@ class Switch:
                 return at
 
             query_id = self._take_over(prepared, behind).query_id
-            self.say(f"{name}: continues live, behind micro-batch {checkpoint.logged}")
+            self.say(f"{name}: continues live, after micro-batch {checkpoint.logged}")
         if files.read(f"{name}/{LIVE}") is None:
             files.write(f"{name}/{LIVE}", b"{}")
         return LiveStart(query_id, at)
@@ -192,7 +192,7 @@ class Switch:
             return at
 
         first = self._take_over(prepared, behind).first
-        self.say(f"{name}: continues in micro-batches, behind its last live steps")
+        self.say(f"{name}: continues in micro-batches, after its last live steps")
         return first
 
     def unplace(self, prepared: PreparedSub) -> bool:
@@ -248,4 +248,4 @@ def _renewed(plan: Adoption, markers: Markers) -> Adoption:
 
 
 def _quiet(_: str) -> None:
-    """Reports nothing: the switch has its own message about what has happened."""
+    """Reports nothing, because the switch has its own message."""

@@ -1,7 +1,7 @@
 """Global tables whose rows the program gives (`global_table_from`): the driver brings the changelog to these rows at each start.
 
 The topic itself says what was written: the driver reads the last row of each key, and writes in one transaction only what differs,
-deletions included. So a start with the same rows writes nothing, and a start that ends half-way has changed nothing. The
+deletions included. So a start with the same rows writes nothing, and an interrupted start has changed nothing. The
 transactional id fences an older start of the same application before the topic is read. Rows are written before any record is
 processed.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 50_000
 """How many rows are sent as one column."""
 _INDEX = "__index_level_"
-"""What the columns begin with that pandas makes of an index without a name."""
+"""The prefix of the columns that pandas creates for an index without a name."""
 
 
 def given_rows(topology: Graph) -> list[GivenRows]:
@@ -48,7 +48,7 @@ def ensure_given_tables(topology: Graph, application_id: str, admin: TopicAdmin,
 
 
 def records_of(given: GivenRows, spark: Callable[[], Any] = lambda: None) -> dict[bytes, bytes]:
-    """The bytes of all rows by the bytes of their keys.
+    """Key bytes -> row bytes, for all rows.
 
     Args:
         given: The rows.
@@ -120,9 +120,7 @@ def _table_of(given: GivenRows, spark: Callable[[], Any]) -> pa.Table:
         if not hasattr(frame, "__arrow_c_stream__"):
             raise _refused(given, f"{frame!r:.200} has no Arrow columns, as DataFrames and Arrow tables have")
         if getattr(frame, "isStreaming", False):
-            raise _refused(
-                given, "the DataFrame is a stream, and a table of rows needs all of them: use from_dataframe"
-            )
+            raise _refused(given, "the DataFrame is a stream, but a table needs all its rows: use from_dataframe")
         # Spark's own way needs no Python workers, which its Arrow stream does.
         table = frame.toArrow() if hasattr(frame, "toArrow") else pa.RecordBatchReader.from_stream(frame).read_all()
     except ConfigError:
@@ -169,7 +167,7 @@ def _value(given: GivenRows, topic: str, row: dict[str, Any]) -> bytes | None:
     serde = given.value_serde
     if type(serde) is not JsonSerde or serde.is_plain:
         return serde.serialize(topic, row)
-    # A type reads what plain JSON says of the row.
+    # A type reads the plain JSON of the row.
     data = JsonSerde().serialize(topic, row)
     serde.deserialize(topic, data)
     return data
@@ -181,7 +179,7 @@ def _text(key: object) -> str:
         return str(key).lower()
     if isinstance(key, str | int):
         return str(key)
-    raise TypeError(f"a key of {type(key).__name__} has no certain text: make it a text, or give key_serde=...")
+    raise TypeError(f"a key of {type(key).__name__} has no unique text form: convert it to text, or give key_serde=...")
 
 
 def _shown(given: GivenRows, row: Mapping[str, Any]) -> str:

@@ -45,7 +45,7 @@ def last_markers(log: MarkerLog, ingest: Ingest, application_id: str) -> Mapping
 
 
 def keys_digest(ingest: Ingest, columns: Sequence[tuple[str, str]]) -> str:
-    """A digest of what decides the task of a row: the key, or the whole row if it has no key."""
+    """A digest of the key, or of the whole row if it has no key; it decides which task gets the row."""
     deciding = [column for column in columns if not ingest.key or column[0] in ingest.key]
     parts = (ingest.key, serde_identity(ingest.key_serde), ingest.partitions, ingest.change_feed, deciding)
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
@@ -54,7 +54,7 @@ def keys_digest(ingest: Ingest, columns: Sequence[tuple[str, str]]) -> str:
 def logged_batch(files: CheckpointFiles, folder: str, batch_id: int) -> IngestBatch:
     """A batch as Spark has logged it. It has offsets only if these alone are enough to read the same rows again.
 
-    The source of files, and operators with state, keep more than offsets, in folders of their own.
+    A source of files, and operators with state, keep more than offsets; they do so in their own folders.
     """
     logged, digest = _logged(files, folder, batch_id)
     now_ms = int(orjson.loads(logged.splitlines()[1])["batchTimestampMs"])
@@ -101,6 +101,6 @@ def remake_checkpoint(files: CheckpointFiles, ingest: Ingest, markers: Mapping[i
     written = last if whole else last - 1
     if written >= 0:
         files.write(f"{folder}/commits/{written}", b"v1\n" + orjson.dumps({"nextBatchWatermarkMs": 0}))
-    # Last: a checkpoint is there once it has its id.
+    # Written last, because a checkpoint exists once it has its id.
     write_query_id(files, folder, next(iter(markers.values())).query_id)
     return last

@@ -1,10 +1,10 @@
-"""Finds out which process runs an application, and allows only one; also the application's life cycle.
+"""Finds out which process runs an application, and allows only one. Also has the application's life cycle.
 
 Two things show that an application runs, and both end with its process, however it ends:
 
 * a lock on a file in the checkpoint's folder, for processes that share the folder;
 * a member of the consumer group `<application id>-running`, for all other processes. It joins the group, but reads and commits
-  nothing. If the broker hears nothing from a member for `SESSION_MS`, it takes the member for dead. This is not the group of the
+  nothing. If the broker hears nothing from a member for `SESSION_MS`, it considers the member dead. This is not the group of the
   committed offsets. That group has no members: if it had, brokers would refuse offsets that a process outside the group commits.
 
 Neither of them protects the state: the commit protocol does that. They only help to give the right advice.
@@ -87,7 +87,7 @@ def only_instance(config: StreamsConfig) -> Iterator[None]:
             except TimeoutError as error:
                 other = Instance.of((folder / LOCK).read_text())
                 raise AlreadyRunningError(
-                    f"another instance of {config.application_id} runs on the same checkpoint, {folder}"
+                    f"another instance of {config.application_id} is running on the same checkpoint, {folder}"
                     + (f": {other}" if other else "")
                     + ". Nothing was written. Stop it first, or let it run"
                 ) from error
@@ -131,8 +131,9 @@ def seen_as_running(application_id: str, client: Mapping[str, str]) -> Instance 
 def group_is_shared(application_id: str, members: Sequence[str]) -> str:
     """The message for consumers that are members of the group in which an application commits its offsets."""
     return (
-        f"consumers have joined the group {application_id} ({', '.join(members)}), which belongs to the application: they commit "
-        "offsets of their own over those of its tasks"
+        f"consumers have joined the group {application_id} ({', '.join(members)}), which belongs to the application: they "
+        f"overwrite the offsets of its tasks with their "
+        "own"
     )
 
 

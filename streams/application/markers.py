@@ -21,7 +21,7 @@ from streams.checkpoint.compare import SubIdentity
 _PARALLEL = 8
 _FIRST_LOOK = 16
 _FURTHER = 32
-"""The newest marker is searched from the end of the log, because a day of commits may be before it."""
+"""The search for the newest marker starts at the end of the log, because a day of commits may come before the marker."""
 _Result = TypeVar("_Result")
 
 
@@ -65,8 +65,8 @@ class MarkerAccess:
     ) -> bool:
         """Writes a task's new marker in a transaction, if the last marker is the expected one. Returns False if a task is running.
 
-        A slot that begins after `fenced` does not fence this producer. Then both write to the partition, and at least one of them
-        notices: its record has another offset than it expects.
+        A slot that begins after `fenced` is called does not fence this producer. Then both write to the partition, and at least one
+        of them notices: its record has another offset than it expects.
 
         Raises:
             FencedError: A task of the application has fenced this producer.
@@ -128,7 +128,7 @@ def newest_marker(log: MarkerLog, commits: TopicPartition) -> CommitMarker | Non
 
 
 def placed_marker(log: MarkerLog, topic: str, tasks: Iterable[int]) -> CommitMarker | None:
-    """A marker of a commits topic that has the placement of keys; None: no task has had a key yet."""
+    """A marker of a commits topic that contains the placement of keys; None: no task has had a key yet."""
     return next((marker for marker in newest_markers(log, topic, tasks) if marker.placement != UNPLACED), None)
 
 

@@ -46,7 +46,7 @@ def local_folder(checkpoint_dir: str) -> Path | None:
 
 
 def written_manifest(checkpoint_dir: str) -> Manifest | None:
-    """The manifest in a checkpoint's folder; None if there is none that this version can read."""
+    """The manifest in a checkpoint's folder; None if there is no manifest that this version can read."""
     folder = local_folder(checkpoint_dir)
     try:
         found = orjson.loads((folder / FILE).read_bytes()) if folder else None

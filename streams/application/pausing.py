@@ -56,7 +56,7 @@ class Pausing:
         return self.pauses()
 
     def resume(self, sub_topology: str | None = None) -> Pauses:
-        """Resumes a part of the application, or all of it with all of its parts."""
+        """Resumes a part of the application, or the whole application with all its parts."""
         paused = self.pauses().since_ms
         if sub_topology is not None:
             with KafkaAdmin(self.client) as admin:
@@ -75,7 +75,7 @@ class Pausing:
         """Switches the application to another execution; None: to the one in its settings."""
         if execution is Execution.LIVE:
             raise ConfigError(
-                "execution=live ends an application if a part of it cannot run live; with auto, all parts run live that can"
+                "execution=live ends an application if a part of it cannot run live; with auto, all parts that can run live do so"
             )
         with KafkaAdmin(self.client) as admin:
             self._check(admin, None)
@@ -135,7 +135,7 @@ def _source(commits: str, application_id: str, topics: Set[str]) -> str | None:
     source = commits.removesuffix(INGEST)
     if source == commits:
         return None
-    # What a topology is made of takes longer to import than all else here.
+    # The parts of a topology take longer to import than everything else here.
     from streams.topology.graph import InternalTopic
 
     return source if InternalTopic(source).topic_name(application_id) in topics else None

@@ -5,7 +5,7 @@ name of this function. So a few records of each topic are read, and the function
 commit on it is in each marker: the state of a key stays in the task that it was written in, whatever later producers do.
 Invariants: all tasks of a sub-topology use one placement; the application writes its repartition and retry topics by the placement
 of their readers; a sub-topology that reads nothing but these uses murmur2; before there is a key, nothing is decided, and each
-start looks again.
+start checks again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Placements:
         return replace(self.application, subs=tuple(map(self._placed, self.application.subs)))
 
     def disagreeing(self, also_old: bool = False) -> Mapping[str, str | None]:
-        """Topic -> the function that its keys show, or None. Only for topics of new sub-topologies whose topics disagree.
+        """Topic -> the function that its keys show, or None. Only set for new sub-topologies whose topics disagree.
 
         If the application may run live, its plan has repartition topics after these topics.
 
@@ -74,7 +74,7 @@ class Placements:
         return found
 
     def decided(self, finally_: bool) -> Application:
-        """The application with the placements that the records show that have come since the start.
+        """The application with the placements shown by records that have arrived since the start.
 
         Args:
             finally_: Whether to decide also if the records fit several functions.
@@ -119,7 +119,7 @@ class Placements:
         if sub.keyed_by:
             raise ConfigError(
                 f"placement=partition, but {sub.name} makes keys in {sub.keyed_by[0]!r}, and the partition of a record does not "
-                f"depend on its new key: call repartition() behind it. Nothing was written"
+                f"depend on its new key: call repartition() after it. Nothing was written"
             )
         counts = {topic: info.partitions for topic, info in self.admin.describe_topics(external).items()}
         if len(set(counts.values())) > 1:
@@ -131,7 +131,7 @@ class Placements:
         return asked
 
     def _last_marker(self, prepared: PreparedSub) -> CommitMarker | None:
-        """A marker with the sub-topology's placement, or None. The preflight compares it with the markers of all tasks."""
+        """A marker that has the sub-topology's placement, or None. The preflight compares it with the markers of all tasks."""
         topic = commits_topic(self.application.config.application_id, prepared.sub.name)
         found = self.admin.describe_topics([topic])
         return placed_marker(self.log, topic, range(found[topic].partitions)) if found else None
@@ -159,7 +159,7 @@ class Placements:
             The sub-topology with another placement; None: it stays the same.
 
         Args:
-            prepared: The sub-topology, with the placement that was chosen too early.
+            prepared: The sub-topology, whose placement was chosen too early.
         """
         if self.application.config.placement is not None or self._last_marker(prepared) is not None:
             return None
@@ -167,7 +167,7 @@ class Placements:
         return None if found.placement in (None, prepared.placement) or found.misplaced is not None else found
 
     def fitting(self, prepared: PreparedSub, before: Placement | None) -> PreparedSub:
-        """The sub-topology with the placement of its rows, or with another one if keys in its topics show that.
+        """The sub-topology with the placement of its rows, or with another one if keys in its topics contradict it.
 
         Args:
             prepared: A sub-topology.
@@ -242,7 +242,7 @@ class Placements:
 
 
 def _rewritten(sub: SubTopology, columns: RecordColumns) -> bool:
-    """Whether the key serde of a source would write the keys in other bytes than they have."""
+    """Whether the key serde of a source would write the keys as different bytes."""
     serdes = [source.key_serde for source in sub.sources if columns.topic in map(str, source.topics)]
     return any(canonical_keys(serde, columns) is not columns.keys for serde in serdes)
 
@@ -252,7 +252,7 @@ def _function(shown: Shown) -> str | None:
 
 
 LOOK_S = 1.0
-"""The seconds between two looks of the driver for first records; live tasks leave them until their placement is decided."""
+"""How often the driver looks for first records, in seconds. Live tasks do not read them until their placement is decided."""
 PATIENCE_S = 3.0
 """How long the driver waits for further keys while the first ones fit several functions."""
 

@@ -156,7 +156,8 @@ class Application:
         """The repartition topics among `topics` that have unread records."""
         ends = written_ends(admin, topics)
         read = admin.group_offsets(self.config.application_id, list(ends)) if ends else {}
-        # Records are deleted soon after they were read. The sink of a Delta table commits no offsets, so they begin where it is.
+        # Records are deleted soon after they are read, so a topic begins at its reader's position. The sink of a Delta table
+        # commits no offsets.
         begins = admin.begin_offsets(ends) if ends else {}
         return {
             place[0] for place, end in ends.items() if max(read.get(place, 0), begins[place], known.get(place, 0)) < end
@@ -171,7 +172,7 @@ class Application:
 
     @property
     def dead_letter_topics(self) -> list[str]:
-        """The topics of dead letters: of the policies, and of operators that retry."""
+        """The dead-letter topics of the policies, and of operators that retry."""
         return sorted(dead_letter_topics(self.plan.topology, self.config.dead_letter_topic))
 
     def task_settings(self, partition_counts: Mapping[str, int]) -> TaskSettings:
@@ -259,7 +260,7 @@ def plan_application(
         placements: Source topic -> the function that puts its keys into partitions; None: unknown. Default: the engine's own.
 
     Raises:
-        ConfigError: Global tables are to send dead letters, which they cannot.
+        ConfigError: Global tables would have to send dead letters, which they cannot.
         TopicNotFoundError: A source topic is missing.
         TopologyError: The topology cannot be run, or no topic matches a pattern.
         TopologyMismatchError: A sub-topology has run under several names, and which of them is valid is unknown.
@@ -288,7 +289,7 @@ def plan_with(
         admin: The cluster.
         log: Reads markers.
         sources: As in `with_added_topics`; None: no repartition topic is added.
-        first_start: Whether the numbers of tasks are as at a first start.
+        first_start: Whether to choose the numbers of tasks as a first start would.
         names: The known names of its sub-topologies.
 
     Raises:
@@ -410,7 +411,7 @@ def _tasks(plan: Plan, sub: SubTopology, asked: int | None, before: int | None, 
 
 
 def _adapts(plan: Plan, topic: str) -> bool:
-    """Whether a topic is the application's own, and the program does not fix its number of partitions."""
+    """Whether the application owns a topic, and the program does not fix its number of partitions."""
     return topic in plan.repartition_topics and plan.repartition_topics[topic] is None
 
 
@@ -422,7 +423,7 @@ def as_started(
 ) -> Topology:
     """The topology with repartition topics where records change their task, if the application has them.
 
-    Its first start decided that, by the execution that it was to have, and wrote the decision down. If that is lost, the existing
+    Its first start decided that, by its execution at the time, and recorded the decision. If that is lost, the existing
     topics show it. New sources are decided now.
 
     Raises:
@@ -461,8 +462,8 @@ def _placed(topology: Topology, admin: KafkaAdmin, placements: Mapping[str, str 
 def begins_live(execution: Execution, tasks: int | None, partitions: Collection[int]) -> bool:
     """Whether a first start adds the topics that an application needs to run live; `partitions` are the numbers of its sources.
 
-    With `auto`, it does not if the application is to have another number of tasks than its topics have partitions: live, all input
-    would have to be written to Kafka once more, and Spark's shuffle gives a task its records without that.
+    With `auto`, it does not if the number of tasks will differ from the number of partitions. Live, all input would then have to be
+    written to Kafka again; in micro-batches, Spark's shuffle brings each task its records.
     """
     if execution is Execution.AUTO and tasks is not None and partitions:
         return tasks == max(partitions)
@@ -474,7 +475,7 @@ def _found(
 ) -> tuple[Mapping[str, str] | None, set[str]]:
     """What Kafka shows of an application: the sources after which it has a repartition topic, and all sources that it knows.
 
-    None: it has no topics that were added, or is new and not to run live.
+    None: no topics were added, or it is new and will not run live.
     """
     app, behind_all = config.application_id, _behind_all_sources(topology)
     committed = has_committed(names_of_any_plan(topology), app, admin)
@@ -530,13 +531,14 @@ def ensure_internal_topics(
         report(topic)
     for prepared in application.subs:
         specs = [node.spec for node in prepared.sub.stores.values()]
-        # The commits topic records how many tasks there are, also for a rescale after a start that ends between the two.
+        # The commits topic is created first. It records the number of tasks, even if this start ends here and a rescale follows.
         made = ensure_commits(admin, app, prepared.sub.name, prepared.tasks, config.replication_factor)
         made += ensure_changelogs(admin, specs, app, prepared.tasks, config.replication_factor)
         for sink in prepared.sub.sinks:
             name = str(sink.topic)
             if name in application.plan.repartition_topics:
-                # If the program does not set the topic's number of partitions, the first start did. Tasks may have changed since.
+                # If the program does not set the topic's number of partitions, the first start did, and the number of tasks may
+                # have changed since.
                 known = admin.describe_topics([name]).get(name)
                 new = application.partitions.get(name, prepared.tasks)
                 first = new if known is None else known.partitions
@@ -566,7 +568,7 @@ def commits_topics(topology: Topology, application_id: str, admin: KafkaAdmin) -
 def known_names(
     commits: Mapping[str, TopicInfo], application_id: str, written: Mapping[str, Any] | None, admin: KafkaAdmin
 ) -> list[str]:
-    """The names under which sub-topologies have committed, or whose commits have been deleted under a checkpoint."""
+    """The names under which sub-topologies have committed, even if the commits were deleted and a checkpoint remains."""
     places = {
         (commits_topic(application_id, name), p): name for name, info in commits.items() for p in range(info.partitions)
     }

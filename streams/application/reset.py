@@ -62,7 +62,7 @@ def check_no_reset(application_id: str, checkpoint_dir: str) -> None:
 
 
 def noted_topics(checkpoint_dir: str) -> list[str] | None:
-    """The topics that an unfinished reset is to delete; None if there is no unfinished reset."""
+    """The topics that an unfinished reset will delete; None if there is no unfinished reset."""
     note = _note(checkpoint_dir)
     return None if note is None else [str(topic) for topic in note.get("topics", ())]
 
@@ -168,7 +168,7 @@ def parse_offsets(lines: Iterable[str]) -> dict[TopicPartition, int]:
 
 
 def start_positions(config: StreamsConfig, admin: KafkaAdmin, log: MarkerLog, wanted: Wanted) -> dict[str, FirstBatch]:
-    """Sub-topology -> where it is to begin. Sub-topologies that only read repartition topics are left out."""
+    """Sub-topology -> where it will begin. Sub-topologies that only read repartition topics are left out."""
     if local_folder(config.checkpoint_dir) is None:
         raise ConfigError(
             f"the checkpoint {config.checkpoint_dir} is on remote storage, where a reset cannot make a new one: reset without "
@@ -287,7 +287,7 @@ class ResetPlan:
         if unproven:
             yield f"  not {', '.join(unproven)}: nothing proves that they belong to {app}. --topics NAME,NAME adds them"
         if pauses_topic(app) in self.topics:
-            yield f"pauses: none after this; what is paused of {app} now resumes with the next start"
+            yield f"pauses: all are removed; the paused parts of {app} resume with the next start"
         yield f"consumer group: {app}"
         yield f"local state: {self.config.state_dir / app}, {counted(self.tasks, 'task')} (on this host)"
         yield f"checkpoint: {self.config.checkpoint_dir}, {counted(len(self.queries), 'query')}"
@@ -423,7 +423,7 @@ class SinkDrop:
 
 
 def plan_drop(config: StreamsConfig, sink: str, admin: KafkaAdmin) -> SinkDrop:
-    """What giving up a sink's rows would delete; deletes nothing.
+    """What dropping a sink's rows would delete. Deletes nothing itself.
 
     Raises:
         ConfigError: The application has no such sink.

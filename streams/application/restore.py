@@ -100,7 +100,7 @@ class ReplicaPosition:
     Attributes:
         version: The step that the copy holds; 0 = none yet.
         behind: The offsets that its changelogs have gained since, which is at least the number of records. None = not known yet.
-        fault: Why the last attempt to bring it forward failed; empty = it succeeded.
+        fault: Why the last attempt to update it failed; empty = it succeeded.
     """
 
     task: CopiedTask
@@ -110,7 +110,7 @@ class ReplicaPosition:
 
     @property
     def warm(self) -> bool:
-        """Whether this replica has brought the copy to a commit, and has not failed to follow since then."""
+        """Whether this replica has brought the copy to a commit and has kept up since then."""
         return self.behind is not None and not self.fault
 
 
@@ -134,9 +134,9 @@ class Replica(Follower[FollowedTask]):
     ) -> None:
         self._tasks = {task.commits: task for task in tasks}
         self._whole: dict[TopicPartition, Mapping[TopicPartition, int]] = {}
-        """Where the logs of each task ended at a look whose commits its copy has."""
+        """The ends of each task's logs at the last check whose commits its copy has."""
         self._seen: dict[TopicPartition, Mapping[TopicPartition, int]] = {}
-        """Where they ended at a look since: a task that never rests is ahead of its copy at every look."""
+        """Their ends at a later check. A task that never rests is ahead of its copy at every check."""
 
         def stores(task: CopiedTask) -> TaskStateManager:
             return TaskStateManager(source, task.place.identity(), list(task.specs), folder, listener=listener)
@@ -153,7 +153,7 @@ class Replica(Follower[FollowedTask]):
         return sorted({topic for topic, _ in self._tasks})
 
     def follow(self, assigned: Collection[TopicPartition]) -> list[ReplicaPosition]:
-        """Begins to bring forward the copies that have fallen behind, and returns how far each copy is. Does not wait.
+        """Starts to update the copies that have fallen behind, and returns how far each copy is. Does not wait.
 
         Raises:
             RestoreError: The application has more tasks than when this replica was made, and the new ones would not be copied.

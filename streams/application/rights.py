@@ -1,7 +1,7 @@
 """The rights (Kafka's ACLs) that an application needs: their list, whether it has them, and the commands that grant them.
 
 `needed_rights` asks no cluster: topology and settings decide. Internal topics and transactional ids begin with
-`<application id>-`, so one prefixed ACL covers all of them, also those of a later version of the program. `Describe` is never
+`<application id>-`, so one prefixed ACL covers all of them, including those of later versions of the program. `Describe` is never
 listed: Kafka implies it with `Read`, `Write` and `Delete`.
 """
 

@@ -114,7 +114,7 @@ def check_may_continue(application: Application, admin: KafkaAdmin, log: MarkerL
 
 
 def check_tasks(application: Application, admin: KafkaAdmin) -> None:
-    """Checks that the state has as many tasks as the application is about to have."""
+    """Checks that the state has the same number of tasks as this start of the application."""
     app = application.config.application_id
     tasks = {commits_topic(app, prepared.sub.name): prepared.tasks for prepared in application.subs}
     for topic, info in admin.describe_topics(tasks).items():
@@ -122,14 +122,14 @@ def check_tasks(application: Application, admin: KafkaAdmin) -> None:
         if info.partitions != tasks[topic] and any(admin.end_offsets(places).values()):
             raise ChangelogMismatchError(
                 topic,
-                f"the state in Kafka is of {info.partitions} tasks, but the application is to run with {tasks[topic]}",
+                f"the state in Kafka has {info.partitions} tasks, but the application would run with {tasks[topic]}",
                 f"nothing was written; `streams rescale MODULE:TOPOLOGY -a {app} --tasks {tasks[topic]}` moves the state to that "
                 f"number; or keep tasks={info.partitions}",
             )
 
 
 def check_commits_owner(plan: Plan, admin: KafkaAdmin, log: MarkerLog) -> None:
-    """Checks that the commits topics are this application's, as far as their markers show."""
+    """Checks that the commits topics belong to this application, as far as their markers show."""
     app = plan.application_id
     topics = [commits_topic(app, sub.name) for sub in plan.sub_topologies]
     for topic, info in admin.describe_topics(topics).items():
@@ -190,7 +190,7 @@ def check_all_read(application: Application, kept: Mapping[str, Any], admin: Kaf
 
 
 def _confirmed(checkpoint_dir: str, sinks: Mapping[str, str]) -> dict[TopicPartition, int]:
-    """The ends of batches that functions of foreach_batch have received, by the checkpoint: old versions noted none in Kafka."""
+    """The ends of the batches that foreach_batch functions have received, by the checkpoint: old versions noted none in Kafka."""
     files = LocalFiles(checkpoint_dir)
     ends = {topic: confirmed_end(files, name, topic) for topic, name in sinks.items() if is_local(checkpoint_dir)}
     return {(topic, n): at for topic, end in ends.items() if end for n, at in enumerate(end.offsets)}
@@ -280,7 +280,7 @@ class Preflight:
 
     def _check_topic(self, sub: SubIdentity, access: MarkerAccess, checkpoint: Checkpoint, markers: Markers) -> None:
         if self.application.config.on_lost_offsets != "fail":
-            # Lost records make no task commit, and which were lost is recorded nowhere.
+            # Lost records make no task commit, and nothing records which ones were lost.
             return
         try:
             check_topic(sub, checkpoint, markers)
@@ -354,7 +354,7 @@ def take_back(
     if found is None:
         return None
     digest = checkpoint.digest(found.batch)
-    # Fenced, so that a task which is still about to commit the micro-batch cannot do so afterwards.
+    # Fenced, so that a task that is about to commit the micro-batch can no longer do so.
     markers = access.fenced()
     done = sorted(task for task, marker in markers.items() if marker is not None and marker.batch == digest)
     if done:
@@ -366,7 +366,8 @@ def take_back(
         return None
     aside = f"{name}/taken-back/{found.batch}-{int(time.time() * 1000)}"
     if found.batch == 0 and files.names(f"{name}/state"):
-        # Spark created this folder when the query began, and starts no query where state exists. It is empty of tasks' state.
+        # Spark created this folder when the query began, and does not start a query where state already exists. It is empty of
+        # tasks' state.
         files.move(f"{name}/state", f"{aside}/state")
     files.move(f"{name}/offsets/{found.batch}", f"{aside}/offsets")
     say(f"{name}: an earlier run planned {found}. No task has committed it, so it is planned again")

@@ -35,8 +35,8 @@ class SinkStatus:
     Attributes:
         read: Topic and partition -> the next offset to write.
         ends: Topic and partition -> its end offset.
-        at_most: Whether the lag may include the last batch although it was handed over, because its note is gone and the checkpoint
-            is on another machine.
+        at_most: Whether the lag may include the last batch even though it was written: its note is gone, and the checkpoint is on
+            another machine.
         paused_since_ms: When it was paused, ms since 1970; None: it is not paused.
     """
 
@@ -84,7 +84,7 @@ def sink_statuses(application: Application, admin: KafkaAdmin, pauses: Pauses = 
 
 
 def _position(files: CheckpointFiles, sink: LakeSink, topic: str) -> TopicOffsets | None:
-    """The end of the last batch that was written, by the checkpoint; None: the checkpoint is not here, or has no batch."""
+    """The end of the last written batch, according to the checkpoint; None: the checkpoint is not here, or has no batch."""
     if sink.keeps_position:
         saved = files.read(f"{sink.name}/{TABLE_COMMIT}")
         return None if saved is None else SinkCommit.from_json(orjson.loads(saved)).position
@@ -211,7 +211,7 @@ def subs_of(application: Application) -> tuple[SubInKafka, ...]:
 
 
 def subs_in_kafka(application_id: str, admin: KafkaAdmin, log: MarkerLog) -> tuple[SubInKafka, ...]:
-    """The sub-topologies of an application whose program is not available, as far as they have committed."""
+    """The sub-topologies that have committed, of an application whose program is not available."""
     commits = commits_topics_of(application_id, owned_topics(application_id, None, admin, log).own)
     found = []
     for topic, info in sorted(admin.describe_topics(sorted(commits)).items()):
@@ -251,7 +251,7 @@ def status_in_kafka(
         own = [place for place in places if place[0] in one.topics]
         tasks = found[topic].partitions if topic in found else 0
         markers = list(newest_markers(log, topic, range(tasks)))
-        # A live task tells the consumer group once a second only.
+        # A live task updates the consumer group only once a second.
         live = {place: end for last in markers for place, end in last.live_positions.items()}
         newest = max(markers, key=lambda last: last.now_ms, default=None)
         committed = (

@@ -148,7 +148,7 @@ class StoreReader:
 
     @property
     def computes(self) -> bool:
-        """Whether values are computed from the stored ones, and so may have another type."""
+        """Whether values are computed from stored values, so their type may differ."""
         return self._view is not None
 
     def rows(self, store: TaskStore, task: int, keys: frozenset[bytes] | None = None) -> Iterator[StoreRow]:
@@ -162,11 +162,11 @@ class StoreReader:
                 yield self.shown(row, task)
 
     def key_bytes(self, text: str, is_json: bool = False) -> bytes:
-        """The bytes of a typed key. The text is taken as it is if keys are JSON strings (UUIDs, dates, bytes); else as JSON.
+        """The bytes of a typed key: of the text as it is, if keys are JSON strings (UUIDs, dates, bytes); otherwise of its JSON.
 
         Args:
             text: The key.
-            is_json: Whether the text is JSON in any case, so that strings have quotes.
+            is_json: Whether the text must be JSON, so that strings have quotes.
 
         Raises:
             ConfigError: The store has no such keys.
@@ -213,8 +213,9 @@ class StoreReader:
             return self.bytes_of(prefix)
         if isinstance(serde, _FRAMED):
             raise ConfigError(
-                f"keys of store {self._node.name!r} are of {type(serde).__name__}, whose bytes do not begin as the keys do, so "
-                f"there is no prefix of them: ask for a range, or for all rows"
+                f"keys of store {self._node.name!r} are of {type(serde).__name__}, whose bytes do not begin like the keys, so "
+                f"they have no "
+                f"prefixes: ask for a range, or for all rows"
             )
         return prefix.encode()
 
@@ -320,7 +321,7 @@ def window_ends(sub: SubTopology, store: str) -> Callable[[int], int] | None:
 
 
 def view_of(sub: SubTopology, store: str) -> Callable[[Any], Any] | None:
-    """A function that computes the table's value from a stored one; None: they are the same, which the store's serde describes."""
+    """A function that computes the table's value from a stored one; None: they are the same, as the store's serde describes."""
     specs = [node.spec for node in sub.nodes.values() if isinstance(node, ProcessorNode) and store in node.stores]
     for operator in (spec.processor(()) for spec in specs if isinstance(spec, AggregationSpec)):
         if isinstance(operator, StreamAggregate | WindowedAggregation) and operator.store_name == store:

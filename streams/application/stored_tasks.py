@@ -1,4 +1,4 @@
-"""The tasks of an application that have stores, as they are known from Kafka."""
+"""The tasks of an application that have stores, as known from Kafka."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def with_own_topics(topology: Topology, config: StreamsConfig) -> Topology:
 
 
 def stored_tasks(topology: Topology, config: StreamsConfig) -> list[StoredTask]:
-    """All tasks with stores. Their number is that of the partitions of the commits topics.
+    """All tasks with stores. There are as many as the commits topics have partitions.
 
     Raises:
         ConfigError: The application has never run on this cluster.

@@ -1,9 +1,9 @@
-"""Open transactions on topics: who began them, whether they hold readers up, and whether a coordinator will end them.
+"""Open transactions on topics: who began them, whether they hold up readers, and whether a coordinator will end them.
 
 A partition's leader knows the producers with an open transaction there; a transaction's coordinator knows the partitions
 that it will close. A transaction *hangs* if a leader has it open and no coordinator is going to close it (KIP-664): then the
-partition's last stable offset stands still, and `read_committed` readers wait for ever. Leaders are asked first, then the
-coordinators, then the leaders again, so that a transaction that ends in between does not look as if it hung.
+partition's last stable offset stands still, and `read_committed` readers wait forever. Leaders are asked first, then the
+coordinators, then the leaders again, so that a transaction that ends in the meantime does not seem to hang.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 _NO_LOG = "-Xlog:disable"
-"""Java's log would report archives that do not match, which does not concern the user."""
+"""Java's log would report archives that do not match, which the user need not know."""
 
 _USE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0", _NO_LOG)
 """The archive is mapped at the address for which it was written, if that is free. By default, newer Java 17 moves it to a random
 one and so writes to all its pages: for Spark, 0.15 s of CPU at a start, and 70 MB that are Java's own instead of the page cache's.
-What it gives up is the random address, a defence against exploits of Java itself."""
+The price is the random address, which is a defence against exploits of Java itself."""
 
 
 def archive_in(folder: Path, name: str) -> Path:

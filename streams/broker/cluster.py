@@ -1,4 +1,4 @@
-"""A data folder's cluster: as recorded in `broker.json`, as seen from outside, and as the caller of a start wants it.
+"""A data folder's cluster: as recorded in `broker.json`, as seen from outside, and as requested by the caller of a start.
 
 By `broker.json`, any process can find, check and stop the cluster.
 The file is replaced atomically by a rename; ports, cluster id and properties are valid for the life of the folder,
@@ -119,13 +119,13 @@ class BrokerStatus:
 
     @property
     def running(self) -> bool:
-        """True when every node's process runs and listens."""
+        """Whether every node's process runs and listens."""
         return bool(self.nodes) and all(node.pid is not None and node.answers for node in self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedCluster:
-    """The cluster that a caller wants. An attribute that is None stays as it is, or gets its default in a new cluster.
+    """The cluster that a caller wants. If an attribute is None, the cluster's value stays; a new cluster gets the default.
 
     Attributes:
         nodes: 1 or 3; default: as many as `ports`, or 1.

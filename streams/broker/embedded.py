@@ -50,7 +50,7 @@ class EmbeddedBroker:
         jvm_options: Further options of the Java command.
         die_with_parent: Whether the nodes end with this Python process, even after SIGKILL (for tests and drills).
         start_timeout_s: How long a start may take, in seconds.
-        secured: Whether clients need TLS, a user and rights; default: as the folder's cluster, or not.
+        secured: Whether clients need TLS, a user and rights; default: as in the folder's cluster, else no.
         preferred_port: The port of a new cluster's first node, if it is free and `ports` is not given.
         users: Users of a secured cluster, besides `admin`: missing ones are made at the start, without any rights.
     """
@@ -334,7 +334,8 @@ def _check(cluster: ClusterRecord, folders: Sequence[NodeFolder], deadline: floa
         )
 
 
-# --- Records the archive of the embedded broker's classes (`class_archive.py`), by the start, a little use and the end of a broker.
+# --- Records the archive of the embedded broker's classes (`class_archive.py`), by starting a broker, using it a little and
+# stopping it.
 #
 # The archive belongs to the jars, so it is stored with them in the cache folder and deleted with them.
 

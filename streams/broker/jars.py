@@ -75,9 +75,9 @@ class JarSet:
         name: The name of the folder in the cache; contains the version.
         title: What the jars are, for messages.
         modules: Organisation, name and version of each module that is asked for.
-        required: Beginnings of the names of jars without which the set is of no use.
+        required: Prefixes of the names of jars without which the set is useless.
         fetched_by: The command that fetches the set, for messages.
-        without: Organisations whose jars are left out, because what runs with the set brings them itself.
+        without: Organisations whose jars are left out, because the program that uses the set brings them itself.
     """
 
     name: str
@@ -151,7 +151,7 @@ def jar_dir() -> Path:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether the folder has every jar in its manifest, each with its full size."""
+    """Whether the folder has every jar of its manifest in full size."""
     try:
         sizes: dict[str, int] = json.loads((folder / MANIFEST).read_text())
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
@@ -278,6 +278,6 @@ def _check(jars: JarSet, folder: Path) -> None:
     damaged = [jar.name for jar in found if not zipfile.is_zipfile(jar)]
     if missing or damaged:
         raise JarFetchError(
-            f"What was fetched into {folder} is not whole: missing {missing}, damaged {damaged}. Remove the folder "
+            f"What was fetched into {folder} is incomplete: missing {missing}, damaged {damaged}. Remove the folder "
             f"{cache_dir()} and run: {jars.fetched_by}"
         )

@@ -54,8 +54,8 @@ _BACK_SOON = {
     "broker.heartbeat.interval.ms": "500",
 }
 
-# All nodes of an embedded cluster stop together. The last ones would wait for minutes, without success, for a majority
-# of controllers to take over what they lead.
+# All nodes of an embedded cluster stop together. The last nodes would wait for minutes, in vain, for a majority of controllers to
+# take over their partitions.
 _STOP_TOGETHER = {"controlled.shutdown.enable": "false"}
 
 # Three nodes share one disk, on which a durable write sometimes takes two seconds. With the default timeouts (2 s and 1 s), the
@@ -247,7 +247,7 @@ class NodeFolder:
         size = log.stat().st_size
         start = self._log_starts[log]
         with log.open("rb") as file:
-            # A log that is shorter than before was rolled over; a very long one is read from near its end.
+            # A log that is shorter than before was rolled over. A very long log is read from near its end.
             file.seek(max(start if start <= size else 0, size - _TAIL_BYTES))
             return file.read().decode(errors="replace").splitlines()
 

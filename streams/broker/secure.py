@@ -1,4 +1,4 @@
-"""A secured cluster: TLS with certificates of its own authority, SASL/SCRAM users, and ACLs that deny what they do not allow.
+"""A secured cluster: TLS with certificates from its own authority, SASL/SCRAM users, and ACLs that deny by default.
 
 `<data folder>/security` has the authority, the nodes' certificate, and one client properties file for each user. Only its owner
 can read the folder, and no password appears on a command line.
@@ -200,7 +200,7 @@ class ClusterSecrets:
         write_private(self.certificates.password_file, secrets.token_hex(_SECRET_BYTES).encode())
         self.certificates.make()
         write_private(self._passwords(ADMIN), secrets.token_hex(_SECRET_BYTES).encode())
-        # Last, because its existence says that everything is there.
+        # Written last, because its existence shows that everything is there.
         write_private(self._passwords(_NODES), secrets.token_hex(_SECRET_BYTES).encode())
 
     def format_arguments(self) -> str:

@@ -1,8 +1,8 @@
 """Ends a broker when the process that started it has died, for whatever reason (even SIGKILL).
 
 The watchdog runs as a separate script and imports nothing of the project, so that it costs little. Commands are lines on
-its standard input: `watch PID`, `forget PID`, and `release` (exit and end nothing). The end of the input, or another
-parent than the first, means that the starter is dead: all processes that are still watched are then ended.
+its standard input: `watch PID`, `forget PID`, and `release` (exit and end nothing). The end of the input, or a changed parent
+process, means that the starter is dead: all processes that are still watched are then ended.
 """
 
 import os

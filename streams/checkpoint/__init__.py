@@ -1,1 +1,1 @@
-"""Spark's checkpoint of a sub-topology as the engine sees it: its contents, whether the commit markers fit it, and a new one."""
+"""Reads Spark's checkpoint of a sub-topology, checks whether the commit markers match it, and creates a new one."""

@@ -84,10 +84,11 @@ def _check_batch(sub: SubIdentity, checkpoint: Checkpoint, task: int, marker: Co
     if batch > checkpoint.logged and not _is_taken_over(checkpoint, marker):
         if batch == 0 and marker.version == marker.adopted:
             raise misfit(
-                sub, f"{who}, which a file of the checkpoint describes, {sub.name}/{FIRST_BATCH}, that is missing"
+                sub, f"{who}, but the checkpoint's file {sub.name}/{FIRST_BATCH}, which describes it, is missing"
             )
         raise misfit(
-            sub, f"{who}, the checkpoint knows them up to {checkpoint.logged} only: it was rolled back to an older copy"
+            sub,
+            f"{who}, but the checkpoint has them only up to {checkpoint.logged}: it was rolled back to an older copy",
         )
     expected = checkpoint.digest(batch)
     end = checkpoint.offsets.get(batch)
@@ -105,8 +106,9 @@ def _check_batch(sub: SubIdentity, checkpoint: Checkpoint, task: int, marker: Co
     if not fits:
         raise misfit(
             sub,
-            f"{who} with other input ranges than the checkpoint has for it: the checkpoint was rolled back to an older copy, and "
-            "has gone on from there",
+            f"{who} with other input ranges than the checkpoint has for it: the checkpoint was rolled back to an older copy, "
+            f"and has continued from "
+            "there",
         )
 
 
@@ -118,8 +120,8 @@ def _is_taken_over(checkpoint: Checkpoint, marker: CommitMarker) -> bool:
 def check_topic(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> None:
     """Compares the checkpoint with the markers: tasks must have committed every micro-batch that Spark has confirmed.
 
-    Each range of a micro-batch makes the task that owns its partition commit, and a tick makes all tasks commit. So these
-    tasks have a marker of that micro-batch, or a later one.
+    Each range of a micro-batch causes a commit of the task that owns its partition, and a tick causes a commit of all tasks. So
+    these tasks have a marker of that micro-batch, or a later one.
 
     Raises:
         CheckpointMismatchError: The commits topic was lost, in whole or in part, or the checkpoint belongs to another
@@ -139,7 +141,7 @@ def check_topic(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> N
 
 
 def lost_commits(sub: SubIdentity, task: int, known: str, last: str = "nothing at all") -> CheckpointMismatchError:
-    """Makes the error for markers that existed and are lost. `last` says which of the task's are left."""
+    """Makes the error for markers that existed and are lost. `last` describes the task's last marker that is left."""
     return misfit(
         sub,
         f"{known}, but the commits topic has {last} of task {task}: the commits topic was deleted, truncated or recreated, or the "
@@ -165,7 +167,7 @@ def lost_commits(sub: SubIdentity, task: int, known: str, last: str = "nothing a
 # continued.
 
 NEVER = -1
-"""The micro-batch in the marker of a task that has yet to run the first one."""
+"""The micro-batch number in the marker of a task that has not run any micro-batch yet."""
 
 
 @dataclass(frozen=True)
@@ -350,7 +352,8 @@ def plan_adoption(
     if confirmed or batch == NEVER or done == markers.keys():
         at = SourceOffsets(_topics(topic_ids, ends))
         return Adoption(query_id, FirstBatch(at, at), versions, frozenset())
-    # The batch is repeated with its own clock time: the same timestamps must be too far ahead, so that tasks get the same rows.
+    # The batch is repeated with its original clock time: the same timestamps must count as too far ahead, so that tasks get the
+    # same rows.
     now_ms = max(marker.now_ms for marker in found.values() if marker.batch_id == batch)
     end = SourceOffsets(_topics(topic_ids, ends), global_topics=global_topics, now_ms=now_ms)
     first = FirstBatch(SourceOffsets(_topics(topic_ids, starts)), end)
@@ -366,8 +369,8 @@ def _topics(topic_ids: Mapping[str, str], at: Mapping[TopicPartition, int]) -> d
 
 # --- A logged micro-batch that is too large. Spark repeats its offsets at each start, whatever the current limits are.
 #
-# As long as no task has committed the micro-batch, its plan can be taken back: without the last file of the offset
-# log, Spark plans it again.
+# As long as no task has committed the micro-batch, its plan can be undone: without the last file of the offset log, Spark plans it
+# again.
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +379,7 @@ class Oversized:
 
     Attributes:
         records: The most records that it can have, by its offsets.
-        limit: The number of records with which it would be planned now.
+        limit: How many records it would be planned with now.
     """
 
     batch: int
@@ -384,7 +387,7 @@ class Oversized:
     limit: int
 
     def __str__(self) -> str:
-        return f"micro-batch {self.batch} with {self.records:,} records, but the present limits allow {self.limit:,}"
+        return f"micro-batch {self.batch} with {self.records:,} records, but the current limits allow {self.limit:,}"
 
 
 def oversized(checkpoint: Checkpoint, limit: Callable[[SourceOffsets, SourceOffsets], int]) -> Oversized | None:

@@ -86,7 +86,7 @@ def move_aside(files: CheckpointFiles, folder: str) -> str:
     at = aside = f"{folder}~replaced-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     number = 1
     while files.names(aside):
-        # Another checkpoint was moved aside within this second.
+        # Another checkpoint was moved aside within the same second.
         number += 1
         aside = f"{at}-{number}"
     files.move(folder, aside)
@@ -190,7 +190,7 @@ def logged_end(files: CheckpointFiles, sub: str, batch: int) -> SourceOffsets:
 
 
 def logged_settings(files: CheckpointFiles, sub: str, batch: int) -> Mapping[str, Any]:
-    """What Spark has logged of a micro-batch apart from its end: its time, and settings with which it must run again.
+    """What Spark has logged about a micro-batch besides its end: its time, and the settings with which it must be repeated.
 
     Raises:
         DamagedCheckpointError: Its file is missing or truncated.
@@ -210,7 +210,10 @@ def confirmed_end(files: CheckpointFiles, sub: str, topic: str) -> TopicOffsets 
 
 
 def _all_moved(start: SourceOffsets, end: SourceOffsets) -> bool:
-    """Whether all partitions were read between two positions. Then each task that reads any has a commit in between."""
+    """Whether something was read from every partition between two positions.
+
+    Then each task that reads a partition has committed in between.
+    """
     return all(
         position > start.of(topic, partition)
         for topic, positions in end.topics.items()

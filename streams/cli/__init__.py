@@ -1,1 +1,1 @@
-"""The command `streams`: brokers for development, running topologies, looking at what they left."""
+"""The command `streams`: starts brokers for development, runs topologies, and inspects their state."""

@@ -31,11 +31,11 @@ def acls(
     application: ApplicationOptions,
     principal: Annotated[
         str | None,
-        option("Who gets the rights, such as User:alice. Default: sasl.username.", metavar="TYPE:NAME"),
+        option("The principal that gets the rights, such as User:alice. Default: sasl.username.", metavar="TYPE:NAME"),
     ] = None,
     operate: Annotated[bool, option("Also the rights that reset, dlq and replica need.")] = False,
     form: Annotated[
-        RightsFormat, option("A table, commands of kafka-acls, or JSON.", "--format", "-f")
+        RightsFormat, option("A table, kafka-acls commands, or JSON.", "--format", "-f")
     ] = RightsFormat.TABLE,
     grant: Annotated[bool, option("Grant them to --principal. Your connection needs the right to do so.")] = False,
 ) -> None:
@@ -48,7 +48,7 @@ def acls(
     rights = [*needed.rights, *(operating_rights(needed) if operate else ())]
     if grant:
         if principal is None:
-            raise ConfigError("--grant needs --principal: who shall have the rights, such as User:alice.")
+            raise ConfigError("--grant needs --principal: who gets the rights, such as User:alice.")
         from state.kafka.connection import grant_rights
 
         count = grant_rights(
@@ -66,7 +66,7 @@ def acls(
         rows = [tuple({**_as_dict(right), "operations": ", ".join(right.operations)}.values()) for right in rights]
         print_table(("Resource", "Name", "Pattern", "Operations", "For"), rows)
         if needed.chosen:
-            print_line("Records choose their topics (to() with a function): grant Write on each of those, too.")
+            print_line("A function chooses the topics of records (to()): grant Write on each of these topics, too.")
 
 
 def _as_dict(right: Right) -> dict[str, Any]:

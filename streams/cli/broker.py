@@ -16,7 +16,7 @@ from streams.errors import ConfigError
 
 @command
 def fetch(delta: Annotated[bool, option("Also fetch the jars of Delta Lake, for Delta tables.")] = False) -> None:
-    """Fetch the broker's jars into the cache folder, unless they exist."""
+    """Fetch the broker's jars into the cache folder, unless they are already there."""
     _fetch(BROKER_JARS)
     if delta:
         _fetch(DELTA_JARS)
@@ -32,29 +32,30 @@ def start(
     port: Annotated[
         list[int] | None,
         option(
-            "Port for clients, once for each node. Default: as before, or 9092 if it is free, or any free ones.",
+            "Port for clients; repeat it for each node. Default: as in the last start, else 9092 or a free port.",
             min=1,
             max=65535,
         ),
     ] = None,
-    nodes: Annotated[int | None, option("1 or 3 nodes. Default: as before, or 1.")] = None,
-    heap: Annotated[str, option("Java's largest heap for each node.")] = "512m",
+    nodes: Annotated[int | None, option("1 or 3 nodes. Default: as in the last start, else 1.")] = None,
+    heap: Annotated[str, option("Maximum Java heap of each node.")] = "512m",
     settings: Annotated[
-        list[str] | None, option("A broker setting; may be repeated. Default: as before.", "--set", metavar="KEY=VALUE")
+        list[str] | None,
+        option("A broker setting; may be repeated. Default: as in the last start.", "--set", metavar="KEY=VALUE"),
     ] = None,
     secure: Annotated[
-        bool, option("A new cluster with TLS, users (SCRAM) and ACLs. An existing one stays as it is.")
+        bool, option("Create a new cluster with TLS, users (SCRAM) and ACLs. An existing cluster is not changed.")
     ] = False,
     users: Annotated[
         list[str] | None,
-        option("A user of a secured cluster, besides admin; may be repeated.", "--user", metavar="NAME"),
+        option("A user of the secured cluster, in addition to admin; may be repeated.", "--user", metavar="NAME"),
     ] = None,
 ) -> None:
-    """Start a broker in the background, with its data in a folder; a running broker is left alone."""
+    """Start a broker in the background, with its data in a folder. A running broker is not touched."""
     from streams.broker.embedded import EmbeddedBroker
 
     if nodes not in (None, 1, 3) or (nodes is not None and port is not None and len(port) != nodes):
-        raise ConfigError("--nodes is 1 or 3, and --port is given once for each node, or not at all.")
+        raise ConfigError("--nodes must be 1 or 3. Give --port once for each node, or not at all.")
     _fetch(BROKER_JARS, quiet=True)
     broker = EmbeddedBroker(
         data_dir,
@@ -62,7 +63,7 @@ def start(
         nodes=nodes,
         properties=pairs(settings, "--set", "num.io.threads=8") or None,
         heap=heap,
-        # Users without security would be users without effect.
+        # Without security, users would have no effect.
         secured=secure or bool(users) or None,
         users=users or (),
         preferred_port=KAFKA_PORT,
@@ -91,7 +92,7 @@ def stop(
 
 @command
 def status(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: AsJson = False) -> None:
-    """Show whether the broker of a data folder is running, and where; exit code 3 if not."""
+    """Show whether the broker of a data folder is running, and its addresses. Exit code 3 if it is not running."""
     from streams.broker.embedded import EmbeddedBroker
 
     found = EmbeddedBroker(data_dir).status()
@@ -122,7 +123,7 @@ def _record_classes() -> None:
     if not is_whole(class_archive()):
         from streams.broker.embedded import record_classes
 
-        with Console().status("Recording the broker's classes, so that it starts with less CPU (once) ..."):
+        with Console().status("Recording the broker's classes (once), so that it starts with less CPU ..."):
             record_classes()
 
 
@@ -158,6 +159,6 @@ def _print_status(found: BrokerStatus) -> None:
 
 
 app = application(
-    "A real Kafka on this machine, for development. Needs Java only. `streams topic` makes and reads its topics.",
+    "A real Kafka broker on this machine, for development. It needs only Java. `streams topic` creates and reads its topics.",
     {"fetch": fetch, "start": start, "stop": stop, "status": status},
 )

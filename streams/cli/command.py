@@ -3,7 +3,7 @@
 A parameter whose type is an `OptionGroup` stands for all options of the group, so a group is written once:
 
     @command
-    def topics(cluster: ClusterOptions, internal: Annotated[bool, option("Also Kafka's own topics.")] = False) -> None: ...
+    def topics(cluster: ClusterOptions, internal: Annotated[bool, option("Also list Kafka's own topics.")] = False) -> None: ...
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ R = TypeVar("R")
 
 
 def option(text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
-    """An option for `Annotated`: its help, names besides or instead of the parameter's, and arguments of `typer.Option`."""
+    """An option for `Annotated`: its help, names in addition to or instead of the parameter's, and arguments of `typer.Option`."""
     return typer.Option(..., *names, help=text, rich_help_panel=panel, **more)
 
 

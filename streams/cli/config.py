@@ -1,4 +1,4 @@
-"""`streams config`: every setting, as a commented TOML file, as a reference page, or with its value in force."""
+"""`streams config`: every setting, as a commented TOML file, as a reference page, or with its effective value."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class SettingsFormat(str, Enum):
 @command
 def config(
     target: Annotated[
-        str | None, argument("A topology, whose name is the default application id.", metavar="[TARGET]")
+        str | None, argument("A topology. Its name is the default application id.", metavar="[TARGET]")
     ] = None,
     *,
     application: ApplicationOptions,
     form: Annotated[
         SettingsFormat,
-        option("A TOML file to begin with, its JSON schema for editors, or the reference page.", "--format", "-f"),
+        option("A TOML file to start from, its JSON schema for editors, or the reference page.", "--format", "-f"),
     ] = SettingsFormat.TOML,
-    explain: Annotated[bool, option("Only the values in force, and where each comes from.")] = False,
+    explain: Annotated[bool, option("Print only the effective values, and where each comes from.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print every setting with type, default, unit and meaning, as a TOML file to start from.
@@ -61,7 +61,7 @@ def config(
 
 
 def show_settings(effective: StreamsConfig, layers: Sequence[Layer], *, as_json: bool) -> None:
-    """Prints the settings in force, and where each comes from; secrets are masked."""
+    """Prints the effective settings, and where each comes from; secrets are masked."""
     values, given = effective.printable(), _given(layers)
     if as_json:
         print_json({name: {"value": value, "from": given.get(name, "default")} for name, value in values.items()})
@@ -71,5 +71,5 @@ def show_settings(effective: StreamsConfig, layers: Sequence[Layer], *, as_json:
 
 
 def _given(layers: Sequence[Layer]) -> dict[str, str]:
-    """The origins of settings that are not defaults."""
+    """The origins of the settings that do not have their default."""
     return {name: origin for name, origin in origins(layers).items() if origin != "default"}

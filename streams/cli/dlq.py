@@ -53,9 +53,9 @@ from streams.wording import counted
 if TYPE_CHECKING:
     from state.commit.live import LiveKafka
 
-Target = Annotated[str | None, argument("The topology, for its topics of dead letters.", metavar="TARGET")]
+Target = Annotated[str | None, argument("The topology whose dead letters to use.", metavar="TARGET")]
 Topic = Annotated[
-    str | None, option("The topic of dead letters.", "--topic", metavar="TOPIC", autocompletion=complete_topics)
+    str | None, option("The dead-letter topic.", "--topic", metavar="TOPIC", autocompletion=complete_topics)
 ]
 
 
@@ -64,12 +64,12 @@ class ChoiceOptions(OptionGroup, panel="Which dead letters (default: all)"):
     """Options that choose among dead letters; a letter must satisfy all of them."""
 
     error: Annotated[
-        str | None, option("The exception, such as ValueError, or a part of its message.", metavar="TEXT")
+        str | None, option("With this exception, such as ValueError, or this text in its message.", metavar="TEXT")
     ] = None
-    key: Annotated[str | None, option("The record's key.", metavar="TEXT")] = None
+    key: Annotated[str | None, option("With this record key.", metavar="TEXT")] = None
     since: Annotated[str | None, option("Written at this time or later.", metavar="TIME")] = None
     until: Annotated[str | None, option("Written before this time.", metavar="TIME")] = None
-    from_topic: Annotated[str | None, option("Of records of this topic.", metavar="TOPIC")] = None
+    from_topic: Annotated[str | None, option("From records of this topic.", metavar="TOPIC")] = None
     at: Annotated[list[str] | None, option("At this position; may be repeated.", metavar="PARTITION:OFFSET")] = None
 
     def choice(self) -> Choice:
@@ -118,8 +118,8 @@ class DeadLetters:
         topics = dead_letter_topics(topology, config.dead_letter_topic) if topic is None else (topic,)
         if not topics:
             raise ConfigError(
-                f"{target} has no dead letters: neither a Retry nor the setting dead_letter_topic names a topic (--config FILE has "
-                f"the settings, if they are in a file). Name the topic with --topic"
+                f"{target} has no dead letters: neither a Retry nor the setting dead_letter_topic names a topic. If the "
+                f"settings are in a file, add --config FILE. Otherwise name the topic with --topic"
             )
         return cls(config, topics)
 
@@ -139,15 +139,15 @@ def list_letters(
     target: Target = None,
     *,
     topic: Topic = None,
-    each: Annotated[bool, option("A line for each dead letter instead of counts.")] = False,
+    each: Annotated[bool, option("Print a line for each dead letter instead of counts.")] = False,
     as_json: AsJson = False,
     choice: ChoiceOptions,
     application: ApplicationOptions,
 ) -> None:
-    """Count dead letters by error and by the topic of the records that failed.
+    """Count dead letters by error and by the topic of the failed records.
 
-    Position and Origin belong to the newest dead letter of each line: where it is, for `streams dlq show`, and where the record
-    that failed was read. Replayed counts the dead letters that `streams dlq replay` has sent.
+    Position and Origin belong to the newest dead letter of each line. Position is what `streams dlq show` needs; Origin is where
+    the failed record was read. Replayed counts the dead letters that `streams dlq replay` has sent.
     """
     letters = DeadLetters.of(target, topic, application)
     log = letters.log()
@@ -155,7 +155,7 @@ def list_letters(
     for one in letters.topics:
         if one not in there:
             typer.echo(
-                f"There is no topic {one} (streams topic list shows the ones that exist): so it has no dead letters.",
+                f"The topic {one} does not exist (`streams topic list` shows all topics), so it has no dead letters.",
                 err=True,
             )
     rows = [row for one in letters.topics if one in there for row in _rows(log, one, choice.choice(), each)]
@@ -215,7 +215,7 @@ def show(
     as_json: AsJson = False,
     application: ApplicationOptions,
 ) -> None:
-    """Print one dead letter: the record that failed, why, where it came from, and where a replay would send it."""
+    """Print one dead letter: the failed record, the error, where it came from, and where a replay would send it."""
     letters = DeadLetters.of(target, topic, application)
     name, (partition, offset), log = letters.only, position(at), letters.log()
     exists = partition < log.partition_count(name)
@@ -248,7 +248,7 @@ def replay(
         str | None, option("Send all records to this topic, instead of each to its own.", metavar="TOPIC")
     ] = None,
     again: Annotated[
-        bool, option("Send also the records that state contains already, and that would be counted twice.")
+        bool, option("Also send records that the state already contains. They are then counted twice.")
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -256,13 +256,13 @@ def replay(
     choice: ChoiceOptions,
     application: ApplicationOptions,
 ) -> None:
-    """Send the records of dead letters once more, each once.
+    """Send the records of dead letters again, each exactly once.
 
     If the operator has a Retry, the record goes through its first retry topic; otherwise to the topic that it came from. Key,
     value, headers and timestamp stay as they were. The same transactions record in the topic TOPIC-replays which dead letters were
     sent, so a replay that you repeat, or that was killed, sends none twice.
 
-    If a record failed behind a count, or in another branch than the count, it is in the count already. It is left out, with the
+    A record that failed after a count, or in another branch than the count, is already in the count. It is left out, with the
     reason.
     """
     check_no_question(as_json, yes or dry_run, "add --dry-run, or --yes to replay")
@@ -292,12 +292,12 @@ def _lines(plan: ReplayPlan) -> Iterator[str]:
         yield f"{counted(count, 'dead letter')} to {where}"
     for why, count in sorted(plan.left_out.items()):
         yield f"{counted(count, 'dead letter')} cannot be replayed: {why}"
-    yield f"{counted(plan.done, 'dead letter')} replayed before"
+    yield f"{counted(plan.done, 'dead letter')} already replayed"
 
 
 @dataclass(frozen=True)
 class UntilOptions(OptionGroup):
-    """How many of the oldest dead letters go."""
+    """How many of the oldest dead letters are deleted."""
 
     until: Annotated[str | None, option("Delete the dead letters written before this time.", metavar="TIME")] = None
     to_offset: Annotated[
@@ -307,7 +307,7 @@ class UntilOptions(OptionGroup):
         ),
     ] = None
     replayed: Annotated[
-        bool, option("Delete the dead letters before the first one not replayed, in each partition.")
+        bool, option("In each partition, delete the dead letters before the first one that has not been replayed.")
     ] = False
     everything: Annotated[bool, option("Delete all dead letters.", "--all")] = False
 
@@ -319,7 +319,7 @@ class UntilOptions(OptionGroup):
         """
         if bool(self.until or self.to_offset or self.replayed) == self.everything:
             raise ConfigError(
-                "how far? Name --until TIME, --to-offset PARTITION:OFFSET or --replayed (together: the least), or --all"
+                "how far? Name --until TIME, --to-offset PARTITION:OFFSET or --replayed (the lowest bound counts), or --all"
             )
         return Until(
             time_ms=None if self.until is None else to_timestamp(self.until),
@@ -339,9 +339,9 @@ def purge(
     as_json: AsJson = False,
     application: ApplicationOptions,
 ) -> None:
-    """Delete dead letters, oldest first, after showing how many go.
+    """Delete dead letters, oldest first, after showing how many.
 
-    Kafka deletes records of a partition from its beginning, so the first dead letter that stays keeps all after it.
+    Kafka deletes the records of a partition from its beginning, so the first dead letter that stays keeps all later ones.
     """
     check_no_question(as_json, yes or dry_run, "add --dry-run, or --yes to delete")
     bounds = until.bounds()
@@ -350,9 +350,9 @@ def purge(
     what = counted(plan.letters, "letter")
     if not as_json and plan.first_ms is not None and plan.last_ms is not None:
         typer.echo(f"{what}, written from {shown_time(plan.first_ms)} to {shown_time(plan.last_ms)}")
-        typer.echo(f"{counted(plan.not_replayed, 'dead letter')} of them never replayed")
+        typer.echo(f"{plan.not_replayed} of them were never replayed")
     if plan.letters and not (dry_run or yes):
-        typer.confirm(f"Delete {what}? They cannot be brought back.", abort=True)
+        typer.confirm(f"Delete {what}? They cannot be recovered.", abort=True)
     if not dry_run:
         with KafkaAdmin(letters.config.client) as admin:
             purge_letters(plan, admin.delete_records)

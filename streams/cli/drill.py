@@ -1,4 +1,4 @@
-"""`streams drill`: lists fault drills, holds them one after the other, and writes the page of their results."""
+"""`streams drill`: lists fault drills, runs them one after the other, and writes the page of their results."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ RunsBy = Annotated[
 ]
 Report = Annotated[
     Path | None,
-    option("Write a page of the results in Markdown; results of other drills stay on it.", metavar="FILE"),
+    option("Write the results to this Markdown page. Results of other drills on it are kept.", metavar="FILE"),
 ]
 
 
 @dataclass(frozen=True)
 class ProgramOptions(OptionGroup):
-    """The program that a drill is held with."""
+    """The program that a drill runs."""
 
     topology: Annotated[
         str | None, option("Your own program; its input is copied from its cluster.", metavar="TARGET")
     ] = None
-    records: Annotated[int, option("With --topology: records to copy of each partition.", min=1)] = 2_000
+    records: Annotated[int, option("With --topology: how many records to copy from each partition.", min=1)] = 2_000
 
 
 @command
@@ -78,7 +78,8 @@ def run(
     minutes: Annotated[float | None, option("How long D30 injects random faults.", min=0.1)] = None,
     report: Report = None,
     folder: Annotated[
-        Path | None, option("Where scratch folders are made. Default: the system's.", metavar="DIR")
+        Path | None,
+        option("Where to create scratch folders. Default: the system's folder for temporary files.", metavar="DIR"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -87,8 +88,8 @@ def run(
     Each drill has its own scratch broker, state and checkpoint, in a
     folder that is deleted afterwards, unless the drill has failed.
 
-    Exit code 3: a known defect of the broker has spoiled every attempt of a
-    drill, so it proves nothing; use another seed.
+    Exit code 3: a known bug of the broker has spoiled every attempt of a
+    drill, so it proves nothing. Use another seed.
     """
     left_out = execution is Execution.LIVE
     chosen = [one for one in _chosen(drills, program.topology is not None) if not (left_out and one.not_live)]
@@ -118,7 +119,7 @@ def run(
 def _hold_and_report(
     drill: Drill, hold: Callable[[Callable[[str], None]], DrillResult], console: Console
 ) -> DrillResult:
-    """Holds a drill, and says what happens in it, and how it ended."""
+    """Runs a drill, and says what happens in it and how it ended."""
     say_line = partial(console.print, highlight=False, markup=False)
     say_line(f"{drill.id} {drill.title}: {drill.injects}")
     began = time.monotonic()
@@ -146,7 +147,9 @@ def _chosen(names: Sequence[str], own_program: bool) -> list[Drill]:
                 f"there is no drill {name!r}.{did_you_mean(name.upper(), by_id)} `streams drill list` lists all."
             )
         if own_program and not found.any_program:
-            raise ConfigError(f"{found.id} cannot run with your own program: its fault is part of its program")
+            raise ConfigError(
+                f"{found.id} cannot run with your own program, because its fault is part of its own program"
+            )
         chosen.append(found)
     return chosen
 
@@ -161,7 +164,7 @@ def _subject(chosen: ProgramOptions, application: ApplicationOptions, console: C
     if application.config is not None:
         options += ["--config", str(application.config)]
     program = UsersProgram.copied(chosen.topology, target.load(), config, chosen.records, options)
-    console.print(f"{program.total} records copied; a run without faults …", highlight=False)
+    console.print(f"{program.total} records copied; starting a run without faults …", highlight=False)
     with tempfile.TemporaryDirectory(prefix="streams-drill-reference-", dir=folder) as scratch:
         program.run_undisturbed(Path(scratch))
     return program

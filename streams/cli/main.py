@@ -37,10 +37,10 @@ COMMANDS = {
     "ui": LazyCommand("status", "Serve a page that shows an application, from Kafka alone."),
     "check": LazyCommand("topology", "Check a topology for problems that would show up later."),
     "describe": LazyCommand("topology", "Print a topology as text, as a chart or as JSON."),
-    "diff": LazyCommand("topology", "Show what a changed topology does to an application's state."),
+    "diff": LazyCommand("topology", "Show what a changed topology would do to an application's state."),
     "acls": LazyCommand("acls", "Print or grant the rights that an application needs."),
     "package": LazyCommand("project", "Pack this environment for a cluster, and try a program with it."),
-    "config": LazyCommand("config", "Print all settings, or those in force, as TOML or JSON."),
+    "config": LazyCommand("config", "Print all settings, or their effective values, as TOML or JSON."),
     "state": LazyCommand("state", "Print or count the rows of a store."),
     "pause": LazyCommand("status", "Pause a running application, or one of its sub-topologies."),
     "resume": LazyCommand("status", "Resume an application after a pause."),
@@ -49,15 +49,15 @@ COMMANDS = {
     "restore": LazyCommand("restore", "Rebuild an application's stores from its changelogs."),
     "snapshots": LazyCommand("snapshots", "List the snapshots of an application's stores."),
     "replica": LazyCommand("replica", "Keep warm copies of an application's stores."),
-    "serve": LazyCommand("replica", "Answer reads of an application's stores over HTTP."),
+    "serve": LazyCommand("replica", "Serve reads of an application's stores over HTTP."),
     "adopt": LazyCommand("rescale", "Create a new checkpoint from an application's commits."),
-    "import-app": LazyCommand("migration.java", "Take over a Kafka Streams application in Java."),
+    "import-app": LazyCommand("migration.java", "Take over a Kafka Streams application from Java."),
     "export-app": LazyCommand("migration.java", "Hand an application's state to Kafka Streams in Java."),
     "rescale": LazyCommand("rescale", "Move an application's state to more or fewer tasks."),
     "doctor": LazyCommand("inspection.doctor", "Find what is wrong with an application, and which command fixes it."),
     "errors": LazyCommand("inspection.errors", "Print what an error means, what to do, and whether something is lost."),
     "transactions": LazyCommand("inspection.transactions", "List open transactions, and end hanging ones on request."),
-    "replay": LazyCommand("replay", "Process past input again, next to the running application."),
+    "replay": LazyCommand("replay", "Process past input again, alongside the running application."),
     "reset": LazyCommand("reset", "Delete an application's state and internal topics."),
     "topic": LazyCommand("topic", "Topics of any cluster: create, list, describe, send, read, delete."),
     "drill": LazyCommand("drill", "Fault drills on a scratch broker: list, run."),
@@ -71,10 +71,10 @@ HELP = "\n\n".join(
         "A TARGET is a topology: a file (app.py), a module (package.module), or a name in one (app.py:build).",
         "Settings come from a TOML file (--config FILE), the environment (STREAMS_TASKS=4) and options; later ones win. "
         "--set NAME=VALUE sets any of them, -X KEY=VALUE (--property) one of the Kafka client's properties, and "
-        "--properties-file FILE reads those as Java does. Of `streams broker start` alone, --set is a setting of the broker. "
-        "`streams config` lists all settings, with --explain those in force. Local state and checkpoint are below --base-dir "
+        "--properties-file FILE reads those as Java does. Only in `streams broker start`, --set is a setting of the broker. "
+        "`streams config` lists all settings; with --explain, the effective values. Local state and checkpoint are in --base-dir "
         "(var), the embedded broker's data is in --data-dir (.kafka).",
-        "Exit codes: 0 done; 1 it failed, or a check found something; 2 the command line is wrong; 3 the answer is no: not "
+        "Exit codes: 0 success; 1 failure, or a check found a problem; 2 the command line is wrong; 3 the answer is no: not "
         "running (broker status), nothing committed yet (status), not safe (diff), warnings (doctor).",
     )
 )
@@ -122,7 +122,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback(help=HELP)
 def streams(
     _version: Annotated[
-        bool, option("Print the version and end.", "--version", callback=_print_version, is_eager=True)
+        bool, option("Print the version and exit.", "--version", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Does nothing itself; the group's help is `HELP`."""
+    """Does nothing; the group's help is `HELP`."""

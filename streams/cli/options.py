@@ -61,7 +61,7 @@ Property = Annotated[
 ]
 PropertiesFile = Annotated[
     Path | None,
-    option("Client properties as a Java properties file: the place for passwords.", metavar="FILE", panel=_PANEL),
+    option("A Java properties file with client properties. Passwords belong here.", metavar="FILE", panel=_PANEL),
 ]
 DataDir = Annotated[
     Path, option("Data folder of the embedded broker.", "-d", envvar="STREAMS_BROKER_DIR", metavar="DIR", panel=_PANEL)
@@ -84,7 +84,7 @@ def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
 def complete_stores(context: typer.Context, incomplete: str) -> list[str]:
     """Completes stores in the shell, from the topology that the command line names."""
     with suppress(Exception):
-        # Behind an option that waits for its value, arguments are not assigned yet.
+        # After an option that waits for its value, arguments are not assigned yet.
         target = context.params.get("target") or context.args[0]
         return sorted(name for name in TopologyTarget.parse(target).load().stores if name.startswith(incomplete))
     return []
@@ -93,14 +93,14 @@ def complete_stores(context: typer.Context, incomplete: str) -> list[str]:
 Target = Annotated[
     str,
     argument(
-        "The topology: a file (app.py) or a module (package.module), and :NAME of a Topology, a StreamsBuilder or a "
+        "The topology: a file (app.py) or a module (package.module), optionally with :NAME of a Topology, a StreamsBuilder or a "
         "function that returns one. Default name: build, or the only candidate.",
         metavar="TARGET",
     ),
 ]
 AsJson = Annotated[bool, option("Print JSON, for programs.", "--json")]
 Yes = Annotated[bool, option("Do not ask.", "-y")]
-DryRun = Annotated[bool, option("Show what would be done, and end.")]
+DryRun = Annotated[bool, option("Show what would be done, and exit.")]
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class ApplicationOptions(OptionGroup):
     application_id: Annotated[
         str | None,
         option(
-            "Prefix of internal topics; consumer group that shows the lag. Default: from the topology's name.",
+            "The application id: prefix of internal topics, and consumer group that shows the lag. Default: the topology's name.",
             "-a",
             metavar="ID",
         ),
@@ -153,7 +153,7 @@ class ApplicationOptions(OptionGroup):
     settings: Annotated[
         list[str] | None,
         option(
-            "Any other setting (see streams config), or spark.NAME=VALUE for one of Spark's; may be repeated.",
+            "Any other setting (see streams config), or spark.NAME=VALUE for a setting of Spark; may be repeated.",
             "--set",
             metavar="NAME=VALUE",
         ),
@@ -201,7 +201,7 @@ def client_properties(
         if not separator or not key.strip():
             # The text is not shown: it may be a password whose key was forgotten.
             raise ConfigError(
-                "--property needs KEY=VALUE, such as security.protocol=SASL_SSL; one given has no key or no '='."
+                "--property needs KEY=VALUE, such as security.protocol=SASL_SSL; one of the values has no key or no '='."
             )
         client[key.strip()] = value
         if is_secret(key):
@@ -272,7 +272,7 @@ def printable(client: Mapping[str, str]) -> str:
 
 
 def reachable(config: StreamsConfig) -> StreamsConfig:
-    """The settings unchanged, after their cluster has answered.
+    """Returns the settings unchanged, once their cluster has answered.
 
     Raises:
         ConfigError: The client does not know a property.
@@ -293,7 +293,7 @@ def live(config: StreamsConfig) -> LiveKafka:
 
 @contextmanager
 def open_checkpoint(config: StreamsConfig) -> Iterator[CheckpointFiles]:
-    """The checkpoint folder. If it is not on this disk, it is read through a Spark session."""
+    """The checkpoint folder. If it is not on a local disk, it is read through a Spark session."""
     from streams.checkpoint.files import LocalFiles, is_local
 
     if is_local(config.checkpoint_dir) and "spark.hadoop.fs.defaultFS" not in config.spark:
@@ -324,7 +324,7 @@ def pairs(texts: list[str] | None, name: str, example: str) -> dict[str, str]:
 
 
 def to_timestamp(text: str) -> int:
-    """Converts a typed time to ms since 1970: such a number, or ISO 8601. A time without a zone is UTC."""
+    """Converts a typed time (ms since 1970, or ISO 8601) to ms since 1970. A time without a zone is UTC."""
     if re.fullmatch(r"\d+", text):
         return int(text)
     try:
@@ -350,7 +350,7 @@ def other_settings(given: Sequence[str] | None) -> dict[str, Any]:
         name, separator, value = text.partition("=")
         if not separator:
             # The text is not shown: it may be a password whose name was forgotten.
-            raise ConfigError("--set needs NAME=VALUE, such as tasks=4; one given has no '='")
+            raise ConfigError("--set needs NAME=VALUE, such as tasks=4; one of the values has no '='")
         if name.startswith("spark.spark."):
             raise ConfigError(f"--set {name}: Spark has no such setting; write {name.removeprefix('spark.')}")
         if name.startswith("spark."):

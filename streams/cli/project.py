@@ -72,18 +72,18 @@ def init(
         ),
     ] = Template.PLAIN,
 ) -> None:
-    """Create a project: a topology (app.py), its test (test_app.py), settings (streams.toml), a README, and what builds an image.
+    """Create a project: a topology (app.py), its test (test_app.py), settings (streams.toml), a README, and the files for an image.
 
     The folder's name is the application id. The test passes without changes: pytest FOLDER.
     """
     name = folder.absolute().name
     if (wrong := wrong_application_id(name)) is not None:
-        raise ConfigError(f"The folder's name becomes the application id, and {name!r} cannot be one: {wrong}.")
+        raise ConfigError(f"The folder's name becomes the application id, but {name!r} is not a valid id: {wrong}.")
     files = {file: _TEMPLATES / template.value / file for file in _OWN}
     files |= {file: _TEMPLATES / "shared" / shared for file, shared in _SHARED.items()}
     there = [file for file in files if (folder / file).exists()]
     if there:
-        raise ConfigError(f"{folder} has {', '.join(there)} already: give a new folder")
+        raise ConfigError(f"{folder} already has {', '.join(there)}: give a new folder")
     words = {
         "APPLICATION": name,
         "PROJECT": name.strip("._-"),
@@ -110,11 +110,13 @@ def package(
     output: Annotated[Path, option("The archive to write, a .tar.gz.", "--output", "-o")] = Path("environment.tar.gz"),
     force: Annotated[bool, option("Replace the archive if it exists.")] = False,
 ) -> None:
-    """Pack this Python environment for spark-submit's --archives, and try the program with what was packed."""
+    """Pack this Python environment for spark-submit's --archives, and try the program with the archive."""
     load_topology(target)
     pack(output, force=force)
     try_out(output, target)
-    typer.echo(f"{output}: {decimal(output.stat().st_size)}. The program's topology was built with what is in it.")
+    typer.echo(
+        f"{output}: {decimal(output.stat().st_size)}. The program's topology could be built from the archive alone."
+    )
     typer.echo(
         f"next: PYSPARK_PYTHON=./environment/bin/python spark-submit --archives {output}#environment ..., "
         "or unpack it on every host, at the same path"
@@ -126,7 +128,7 @@ def pack(output: Path, *, force: bool) -> None:
     try:
         import venv_pack
     except ImportError:
-        raise ConfigError("the package venv-pack makes the archive, and is missing: pip install venv-pack") from None
+        raise ConfigError("the package venv-pack, which makes the archive, is missing: pip install venv-pack") from None
     if sys.prefix == sys.base_prefix:
         raise ConfigError(
             f"{sys.executable} is not in a virtual environment: create one, install what the program needs, and use its `streams`"
@@ -159,10 +161,10 @@ def try_out(archive: Path, target: str) -> None:
     wanted = f"{Path(file).resolve()}{colon}{name}" if file.endswith(".py") else target
     with tempfile.TemporaryDirectory(prefix="streams-package-") as folder:
         subprocess.run(["tar", "-xzf", archive.resolve(), "-C", folder], check=True)
-        # From there, since Python looks for modules in the working directory, too.
+        # Run from there, because Python also looks for modules in the working directory.
         describe = [str(Path(folder, "bin", "python")), "-m", "streams", "describe", wanted]
         tried = subprocess.run(describe, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if tried.returncode != 0:
         raise ConfigError(
-            f"{archive} lacks something that {target} needs. What its Python said:\n{tried.stderr.strip()[-2000:]}"
+            f"{archive} lacks something that {target} needs. The output of its Python:\n{tried.stderr.strip()[-2000:]}"
         )

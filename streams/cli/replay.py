@@ -22,7 +22,7 @@ from streams.topology.topology import Topology
 Prefix = Annotated[
     str | None,
     option(
-        "Its output topics are named PREFIX and the original's name. Default: the id and a point.", "--output-prefix"
+        "Its output topics have the original names with this prefix. Default: the new id and a dot.", "--output-prefix"
     ),
 ]
 
@@ -34,18 +34,18 @@ class SpanOptions(OptionGroup):
     begin: Annotated[
         str,
         option(
-            "Where it begins: earliest, a time (ISO 8601, or ms since 1970), or a duration before now (7d).",
+            "Where to begin: earliest, a time (ISO 8601, or ms since 1970), or a duration before now (7d).",
             "--from",
             metavar="WHERE",
         ),
     ] = "earliest"
-    until: Annotated[
-        str, option("Where it ends: now (the present ends of the topics), or a time.", metavar="WHERE")
-    ] = "now"
+    until: Annotated[str, option("Where to end: now (the current ends of the topics), or a time.", metavar="WHERE")] = (
+        "now"
+    )
     follow: Annotated[bool, option("Do not end: continue with new records.")] = False
 
     def until_ms(self) -> int | None:
-        """The time at which the replay ends; None: it ends at the present ends of the topics, or never.
+        """The time at which the replay ends; None: it ends at the current ends of the topics, or never.
 
         Raises:
             ConfigError: The options ask both to end and to continue with new records.
@@ -68,14 +68,14 @@ def replay(
     log_level: Level = None,
     application: ApplicationOptions,
 ) -> None:
-    """Process past input again, next to the running application, which is not touched.
+    """Process past input again, alongside the running application, which is not touched.
 
-    Delta tables and functions of foreach_batch get nothing: their rows go to topics, too. Functions of enrich, foreach and peek are
-    called again. The settings metrics and ui stay with the application: for metrics and a dashboard of the replay, give --metrics
-    and --ui.
+    Delta tables and foreach_batch functions get nothing: their rows go to topics, too. Functions of enrich, foreach and peek are
+    called again. The settings metrics and ui apply only to the application: for metrics and a dashboard of the
+    replay, give --metrics and --ui.
 
-    A replay is a separate application, with its own id, state, checkpoint and output topics, which are made like the originals.
-    It ends at --until; run it again after an interruption, and it continues. Topics of tables are read from their start.
+    A replay is a separate application, with its own id, state, checkpoint and output topics, which are created like the originals.
+    It ends at --until. After an interruption, run it again to continue. Topics of tables are read from their start.
     `streams reset ID` removes what it leaves behind, except for its output topics.
     """
     program = TopologyTarget.parse(target)

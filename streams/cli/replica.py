@@ -50,7 +50,7 @@ _MOST_WAIT_MS = 3_600_000
 
 Stores = Annotated[
     list[str] | None,
-    option("Keep this store only; may be repeated.", metavar="NAME", autocompletion=complete_stores),
+    option("Keep only this store; may be repeated.", metavar="NAME", autocompletion=complete_stores),
 ]
 
 
@@ -66,20 +66,20 @@ def replica(
             metavar="NAME",
         ),
     ] = None,
-    parallel: Annotated[int, option("Copies to bring forward at a time.", min=1)] = 2,
+    parallel: Annotated[int, option("How many copies to update at a time.", min=1)] = 2,
     interval: Annotated[str, option("Time between two reports.", metavar="DURATION")] = "10s",
-    once: Annotated[bool, option("End once each copy was brought to a commit.")] = False,
+    once: Annotated[bool, option("Exit once each copy has reached a commit.")] = False,
     metrics: Annotated[
-        str | None, option("Serve metrics of the copies there, for Prometheus.", metavar="HOST:PORT")
+        str | None, option("Serve metrics of the copies at this address, for Prometheus.", metavar="HOST:PORT")
     ] = None,
     as_json: AsJson = False,
     application: ApplicationOptions,
 ) -> None:
     """Keep warm copies of an application's stores on this host, by following their changelogs.
 
-    Start it on every host that may have to take over tasks; the replicas of
+    Start it on every host that may have to take over tasks. The replicas of
     a group share the tasks. The application finds the copies in replica_dir.
-    Kafka is only read. Ends with Ctrl-C or SIGTERM; the copies stay.
+    Kafka is only read. Stop it with Ctrl-C or SIGTERM; the copies are kept.
     """
     topology, config = application.of(target)
     tasks = replica_tasks(stored_tasks(topology, config), store or [])
@@ -112,7 +112,7 @@ def _report(application_id: str | None, positions: list[ReplicaPosition]) -> Non
 
 @contextmanager
 def metrics_of(latest: list[ReplicaPosition], application_id: str, address: Address) -> Iterator[None]:
-    """Within the block, serves Prometheus metrics of the copies that the list then has."""
+    """Within the block, serves Prometheus metrics of the copies in the list."""
     from streams.metrics.export import collector_served
     from streams.metrics.serving import CopyFigures, replica_metrics
 
@@ -139,16 +139,20 @@ class CopyOptions(OptionGroup):
             "Folder of the copies; each process needs its own. Default: serve, in --base-dir.", "--dir", metavar="DIR"
         ),
     ] = None
-    parallel: Annotated[int, option("Copies to bring forward at a time, and to restore.", min=1, max=1000)] = (
+    parallel: Annotated[int, option("How many copies to update or restore at a time.", min=1, max=1000)] = (
         SERVED_AT_A_TIME
     )
     processes: Annotated[
         int,
-        option("Processes that listen at this address, for more cores: each has a copy of all tasks.", min=1, max=64),
+        option(
+            "How many processes listen at this address, to use more cores. Each has a copy of all tasks.", min=1, max=64
+        ),
     ] = 1
     advertise: Annotated[
         str | None,
-        option("Where the other serving processes reach this one. Default: the address of --http.", metavar="URL"),
+        option(
+            "The URL at which other serving processes reach this one. Default: the address of --http.", metavar="URL"
+        ),
     ] = None
 
 
@@ -158,12 +162,12 @@ class CallerOptions(OptionGroup, panel="Who may ask"):
 
     token_file: Annotated[
         Path | None,
-        option("Bearer tokens: lines of a token, read, write or admin, and a name.", metavar="FILE"),
+        option("Bearer tokens. Each line has a token, its role (read, write or admin) and a name.", metavar="FILE"),
     ] = None
     jwt_key: Annotated[
         Path | None,
         option(
-            "Key of JWTs with the claim scope: a public key or certificate as PEM, a JWKS, or a secret.",
+            "Key that verifies JWTs with the claim scope: a public key or certificate as PEM, a JWKS, or a secret.",
             metavar="FILE",
         ),
     ] = None
@@ -174,13 +178,13 @@ class CallerOptions(OptionGroup, panel="Who may ask"):
     tls_key: Annotated[Path | None, option("Its key.", metavar="FILE")] = None
     tls_ca: Annotated[
         Path | None,
-        option("Authority whose certificates clients need to connect; they may read.", metavar="FILE"),
+        option("CA certificate. Clients need a certificate of this CA to connect, and may then read.", metavar="FILE"),
     ] = None
-    rate: Annotated[float | None, option("Largest number of requests per caller and second.", metavar="N")] = None
+    rate: Annotated[float | None, option("Maximum number of requests per caller and second.", metavar="N")] = None
     max_rows: Annotated[
-        int, option("Largest number of rows in a page, and of keys in a batch.", min=1, max=1_000_000)
+        int, option("Maximum number of rows in a page, and of keys in a batch.", min=1, max=1_000_000)
     ] = 10_000
-    max_wait: Annotated[str, option("Longest wait of a request for a position.", metavar="DURATION")] = "30s"
+    max_wait: Annotated[str, option("How long a request waits for a position at most.", metavar="DURATION")] = "30s"
 
     def front(self, address: Address) -> _Front:
         """The checks, TLS settings and limits between callers and an address.
@@ -222,15 +226,16 @@ def serve(
     copies: CopyOptions,
     callers: CallerOptions,
     ui: Annotated[
-        str | None, option("Serve the dashboard there, too, with these stores to browse.", metavar="HOST:PORT")
+        str | None,
+        option("Also serve the dashboard, at this address, with these stores to browse.", metavar="HOST:PORT"),
     ] = None,
     application: ApplicationOptions,
 ) -> None:
-    r"""Answer reads of an application's stores over HTTP, from copies that follow its commits.
+    r"""Serve reads of an application's stores over HTTP, from copies that follow its commits.
 
     The application itself is not touched, and may run here or elsewhere.
-    Beyond this host, callers must show a token, a JWT or a certificate.
-    Needs: pip install 'streams-on-spark\[serve]'. Ends with Ctrl-C or SIGTERM.
+    Callers on other hosts need a token, a JWT or a certificate.
+    Needs: pip install 'streams-on-spark\[serve]'. Stop it with Ctrl-C or SIGTERM.
     """
     from streams.serve.http.servers import Process, check_installed, run_processes, this_process
 
@@ -263,7 +268,7 @@ def _answer(
     from streams.serve.routing import Router
     from streams.serve.server import StoreServer
 
-    # Else a read waits for 5 ms whenever a thread that follows commits is at work.
+    # Otherwise a read waits for 5 ms whenever a thread that follows commits is working.
     sys.setswitchinterval(_TURN_S)
     folder = process.folder(copies.directory or config.base_dir / "serve")
     group = process.group(copies.group or f"{config.application_id}-serve")
@@ -276,7 +281,7 @@ def _answer(
         router = Router(server.nodes, front.tls_of_others)
         api = Api(server.served, front.guard, front.limits, lambda: server.trouble, server.reader, server.write, router)
         uvicorn = http_server(api.application(), {**front.tls, **api.options})
-        # A copy that can never be followed again ends the command with its error.
+        # If a copy can never follow again, the command ends with its error.
         server.on_error = partial(setattr, uvicorn, "should_exit", True)
         if copies.processes > 1:
             watch_parent(server.on_error)
@@ -291,7 +296,7 @@ def _listeners(sockets: ExitStack, shared: Address, copies: CopyOptions, tls: bo
     several = copies.processes > 1
     found = [sockets.enter_context(listening(shared, "stores", "--http", several))]
     if several:
-        # Where the other processes reach this one, whichever answers at the shared port.
+        # The address of this process alone; at the shared port, any of the processes may answer.
         found.append(sockets.enter_context(listening(Address(shared.host, 0), "stores", "--http")))
     port = found[-1].getsockname()[1]
     return found, _reached(copies.advertise, port, copies.processes) or own_url(Address(shared.host, port), tls=tls)
@@ -381,10 +386,11 @@ def _follow(
         assigned = member.poll(_POLL_S)
         try:
             positions = copies.follow(assigned)
-            wrong = copies.trouble and f"the brokers do not answer, trying on: {copies.trouble}"
+            wrong = copies.trouble and f"the brokers do not answer, still trying: {copies.trouble}"
         except TopicNotFoundError as error:
-            # As while a rescale makes the changelogs again, or a reset deletes them. The copies follow them once they exist.
-            positions, wrong = [], f"a topic of the application is missing, trying on: {error}"
+            # This happens while a rescale recreates the changelogs, or a reset deletes them. The copies follow them once they
+            # exist.
+            positions, wrong = [], f"a topic of the application is missing, still trying: {error}"
         if wrong and not trouble:
             typer.echo(wrong, err=True)
         trouble = wrong

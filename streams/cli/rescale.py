@@ -40,12 +40,12 @@ from streams.wording import counted
 
 PlacedBy = Annotated[
     Placement | None,
-    option("What gives keys to tasks: the function with which the topics are written.", metavar="FUNCTION"),
+    option("How keys are assigned to tasks: the partitioner with which the topics are written.", metavar="FUNCTION"),
 ]
 Positions = Annotated[
     list[str] | None,
     option(
-        "Where reading continues if no offset is committed; or TOPIC=earliest, TOPIC=latest.",
+        "Where to continue reading if no offset is committed. TOPIC=earliest and TOPIC=latest are possible, too.",
         metavar="TOPIC:PARTITION=OFFSET",
     ),
 ]
@@ -57,14 +57,18 @@ class StateOptions(OptionGroup):
 
     by_key: Annotated[
         list[str] | None,
-        option("Rows of this processor's store are stored under the keys of their records.", metavar="STORE"),
+        option(
+            "Confirm that the rows of this processor's store have the keys of the records that wrote them.",
+            metavar="STORE",
+        ),
     ] = None
     drop: Annotated[
-        list[str] | None, option("This store has no changelog, and its rows may be lost.", metavar="STORE")
+        list[str] | None,
+        option("Accept that the rows of this store are lost, because it has no changelog.", metavar="STORE"),
     ] = None
     state: Annotated[
         list[str] | None,
-        option("What becomes of what this processor keeps in ctx.state in each task.", metavar="NODE=copy|drop"),
+        option("Copy or drop what this processor keeps in ctx.state in each task.", metavar="NODE=copy|drop"),
     ] = None
 
     def choices(self) -> UsersChoices:
@@ -80,16 +84,16 @@ def rescale(
     tasks: Annotated[int | None, option("The new number of tasks.", min=1, metavar="N")] = None,
     placement: PlacedBy = None,
     state: StateOptions,
-    abort: Annotated[bool, option("Take back an unfinished rescale that has replaced nothing yet.")] = False,
+    abort: Annotated[bool, option("Undo an unfinished rescale that has not replaced anything yet.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Move an application's state to more or fewer tasks, beyond the number of partitions, too, or to another placement.
+    """Move an application's state to more or fewer tasks (even more than there are partitions), or to another placement.
 
-    Without --tasks and --placement, it moves to the plan that a first start would choose today, and which can run live: with
+    Without --tasks and --placement, the state moves to the plan that a first start would choose today, which can run live: it has
     repartition topics where records change their task. Results and their order per key stay the same. The application must not be
-    running. An interrupted rescale is finished by running it again; the old checkpoint is moved aside.
+    running. Run it again to finish an interrupted rescale. The old checkpoint is moved aside.
     """
     check_no_question(as_json, yes or dry_run, "add --dry-run, or --yes to rescale")
     choices, (topology, config) = state.choices(), application.of(target)
@@ -124,7 +128,7 @@ def _about(plan: Replan, admin: KafkaAdmin) -> Iterator[str]:
     for topic, why in sorted(plan.added.items()):
         yield f"adds the topic {topic}: {why}"
     for name in plan.without_idle_time:
-        yield f"{name} reads an added topic: idle_timeout_ms has no effect there any more"
+        yield f"{name} reads an added topic: idle_timeout_ms no longer has an effect there"
     topics = sorted({topic for one in plan.after.subs for topic in one.sub.topics})
     partitions = {name: info.partitions for name, info in admin.describe_topics(topics).items()}
     for name, why in sorted(plan.obstacles(partitions).items()):
@@ -155,7 +159,7 @@ def _stores(sub: SubTopology) -> list[str]:
 def _line(sub: SubRescale) -> str:
     if not sub.needed:
         return f"{sub.sub.name}: has {sub.new} tasks by {sub.then.value}, or has never run: nothing to do"
-    phase = f"; begun already, and continues ({sub.phase.value})" if sub.phase else ""
+    phase = f"; already begun, and continues ({sub.phase.value})" if sub.phase else ""
     if [part.name for part in sub.parts] != [sub.sub.name]:
         parts = ", ".join(
             f"{part.name} ({counted(part.tasks, 'task')} by {part.placement.value}, {_names(part.sub)})"
@@ -180,7 +184,7 @@ def _done(tasks: int | None, placement: Placement | None) -> str:
 
 
 def _asked(abort: bool) -> bool:
-    question = "Take the unfinished rescale back?" if abort else "The application must not run now. Move its state?"
+    question = "Undo the unfinished rescale?" if abort else "The application must not be running. Move its state?"
     return typer.confirm(question, abort=True)
 
 
@@ -203,9 +207,9 @@ def adopt(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Create a new checkpoint from an application's commits, if its own is lost, damaged or rolled back.
+    """Create a new checkpoint from an application's commits, if its checkpoint is lost, damaged or rolled back.
 
-    No record is lost or processed twice. The old checkpoint is moved aside. The checkpoint of a foreach_batch sink is made
+    No record is lost or processed twice. The old checkpoint is moved aside. The checkpoint of a foreach_batch sink is created
     again if it is missing. Refused while the application runs.
     """
     topology, config = application.of(target)
@@ -216,7 +220,7 @@ def adopt(
         adopter = Adopter(Preflight(planned, files, admin, typer.echo), given)
         misfits, sinks = adopter.misfits(), lost_sinks(planned, files, admin)
         if not misfits and not sinks:
-            typer.echo(f"The checkpoint {config.checkpoint_dir} fits: there is nothing to do.")
+            typer.echo(f"The checkpoint {config.checkpoint_dir} matches the commits: there is nothing to do.")
             return
         for prepared, findings in misfits:
             typer.echo(findings.wrong)
@@ -224,10 +228,10 @@ def adopt(
                 typer.echo(f"  {what}: {which}")
         for name, note in sinks.items():
             typer.echo(
-                f"{name}: its checkpoint is missing; a new one continues behind batch {note.batch}, or repeats it"
+                f"{name}: its checkpoint is missing; a new one continues after batch {note.batch}, or repeats it"
             )
         if dry_run or not (
-            yes or typer.confirm("The application must not run now. Make a new checkpoint?", abort=True)
+            yes or typer.confirm("The application must not be running. Create a new checkpoint?", abort=True)
         ):
             return
         commits = [commits_topic(config.application_id, prepared.sub.name) for prepared in planned.subs]

@@ -54,7 +54,7 @@ from streams.errors import ConfigError
 Topics = Annotated[
     str | None,
     option(
-        "Also delete these internal topics, although nothing proves that they belong to the application.",
+        "Also delete these internal topics, even though nothing proves that they belong to the application.",
         metavar="NAME,NAME",
     ),
 ]
@@ -69,27 +69,28 @@ DroppedSink = Annotated[
 
 
 @dataclass(frozen=True)
-class PositionOptions(OptionGroup, panel="Where reading begins then"):
+class PositionOptions(OptionGroup, panel="Where the next start reads from"):
     """Where the next start begins to read; the names are those of `kafka-consumer-groups.sh --reset-offsets`."""
 
     to_datetime: Annotated[
         str | None,
         option(
-            "At the first records at or past this time: ISO 8601, UTC unless it names a zone, or ms since 1970.",
+            "From the first records at or after this time: ISO 8601, UTC unless it names a zone, or ms since 1970.",
             metavar="TIME",
         ),
     ] = None
     by_duration: Annotated[
-        str | None, option("At the records from this long ago: 90m, 2h, 7d.", metavar="DURATION")
+        str | None, option("From the records of this long ago: 90m, 2h, 7d.", metavar="DURATION")
     ] = None
     to_offsets: Annotated[
-        Path | None, option("At the offsets in a file of topic,partition,offset.", metavar="FILE")
+        Path | None, option("From the offsets in a file of topic,partition,offset.", metavar="FILE")
     ] = None
     keep_state: Annotated[
         bool,
         option(
-            "Keep stores, changelogs and commits, and move the positions only: records that are read again are counted "
-            "again, skipped ones are not."
+            "Keep stores, changelogs and commits, and only move the positions. Records that are read again are counted again; "
+            "skipped ones never "
+            "are."
         ),
     ] = False
     execute: Annotated[bool, option("Carry it out, without asking.")] = False
@@ -102,7 +103,7 @@ class PositionOptions(OptionGroup, panel="Where reading begins then"):
         """The positions that the options ask for, or None."""
         given = [each for each in (self.to_datetime, self.by_duration, self.to_offsets) if each is not None]
         if len(given) > 1:
-            raise ConfigError("--to-datetime, --by-duration and --to-offsets exclude each other: give one of them")
+            raise ConfigError("--to-datetime, --by-duration and --to-offsets are mutually exclusive: give one of them")
         if self.to_datetime is not None:
             return Wanted(to_timestamp(self.to_datetime))
         if self.by_duration is not None:
@@ -114,7 +115,7 @@ class PositionOptions(OptionGroup, panel="Where reading begins then"):
 
 @command
 def reset(
-    name: Annotated[str | None, argument("The application; or --application-id.", metavar="ID")] = None,
+    name: Annotated[str | None, argument("The application id, instead of --application-id.", metavar="ID")] = None,
     *,
     application: ApplicationOptions,
     topics: Topics = None,
@@ -124,10 +125,10 @@ def reset(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete an application's internal topics, group offsets, local state and checkpoint. Inputs and outputs stay.
+    """Delete an application's internal topics, group offsets, local state and checkpoint. Its input and output topics are kept.
 
-    The topology.json of the checkpoint and the commit markers prove which topics belong to the application, never the
-    beginning of a name alone. Stop the application first. An interrupted reset is finished by running it again.
+    The topology.json of the checkpoint and the commit markers prove which topics belong to the application; the
+    beginning of a name never does. Stop the application first. Run it again to finish an interrupted reset.
 
     With --to-datetime, --by-duration or --to-offsets the next start reads from there, with empty stores. That is a dry run unless
     --execute is given, and is refused while the application runs. With --drop-sink only that sink's waiting rows are deleted.
@@ -168,7 +169,7 @@ def _drop_sink(config: StreamsConfig, sink: str, *, dry_run: bool, yes: bool, as
         if not dry_run:
             _check_stopped(config.application_id, plan.warnings, "deleted")
             if not yes:
-                typer.confirm("Give this up?", abort=True)
+                typer.confirm("Delete all of this?", abort=True)
             check_topic_deletion(config.application_id, [plan.topic], RightsProbe(config.client), config.client)
             drop_sink(plan, admin, say)
     if as_json:
@@ -203,8 +204,8 @@ def _check_stopped(application_id: str, signs: Iterable[str], done: str) -> None
     """Raises `ConfigError` if there is a sign that the application runs."""
     for sign in signs:
         raise ConfigError(
-            f"{application_id} may still run: {sign}. Nothing was {done}. If it has ended, try again a minute after its last "
-            f"commit."
+            f"{application_id} may still be running: {sign}. Nothing was {done}. If it has ended, try again a "
+            "minute after its last commit."
         )
 
 
@@ -256,8 +257,8 @@ def move_positions(
     found = admin.describe_topics(commits)
     moves = plan_moves(app, log, files, {commits[topic]: info.partitions for topic, info in found.items()}, start)
     for move in moves:
-        say(f"{move.sub.name} reads on at {move.first.start}")
-    say("state: kept. What is read again is counted again, what is skipped is missing from it")
+        say(f"{move.sub.name} continues at {move.first.start}")
+    say("state: kept. Records that are read again are counted again; skipped records are missing")
     warnings = running_signs(admin, partitions_of(found))
     if not execute:
         for warning in warnings:

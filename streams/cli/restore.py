@@ -50,7 +50,7 @@ class Result:
 def restore(
     target: Target,
     into: Annotated[
-        Path | None, option("An empty or new folder. Default: a new one below the base folder.", metavar="DIR")
+        Path | None, option("An empty or new folder. Default: a new one in the base folder.", metavar="DIR")
     ] = None,
     *,
     application: ApplicationOptions,
@@ -72,7 +72,9 @@ def restore(
     and then deleted, unless --into is given. Exit code 1 if rows differ.
     """
     if verify and from_snapshots:
-        raise ConfigError("--verify reads the changelogs from their start, so it does not go with --from-snapshots")
+        raise ConfigError(
+            "--verify reads the changelogs from their start, so it cannot be combined with --from-snapshots"
+        )
     topology, config = application.of(target)
     tasks = stored_tasks(topology, config)
     if verify:

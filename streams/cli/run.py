@@ -26,12 +26,18 @@ if TYPE_CHECKING:
 _POLICIES = ("deserialization", "processing", "production", "future")
 
 MetricsAddress = Annotated[
-    str | None, option("Serve /metrics for Prometheus, /health and /ready there.", metavar="HOST:PORT")
+    str | None, option("Serve /metrics (for Prometheus), /health and /ready at this address.", metavar="HOST:PORT")
 ]
-UiAddress = Annotated[str | None, option("Serve the dashboard of the running application there.", metavar="HOST:PORT")]
-ServeAddress = Annotated[str | None, option("Serve the stores there while the application runs.", metavar="HOST:PORT")]
-Format = Annotated[LogFormat | None, option("Standard error as text for people, or as json, one object a line.")]
-Level = Annotated[LogLevel | None, option("The least important log lines that appear.")]
+UiAddress = Annotated[
+    str | None, option("Serve the dashboard of the running application at this address.", metavar="HOST:PORT")
+]
+ServeAddress = Annotated[
+    str | None, option("Serve the stores at this address while the application runs.", metavar="HOST:PORT")
+]
+Format = Annotated[
+    LogFormat | None, option("Format of standard error: text for people, or json with one object per line.")
+]
+Level = Annotated[LogLevel | None, option("The lowest level of log lines to print.")]
 
 
 @dataclass(frozen=True)
@@ -44,22 +50,22 @@ class WorkOptions(OptionGroup):
     tasks: Annotated[
         int | None, option("Tasks of each sub-topology. Decided at the first start; `streams rescale` changes it.")
     ] = None
-    mode: Annotated[Mode | None, option("strict, or compat to reproduce Kafka Streams' oddities.")] = None
+    mode: Annotated[Mode | None, option("strict, or compat to reproduce the quirks of Kafka Streams.")] = None
     trigger_interval_ms: Annotated[
         str | None,
         option("Time between the starts of micro-batches: 500ms, 5s, 1m, or a number of ms.", metavar="DURATION"),
     ] = None
-    max_records_per_trigger: Annotated[int | None, option("Largest number of records in a micro-batch.")] = None
+    max_records_per_trigger: Annotated[int | None, option("Maximum number of records in a micro-batch.")] = None
 
 
 @dataclass(frozen=True)
 class SeenOptions(OptionGroup):
-    """Options for what can be seen of the application: metrics, page, stores and log lines."""
+    """Options that make the application visible: metrics, dashboard, stores and log lines."""
 
     metrics: MetricsAddress = None
-    otel: Annotated[bool | None, option("Send metrics by OpenTelemetry (variables OTEL_...).", "--otel/--no-otel")] = (
-        None
-    )
+    otel: Annotated[
+        bool | None, option("Send metrics through OpenTelemetry (see the variables OTEL_...).", "--otel/--no-otel")
+    ] = None
     ui: UiAddress = None
     serve: ServeAddress = None
     log_format: Format = None
@@ -79,7 +85,9 @@ class PolicyOptions(OptionGroup, panel="Bad records"):
     ] = None
     production: Annotated[ErrorPolicy | None, option("Results that cannot be written.", "--production-policy")] = None
     future: Annotated[ErrorPolicy | None, option("Timestamps too far in the future.", "--future-policy")] = None
-    dead_letter_topic: Annotated[str | None, option("Topic for the policy dlq.", metavar="TOPIC")] = None
+    dead_letter_topic: Annotated[str | None, option("Topic of dead letters, for the policy dlq.", metavar="TOPIC")] = (
+        None
+    )
 
     def settings(self) -> dict[str, Any]:
         """The policies as settings; an option for one stage takes precedence over `--bad-records`."""
@@ -96,7 +104,7 @@ def run(
     policies: PolicyOptions,
     seen: SeenOptions,
     verbose: Annotated[bool, option("Also show Spark's own start-up lines and warnings.", "-v")] = False,
-    explain: Annotated[bool, option("Print the settings in force and where they come from, and end.")] = False,
+    explain: Annotated[bool, option("Print the effective settings and where they come from, and exit.")] = False,
     as_json: Annotated[bool, option("With --explain: print JSON, for programs.", "--json")] = False,
 ) -> None:
     """Run a topology on Spark until Ctrl-C, exactly once."""
@@ -132,7 +140,7 @@ def _start(program: TopologyTarget, config: StreamsConfig, target: str) -> None:
         from streams.driver.delta import fetch_delta
 
         fetch_delta(typer.echo)
-    # Until the application takes signals as requests to stop, they interrupt, and the command ends in the same way.
+    # Signals interrupt the command until the application handles them as requests to stop. It ends in the same way.
     try:
         # Java starts while the program is imported and its topics are looked up.
         with (

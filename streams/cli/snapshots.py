@@ -51,8 +51,8 @@ def snapshots(
 ) -> None:
     """List the snapshots of an application's stores, the newest first.
 
-    Exit code 1 if one is damaged. A damaged snapshot harms nothing: a restore
-    takes the one before, or in the end the changelogs.
+    Exit code 1 if one is damaged. A damaged snapshot does no harm: a restore
+    uses the one before it or, failing that, the changelogs.
     """
     topology, config = application.of(target)
     found = []

@@ -50,23 +50,25 @@ def state(
     target: Target,
     store: Annotated[
         str | None,
-        argument("The store. Default: the sizes of all stores.", metavar="STORE", autocompletion=complete_stores),
+        argument(
+            "The store. Without it, print the sizes of all stores.", metavar="STORE", autocompletion=complete_stores
+        ),
     ] = None,
     task: Annotated[int | None, option("Only this task.", metavar="N", min=0)] = None,
-    key: Annotated[str | None, option("Only this key, as text or as JSON.", metavar="KEY")] = None,
+    key: Annotated[str | None, option("Only this key, as text or JSON.", metavar="KEY")] = None,
     limit: Annotated[
         int | None, option("Print at most this many rows. Default: 50, all with --json.", metavar="N", min=1)
     ] = None,
-    count: Annotated[bool, option("Only the number of rows.")] = False,
-    as_json: Annotated[bool, option("A line of JSON for each row; times in ms.", "--json")] = False,
+    count: Annotated[bool, option("Print only the number of rows.")] = False,
+    as_json: Annotated[bool, option("Print a line of JSON for each row; times are in ms.", "--json")] = False,
     from_changelog: Annotated[bool, option("Read the changelogs: restore into a temporary folder first.")] = False,
     *,
     application: ApplicationOptions,
 ) -> None:
     """Print or count the rows of a store, or the size of each store.
 
-    Reads this machine's disk without changing a file, so the application may
-    keep running. You see the rows as of its last commit here.
+    Reads this machine's disk and changes no files, so the application may
+    keep running. You see the rows as of its last commit on this machine.
     """
     program = TopologyTarget.parse(target)
     config = application.load(program.application_id(), needs_cluster=from_changelog)
@@ -133,7 +135,7 @@ def _no_state(config: StreamsConfig, root: Path, task: int | None, from_changelo
 
 
 def _restore(topology: Topology, config: StreamsConfig, root: Path, store: str | None, task: int | None) -> None:
-    # What a restore needs takes as long to import as the rest of the command, which is there without it.
+    # The imports of a restore take as long as all others of this command, so they wait until they are needed.
     from streams.application.restore import restore_tasks
 
     wanted = [

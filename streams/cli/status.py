@@ -29,7 +29,7 @@ from streams.engine.source.log import CommandLog
 from streams.engine.source.pauses import WHOLE, Pauses, read_pauses
 
 if TYPE_CHECKING:
-    # Commands that need no topology, such as `streams pause`, do not wait until all that is imported.
+    # Commands that need no topology, such as `streams pause`, do not wait for these imports.
     from rich.table import Table
 
     from streams.application.status import SinkStatus, Status, SubStatus
@@ -45,7 +45,7 @@ def status(
     *,
     watch: Annotated[bool, option("Repeat until Ctrl-C.", "-w")] = False,
     interval: Annotated[
-        str, option("Time between two measurements, which rates are computed from.", metavar="DURATION")
+        str, option("Time between two measurements. Rates are computed from both.", metavar="DURATION")
     ] = "2s",
     as_json: AsJson = False,
     application: ApplicationOptions,
@@ -159,7 +159,7 @@ def _left_live(status: Status, target: str) -> Iterator[str]:
 
 
 def _unmatched(status: Status, topology: Topology) -> Iterator[str]:
-    """A line for each join in which records found nothing on the other side."""
+    """A line for each join in which records found no match on the other side."""
     from streams.topology.graph import ProcessorNode
 
     for sub in status.subs:
@@ -219,7 +219,10 @@ def _head(
 
 @command
 def ui(
-    target: Annotated[str | None, argument("The topology, for its graph and the doctor.", metavar="[TARGET]")] = None,
+    target: Annotated[
+        str | None,
+        argument("The topology. With it, the dashboard shows its graph and the doctor's findings.", metavar="[TARGET]"),
+    ] = None,
     *,
     address: Annotated[
         str | None, option("Where to serve the dashboard. Default: 8080 on this host.", "--ui", metavar="HOST:PORT")
@@ -228,8 +231,9 @@ def ui(
 ) -> None:
     """Serve the dashboard of an application, and its figures as JSON, until Ctrl-C.
 
-    The application may run anywhere, or not at all: all figures come from Kafka, which is only read. How long the parts of a step
-    take, counts of operators and restores that run are known to the driver alone: `streams run --ui` shows them, too. Other hosts
+    The application may run anywhere, or not at all: all figures come from Kafka, which is only read. Only the
+    driver knows how long the parts of a step take, the counts of operators and the running restores: `streams run --ui` shows
+    them, too. Other hosts
     need a token (the setting ui_token).
     """
     from streams.serve.http.servers import check_installed
@@ -258,11 +262,11 @@ Sub = Annotated[str | None, option("Only this sub-topology, or source outside Ka
 def pause(
     application: Application, *, sub_topology: Sub = None, as_json: AsJson = False, cluster: ClusterOptions
 ) -> None:
-    """Pause an application: its queries stay alive, but start no further micro-batch.
+    """Pause an application: its queries stay alive, but start no more micro-batches.
 
-    The pause is recorded in the cluster. It takes effect within about a second after the running micro-batch, wherever the
-    application runs, and stays in force over restarts, until `streams resume`. A source outside Kafka (`from_delta`,
-    `from_dataframe`) holds the batch that it would write next.
+    The pause is recorded in the cluster. It takes effect about a second after the running micro-batch, wherever the
+    application runs, and lasts across restarts, until `streams resume`. A source outside Kafka (`from_delta`,
+    `from_dataframe`) holds back the batch that it would write next.
     """
     _print_pauses(application, Pausing(application, cluster.client()).pause(sub_topology), as_json)
 
@@ -294,15 +298,15 @@ class AskedExecution(str, Enum):
 @command
 def execution(
     application: Application,
-    how: Annotated[AskedExecution, argument("`as-set`: what the application's settings say.", metavar="HOW")],
+    how: Annotated[AskedExecution, argument("`as-set`: as the application's settings say.", metavar="HOW")],
     *,
     as_json: AsJson = False,
     cluster: ClusterOptions,
 ) -> None:
     """Switch an application to live execution (`auto`) or to micro-batches, while it runs.
 
-    Its queries restart, which takes a few seconds; nothing is lost, and the stores stay. The choice is recorded in the cluster and
-    replaces the setting `execution`, also after restarts, until you call `streams execution APP as-set`. With `auto`, the
+    Its queries restart, which takes a few seconds. Nothing is lost, and the stores are kept. The choice is recorded in the cluster
+    and overrides the setting `execution`, even after restarts, until you call `streams execution APP as-set`. With `auto`, the
     parts of the application that cannot run live stay in micro-batches.
     """
     asked = None if how is AskedExecution.AS_SET else Execution(how.value)
@@ -319,7 +323,7 @@ def _print_pauses(application: str, pauses: Pauses, as_json: bool) -> None:
         print_json({"application_id": application, "paused_since": dict(pauses.since_ms)})
         return
     for name, since in pauses.since_ms.items():
-        typer.echo(f"{_named(application, name)} is paused since {shown_time(since)}")
+        typer.echo(f"{_named(application, name)} has been paused since {shown_time(since)}")
     if not pauses.since_ms:
         typer.echo(f"nothing of {application} is paused")
 

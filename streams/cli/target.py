@@ -62,7 +62,7 @@ class TopologyTarget:
         """Parses the text of a target."""
         place, _, attribute = text.partition(":")
         if attribute and not attribute.isidentifier():
-            raise TopologyError(f"{text!r} names no topology: {attribute!r} is not a name of Python")
+            raise TopologyError(f"{text!r} names no topology: {attribute!r} is not a Python identifier")
         if place.endswith(".py") or os.sep in place:
             folder, module = _module_of_file(text, Path(place))
             return cls(text, module, attribute or None, folder)

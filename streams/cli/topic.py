@@ -100,14 +100,14 @@ def create(
     ] = None,
     cluster: ClusterOptions,
 ) -> None:
-    """Create topics; an existing topic with the same number of partitions is left alone."""
+    """Create topics. An existing topic with the same number of partitions is not touched."""
     settings = pairs(config, "--config", "cleanup.policy=compact")
     with KafkaAdmin(cluster.client()) as admin:
         try:
             admin.create_topics([TopicSpec(name, partitions, settings, replication) for name in topics])
         except TopicMismatchError as error:
             raise ConfigError(
-                f"topic {error.topic!r} exists already, with {counted(error.found, 'partition')}"
+                f"topic {error.topic!r} already exists, with {counted(error.found, 'partition')}"
             ) from error
     for name in topics:
         typer.echo(f"{name}: {counted(partitions, 'partition')}")
@@ -115,14 +115,14 @@ def create(
 
 @command
 def list_topics(
-    internal: Annotated[bool, option("Also Kafka's own topics.")] = False,
+    internal: Annotated[bool, option("Also list Kafka's own topics.")] = False,
     as_json: AsJson = False,
     *,
     cluster: ClusterOptions,
 ) -> None:
     """List a cluster's topics, with partitions, records and, for the embedded broker, their size on disk.
 
-    Records are counted by offsets, so there may be fewer: the end of each transaction and compacted records take an offset, too.
+    The number of records comes from offsets, and may be too high: ends of transactions and compacted records have offsets, too.
     """
     given = cluster.given()
     client = with_embedded_default(given, cluster.data_dir)
@@ -204,11 +204,11 @@ def send(
     ] = "\t",
     null: Annotated[str | None, option("The text for a null key or value (a tombstone).", metavar="TEXT")] = None,
     timestamp: Annotated[
-        str | None, option("Event time of all records: ms, or 2026-01-31T12:00:00Z. Default: now.", metavar="TIME")
+        str | None, option("Event time for all records: ms, or 2026-01-31T12:00:00Z. Default: now.", metavar="TIME")
     ] = None,
     timestamps: Annotated[bool, option("Each line begins with its event time and the separator.")] = False,
     header: Annotated[
-        list[str] | None, option("A header of all records; may be repeated.", metavar="NAME=VALUE")
+        list[str] | None, option("A header for all records; may be repeated.", metavar="NAME=VALUE")
     ] = None,
     partition: Annotated[int | None, option("Write to this partition.", min=0)] = None,
     as_json: Annotated[
@@ -219,7 +219,7 @@ def send(
 ) -> None:
     """Write standard input to a topic, one record per line: key, tab, value, or only a value.
 
-    With --json a line is an object, in which everything but `value` is optional: {"key": "a", "value": {"n": 1},
+    With --json, each line is an object in which everything but `value` is optional: {"key": "a", "value": {"n": 1},
     "timestamp": 1700000000000, "headers": {"trace": "x"}}. The output of `streams topic read --json` has this form.
     """
     form = LineFormat(
@@ -247,7 +247,7 @@ def read(
     offset: Annotated[
         str,
         option(
-            "Where to begin: earliest, latest, an offset, or -N for the last N offsets (a commit takes one, too).",
+            "Where to begin: earliest, latest, an offset, or -N for the last N offsets (each commit takes an offset, too).",
             metavar="OFFSET",
         ),
     ] = "earliest",
@@ -466,7 +466,9 @@ def _of_text(text: bytes, form: LineFormat) -> Outgoing:
 def _event_time(text: str) -> int:
     time = to_timestamp(text)
     if time == 0:
-        raise ConfigError("Kafka's client takes the time 0 for the time of writing, so no record can have it: take 1")
+        raise ConfigError(
+            "Kafka's client replaces the time 0 with the time of writing, so no record can have it: use 1"
+        )
     return time
 
 
@@ -573,8 +575,8 @@ class RecordPrinter:
     def as_dict(self, record: Incoming) -> dict[str, Any]:
         """A record for programs, which `streams topic send --json` writes again with the same bytes.
 
-        Only a serde may change them, where its bytes have several notations: JSON loses spaces between its parts. Data that has no
-        form that could be read again, such as windowed keys, is shown nevertheless, and refused when it is sent.
+        Only a serde with several notations may change them: JSON loses spaces between its parts. Data that has no
+        form that could be read again, such as windowed keys, is still shown, but is refused when it is sent.
         """
         return {
             "topic": self._topic,
@@ -594,7 +596,7 @@ class RecordPrinter:
         return {name: found}
 
     def _json_of(self, serde: Serde | None, data: bytes, record: Incoming) -> Any:
-        """The JSON data for the bytes of a key or value; None: no JSON would be sent as the same bytes."""
+        """The JSON data for the bytes of a key or value; None: no JSON would give the same bytes when sent."""
         if serde is None or isinstance(serde, BytesSerde):
             return _text_of(data)
         try:
@@ -608,7 +610,7 @@ class RecordPrinter:
     def _is_sent_again(self, serde: Serde, data: bytes, value: Any, found: Any) -> bool:
         """Whether sending the shown JSON would write the same value, or would be refused."""
         if type(serde) not in SERDES.values():
-            # Nothing is written to try it: a serde with a schema might register that.
+            # This does not write anything to find out, because a serde with a schema might register it.
             return found is not None and not _becomes_text(value)
         with suppress(SerdeError):
             sent = to_bytes(serde, self._topic, found)
@@ -647,7 +649,7 @@ def _header(value: bytes) -> str | dict[str, str]:
 
 
 def _becomes_text(value: Any) -> bool:
-    """Whether a part of a value is shown as text that a serde might read as a string."""
+    """Whether part of a value is shown as text that a serde might read as a string."""
     if isinstance(value, dict):
         return any(map(_becomes_text, value.values()))
     if isinstance(value, list | tuple):

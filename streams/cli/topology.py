@@ -32,8 +32,8 @@ def check(target: Target, as_json: AsJson = False) -> None:
     """Check a topology for problems that would show up later, without running it. Exit code 1 if there is a problem.
 
     Problems: state under generated names, cycles through topics, streams without output, keys made from the clock or from
-    random numbers. Notes: keys of unknown type, other functions whose results differ from attempt to attempt, functions that keep
-    an aggregate of fields from columns.
+    random numbers. Notes: keys of unknown type, other functions whose results differ between attempts, functions that keep
+    an aggregate of fields from running on columns.
     """
     found = lint(load_topology(target))
     problems = sum(one.level is Level.PROBLEM for one in found)
@@ -74,8 +74,9 @@ def describe(
     execution: Annotated[
         Execution,
         option(
-            "As an application is planned whose first start has this execution: all but micro-batch add repartition topics where "
-            "a function makes keys.",
+            "Plan for an application that first starts with this execution. All but micro-batch add repartition topics where a "
+            "function makes "
+            "keys.",
             "--execution",
         ),
     ] = StreamsConfig.model_fields["execution"].default,
@@ -110,7 +111,7 @@ def diff(
 ) -> None:
     """Compare a topology with the one that wrote the state: safe, needs migration, or loses state.
 
-    Shows what the engine would do at a start of the new program, which makes the same comparison before it writes anything.
+    Shows what the engine would do when the new program starts. A start makes the same comparison before it writes anything.
     Exit code 0 if all is safe, 3 if not. Functions are not compared.
     """
     changes = compare(_read(old), load_topology(target))
@@ -127,7 +128,7 @@ def diff(
 
 def _print_changes(changes: Sequence[TopologyChange], verdict: StateEffect) -> None:
     for change in changes:
-        # What a refusal means is the same for all changes, and comes once, at the end.
+        # A refusal means the same for all changes, so its explanation comes once, at the end.
         text = f"{change.where}: {change.what} {change.says.removesuffix(f'. {REFUSED}')}."
         print_finding(change.severity.value, _SEVERITY_COLOURS[change.severity], text, width=15)
     console = Console()

@@ -29,12 +29,12 @@ class Admin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What records of a topic show about the placement of keys.
+    """What the records of a topic show about the placement of keys.
 
     Attributes:
         records: The number of records read.
         keys: The number of them that have a key.
-        functions: The functions that put all of these keys where they are.
+        functions: The partitioners that put all of these keys where they are.
         rewritten: Whether keys are written in another notation than their serde's, which decides the task of a key.
     """
 
@@ -49,7 +49,7 @@ class Shown:
 
     @property
     def decides(self) -> bool:
-        """Whether the records show which function it is, or that it is none of the known ones."""
+        """Whether the records show the function, or show that it is not a known one."""
         return len(self.functions) < 2 and self.keys > 0
 
 

@@ -230,7 +230,7 @@ def toml(values: Mapping[str, Any], given: Mapping[str, str]) -> str:
 
 
 def explained(values: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
-    """Makes a line for each setting: its value in force, and the value's origin."""
+    """Makes a line for each setting: its effective value, and the value's origin."""
     return [f"{name} = {toml_value(value)}  # {given.get(name, 'default')}" for name, value in values.items()]
 
 
@@ -312,8 +312,8 @@ def _toml_entry(one: Setting, value: Any, origin: str | None) -> str:
 _HEAD = """\
 # Configuration
 
-These are all settings of an application. To get them as a commented TOML file, run `streams config`. To see the values in force and
-where each one comes from, run `streams config TARGET --explain`.
+These are all settings of an application. To get them as a commented TOML file, run `streams config`. To see the effective values
+and where each one comes from, run `streams config TARGET --explain`.
 
 <!-- Generated from `streams/config/settings.py` by `streams config --format markdown`; a test compares. -->
 

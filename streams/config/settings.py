@@ -468,8 +468,8 @@ class StreamsConfig(BaseSettings):
     def _page(self) -> StreamsConfig:
         if self.ui_token and len(self.ui_token) < SHORTEST_TOKEN:
             raise ValueError(
-                f"ui_token has fewer than {SHORTEST_TOKEN} characters, so that it could be guessed: take what "
-                '`python -c "import secrets; print(secrets.token_urlsafe())"` prints'
+                f"ui_token has fewer than {SHORTEST_TOKEN} characters, so it could be guessed: use the output of "
+                '`python -c "import secrets; print(secrets.token_urlsafe())"`'
             )
         if self.ui_address is not None and not self.ui_token and not self.ui_address.is_loopback:
             raise ValueError(
@@ -506,12 +506,12 @@ class StreamsConfig(BaseSettings):
             raise ValueError("global_table_errors is 'fail' or 'skip': global tables have no dead letters")
         if self.idle_timeout_ms is not None and self.wall_clock_interval_ms is None:
             raise ValueError(
-                "idle_timeout_ms is set, but wall_clock_interval_ms is not: an idle task moves its time on in steps without "
-                "records, so set how often it is to have one (1000, for instance)"
+                "idle_timeout_ms is set, but wall_clock_interval_ms is not: an idle task advances its time in steps without "
+                "records, so set how often it gets one (1000, for instance)"
             )
         if self.emit_interval_ms and self.mode is Mode.STRICT:
             raise ValueError(
-                "emit_interval_ms is set, but the mode is strict, which emits what is closed at once: set mode to compat"
+                "emit_interval_ms is set, but the mode is strict, which emits closed windows at once: set mode to compat"
             )
         return self
 

@@ -52,17 +52,17 @@ class ProxyAction(Enum):
 
 @dataclass
 class Rule:
-    """What is to happen to the next requests of a kind, and the requests to which it has happened.
+    """What should happen to the next requests of a kind, and the requests to which it has happened.
 
     Attributes:
         api_key: the API key of the requests.
         action: what happens to them.
         contains: bytes that they must contain, such as a transactional id.
         but_not: bytes that they must not contain, such as the result of `producer`; empty: no such bytes.
-        times: how often it is still to happen.
+        times: how many more times it should happen.
         hit: set once it has happened.
-        taken: the requests that it happens to.
-        senders: the ports of the clients that it has happened to.
+        taken: the requests that the rule applies to.
+        senders: the ports of the clients that sent these requests.
         replies: the broker's answers to requests that were held.
     """
 
@@ -112,7 +112,7 @@ class Rule:
         for one in psutil.net_connections("tcp4"):
             if one.laddr and one.laddr.port == self.senders[0] and one.pid:
                 return psutil.Process(one.pid)
-        raise LookupError(f"nobody has port {self.senders[0]} any more")
+        raise LookupError(f"no client has port {self.senders[0]} any more")
 
 
 class Proxy:
@@ -160,7 +160,7 @@ class Proxy:
         async def close() -> None:
             assert self._server is not None
             self._server.close()
-            # What was accepted just now shall begin, so that it can be ended.
+            # Connections that were just accepted should begin, so that they can be ended.
             await asyncio.sleep(_POLL_S)
             pumps = list(self._pumps)
             for task in pumps:
@@ -218,7 +218,7 @@ class Proxy:
             await self._requests(reader, writer, to_broker, watched)
         finally:
             self._connections.discard(writer)
-            # What was released for a dead client shall still be answered, so that a drill sees the answer.
+            # Requests released for a dead client should still be answered, so that a drill sees the answer.
             if any(not rule.answered.is_set() for rule in watched.values()):
                 await asyncio.wait([replies], timeout=5)
             replies.cancel()
@@ -285,7 +285,7 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(size)
 
 
-# Scratch brokers: one behind a proxy that knows requests, or a cluster of three; and a known defect of theirs.
+# Scratch brokers: one behind a proxy that knows requests, or a cluster of three; and a known bug of these brokers.
 
 START_S = 240.0
 _HEAP_OF_THREE = "256m"
@@ -334,7 +334,7 @@ def proxied_broker(
 
 
 def _end(broker: EmbeddedBroker) -> None:
-    # Killed: nodes that stop in an orderly way would wait for each other, and nobody needs the data.
+    # Killed, because nodes that stop in an orderly way would wait for each other, and the data is not needed.
     if broker.status().nodes:
         broker.kill()
     broker.stop()

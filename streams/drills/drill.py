@@ -1,4 +1,4 @@
-"""One drill: what it injects, what must hold, the function that does it, and the ways in which it can fail to pass."""
+"""One drill: what it injects, what must hold, and the function that runs it; and the outcomes other than success."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class NotPossibleHere(Exception):
 
 
 class SpoiledByBroker(Exception):
-    """A known defect of the broker made the run inconclusive; another seed is needed."""
+    """A known bug of the broker made the run inconclusive; another seed is needed."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Conditions:
         broker: Settings of the brokers.
         options: Options of `streams run`.
         begin_ms: The event time of the first record; None: yesterday.
-        soak_s: How long random faults fall in a soak, in seconds.
+        soak_s: How long a soak injects random faults, in seconds.
         hosts: Whether the application runs on a Spark cluster of two hosts.
     """
 
@@ -55,10 +55,10 @@ class Drill:
         conditions: The world that it needs.
         needs: What the machine must have besides Java; shown in the list.
         quick: Whether it belongs to the quick set.
-        any_program: Whether it can also be held with a user's program.
-        not_live: Why it is always held in micro-batches; empty: it is held in live execution, too.
-        settles: Whether the verifier compares all results. False: after this fault they cannot be complete, and the drill itself
-            checks what must hold.
+        any_program: Whether it can also run with a user's program.
+        not_live: Why it always runs in micro-batches; empty: it also runs live.
+        settles: Whether the verifier compares all results. False: after this fault, results cannot be complete, and the drill
+            itself checks what must hold.
     """
 
     id: str

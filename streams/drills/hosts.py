@@ -1,6 +1,6 @@
 """The network of a drill with hosts: a bridge in a network namespace of its own, so that nothing outside is touched or in the way.
 
-The thread that holds the drill enters the namespace, and everything that it starts is in it: the broker, the driver, Spark's
+The thread that runs the drill enters the namespace, and everything that it starts is in it: the broker, the driver, Spark's
 master, and the readers. Each host is a further namespace, joined to the bridge. Namespaces end with their last process or thread,
 so nothing is left behind even after SIGKILL. Only root may do that (in a container, with CAP_SYS_ADMIN and CAP_NET_ADMIN). Other
 users become root in a separate world with `unshare --user --map-root-user --net --mount streams drill run ...`.
@@ -33,7 +33,7 @@ PREFIX = "10.77.0."
 CENTRE = f"{PREFIX}1"
 """The address of the bridge, which the driver and the master use."""
 BROKER = f"{PREFIX}9"
-"""A further address of the bridge, for the broker alone, so that a host can be cut off from the broker and from nothing else."""
+"""Another address of the bridge, only for the broker, so that a host can be cut off from the broker alone."""
 SPACES = ("--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
 """Options of `unshare` for a host: it ends with the process that was started, and has its own network, files and processes."""
 _CLONE_NEWNET = 0x40000000
@@ -94,9 +94,9 @@ def ip(*arguments: str, inside: int | None = None) -> None:
 
 # A host: an address, a disk of its own, and one command with all that it starts.
 #
-# `NamespaceHost` has a network, a name, a file system and processes of its own: of all hosts' disks it sees only its own, at the
-# same path as each other host, and ending it ends everything on it. `LoopbackHost` is for machines without namespaces: another
-# loopback address, and a folder of its own.
+# `NamespaceHost` has a network, a name, a file system and processes of its own: it sees only its own disk, at the same path as
+# every other host; ending it ends everything on it. `LoopbackHost` is for machines without namespaces: another loopback address,
+# and a folder of its own.
 
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 DISKS, DISK = "hosts", "disk"
@@ -121,7 +121,7 @@ class LoopbackHost:
         guard: Ends the remaining processes if this one dies.
 
     Attributes:
-        disk: The path of its disk, as seen from outside.
+        disk: The path of its disk, seen from outside.
     """
 
     def __init__(self, name: str, address: str, world: Path, guard: Watchdog) -> None:
@@ -199,7 +199,7 @@ class LoopbackHost:
 
     @property
     def running(self) -> bool:
-        """Whether the host was started, and neither ended nor lost since."""
+        """Whether the host has been started, and has neither ended nor been lost since."""
         return self._started is not None and self._started.running
 
     def lose(self) -> None:
@@ -269,7 +269,7 @@ _START_S = 90.0
 _GONE_S = 60.0
 _DEPLOY = "org.apache.spark.deploy"
 SOON_MISSED = ("spark.network.timeout=20s", "spark.network.timeoutInterval=5s", "spark.executor.heartbeatInterval=4s")
-"""An executor that is silent for so long is given up; Spark's default is two minutes."""
+"""An executor that is silent for this long is given up; Spark's default is two minutes."""
 _WORKER_MISSED_S = 15
 
 
@@ -319,7 +319,7 @@ class SparkCluster:
         return tuple(part for setting in settings for part in ("--set", setting))
 
     def _on_each_host(self, folder: str) -> str:
-        """One setting for all hosts whose folder is a different one on each host."""
+        """A single setting for all hosts that is a different folder on each host."""
         if self.isolated:
             return str(self.hosts[0].inside / folder)
         # Without namespaces, hosts only differ in the folder in which an executor works: <disk>/work/<application>/<executor>.

@@ -88,8 +88,8 @@ class CommandProcess:
     def until_end(self, condition: Callable[[], bool], timeout_s: float, what: str) -> bool:
         """Waits until a condition is true, or the command has ended; returns whether it was true at the last look.
 
-        Each look asks it once, because it may be false again a moment later, as the health of a process that gets its tasks. It is
-        asked after the look at the command's end, because it may have become true just before that.
+        Each check asks it once, because it may be false again a moment later, like the health of a process that is getting its
+        tasks. It is asked once more after the command has ended, because it may have become true just before.
         """
         met = False
 
@@ -200,7 +200,7 @@ def python_workers(pid: int) -> list[psutil.Process]:
     except psutil.NoSuchProcess:
         return []
     daemons = {process.pid for process in descendants if runs(process, _DAEMON_MODULE)}
-    # The daemon's forks have the same command line as the daemon, but a daemon as their parent.
+    # The daemon's forks have the same command line as the daemon, but their parent is a daemon.
     return [process for process in descendants if process.pid in daemons and _parent(process) in daemons]
 
 

@@ -154,7 +154,7 @@ def differences(wanted: Results, found: Results) -> list[str]:
 
 
 def out_of_order(topic: str, results: Iterable[tuple[object, ...]]) -> list[str]:
-    """Descriptions of keys whose counts do not arrive as 1, 2, 3 and so on."""
+    """Describes the keys whose counts do not arrive as 1, 2, 3 and so on."""
     last: dict[object, int] = {}
     said = []
     for key, count in results:
@@ -195,7 +195,7 @@ class Load(Flow):
     def __init__(self, servers: str, seed: int, begin_ms: int | None = None) -> None:
         # Idempotent and with a long timeout: each record is written once and in order, however long the broker is away.
         client = {"enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 600_000}
-        # New partitions and new leaders are to be found soon.
+        # New partitions and new leaders should be found soon.
         super().__init__({"bootstrap.servers": servers, "partitioner": "murmur2_random", **client, **SOON_ELSEWHERE})
         self._drawn = random.Random(seed)
         self.now_ms = int(time.time() * 1000) - _DAY_MS if begin_ms is None else begin_ms

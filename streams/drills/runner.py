@@ -1,4 +1,4 @@
-"""Holds drills, one after the other, each in a separate world, and collects their results."""
+"""Runs drills one after the other, each in a separate world, and collects their results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streams.drills.subject import Subject
 from streams.drills.world import World
 
 ATTEMPTS = 5
-"""The most worlds that a drill may use, if a known defect of the broker spoils them."""
+"""The maximum number of worlds for a drill, if a known bug of the broker spoils them."""
 Say = Callable[[str], None]
 
 
@@ -30,7 +30,7 @@ class Outcome(str, Enum):
     SKIPPED = "skipped"
     """Not possible on this machine; the result says why."""
     SPOILED = "spoiled"
-    """A known defect of the broker made each attempt inconclusive."""
+    """A known bug of the broker made each attempt inconclusive."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class DrillResult:
         seconds: How long it took.
         evidence: The proofs that its fault has happened.
         recoveries: The faults that the application recovered from, with the seconds until new results.
-        wrong: What did not hold, or the reason why the drill was skipped.
+        wrong: What failed, or why the drill was skipped.
         folder: Logs and state; None: deleted.
     """
 
@@ -76,7 +76,7 @@ class DrillResult:
 def run_drill(
     drill: Drill, subject: Subject, say: Say, *, seed: int = 1, folder: Path | None = None, live: bool = True
 ) -> DrillResult:
-    """Holds one drill, live unless it needs micro-batches. Its folder is deleted if it passes or is skipped."""
+    """Runs one drill, live unless it needs micro-batches. Its folder is deleted if it passes or is skipped."""
     began = time.monotonic()
     result = DrillResult(drill)
     for attempt in range(ATTEMPTS):
@@ -113,7 +113,7 @@ def _attempt(drill: Drill, subject: Subject, seed: int, folder: Path, say: Say, 
     except DrillFailed as error:
         result.wrong = [str(error)]
     except Exception as error:
-        # An error in the drill itself, by any fault, must not keep the other drills from being held.
+        # An error in the drill itself, by any fault, must not keep the other drills from running.
         result.wrong = [f"{type(error).__name__}: {error}"]
     if result.wrong and result.outcome is Outcome.PASSED:
         result.outcome = Outcome.FAILED
@@ -125,14 +125,14 @@ def _attempt(drill: Drill, subject: Subject, seed: int, folder: Path, say: Say, 
 _HEAD = """\
 # Fault drills
 
-`streams drill list` prints the drills, `streams drill run D03` holds one of them, `streams drill run quick` the quick ones,
+`streams drill list` prints the drills, `streams drill run D03` runs one of them, `streams drill run quick` the quick ones,
 and `make drills` all of them, in both executions. This page is made by `streams drill run all --report docs/drills.md`: a run of
 fewer drills leaves the rows of the others as they are. The application runs live, which is the default, except in the few drills
 about micro-batches. With `--execution micro-batch`, all drills run in micro-batches, and the results are on
 [a page of their own](drills-micro-batches.md).
 
-Lake sinks and sources outside Kafka always run in micro-batches, and so does what has more tasks than partitions. In the drills on
-them (D35, D41, D42, D44, D46, D50), the rest of the application runs live.
+Lake sinks and sources outside Kafka always run in micro-batches, and so do sub-topologies with more tasks than partitions. In the
+drills on them (D35, D41, D42, D44, D46, D50), the rest of the application runs live.
 
 Each drill starts a broker of its own (or a cluster of three), a continuous flow of input, read_committed readers that run all
 the time, and the application as a real process: a stream-stream join, windows that emit on close, counts, and a second stage
@@ -185,7 +185,7 @@ def page(results: Sequence[DrillResult], drills: Sequence[Drill], live: bool = T
     held = [outcome for outcome, _ in said.values() if not outcome.startswith(_NOT_HELD)]
     passed = sum(outcome.startswith(Outcome.PASSED.value) for outcome in held)
     rows = [f"| {_title(drill)} | {drill.injects} | {drill.holds} | {' | '.join(said[drill.id])} |" for drill in drills]
-    head = f"{_HEAD if live else _MICRO_BATCHES_HEAD}{passed} of {len(held)} drills that were held passed ({machine})."
+    head = f"{_HEAD if live else _MICRO_BATCHES_HEAD}{passed} of {len(held)} drills that ran passed ({machine})."
     table = ["| drill | injects | must hold | result | recovery |", "|---|---|---|---|---|", *rows]
     details = [line for drill in drills for line in seen.get(drill.id, ())]
     return "\n".join([head, "", *table, "", _SEEN, *details]) + "\n"

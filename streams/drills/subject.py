@@ -125,7 +125,7 @@ def wrong_reader(topic: str, seen: Sequence[Read], records: Sequence[Read]) -> l
 
 
 def wrong_commits(servers: str, application_id: str) -> list[str]:
-    """Tasks whose versions are not 1, 2, 3 and so on. After a rescale, they count on from the version that was taken over."""
+    """The tasks whose versions are not 1, 2, 3 and so on. After a rescale, they continue from the version that was taken over."""
     said = []
     with KafkaAdmin({"bootstrap.servers": servers}) as admin:
         names = [name for name in admin.topic_names() if name.startswith(application_id) and name.endswith("-commits")]

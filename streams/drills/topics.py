@@ -23,7 +23,7 @@ from streams.drills.drill import DrillFailed
 from streams.drills.processes import wait_until
 
 SOON_ELSEWHERE = {"socket.timeout.ms": 5_000, "topic.metadata.refresh.interval.ms": 2_000}
-"""Client properties with which a client soon turns from a broker that does not answer to the new leader."""
+"""Client properties with which a client soon switches from a broker that does not answer to the new leader."""
 DECIDED_S = 120.0
 """Longer than any transaction may stay open."""
 SILENT_S = 20.0
@@ -54,7 +54,7 @@ def read_first(client: Mapping[str, str], topic: str, most: int) -> list[Read]:
 
 def read_aborted(servers: str, topic: str) -> list[Read]:
     """The records in the log of a topic whose transactions were aborted."""
-    # In this order: all that the first read finds is decided by the time the second one comes past it.
+    # In this order, every transaction that the first read finds has been decided when the second one gets there.
     every_one = _read({"bootstrap.servers": servers}, topic, "read_uncommitted")
     committed = {(one.partition, one.offset) for one in read_committed(servers, topic)}
     return [one for one in every_one if (one.partition, one.offset) not in committed]
@@ -74,8 +74,8 @@ _VERIFIER = {
 def _read(client: Mapping[str, str], topic: str, isolation: str, most: int | None = None) -> list[Read]:
     """All records of a topic, by partition and offset.
 
-    This includes records of transactions that are just being finished: a commit returns before its control records are written, and
-    only these make its records visible. So the read continues to the end that the log has at the start, including control records
+    This includes records of transactions that are just finishing: a commit returns before its control records are written, and only
+    then do its records become visible. So the read continues to the end that the log has at the start, including control records
     and aborted ones.
     """
     with KafkaAdmin(dict(client)) as admin:
@@ -111,8 +111,8 @@ def _read(client: Mapping[str, str], topic: str, isolation: str, most: int | Non
 class OutsideReader(threading.Thread):
     """A read_committed consumer that reads a topic all the time, as an outside reader would.
 
-    After restarts of several brokers librdkafka 2.16 now and then never fetches a partition again, although its leader has
-    answered others for minutes. A drill is about the application, so a consumer that hears nothing is replaced by another one.
+    After restarts of several brokers librdkafka 2.16 sometimes never fetches a partition again, although its leader has
+    answered others for minutes. A drill tests the application, so a consumer that receives nothing is replaced by another one.
 
     Attributes:
         records: The records read so far, in the order of arrival.
@@ -150,7 +150,7 @@ class OutsideReader(threading.Thread):
                 "auto.offset.reset": "earliest",
                 # Drills take its broker away, so it waits, and does not log that.
                 "log_level": "0",
-                # But it soon leaves a leader that hangs, or a drill would measure the reader's recovery.
+                # But it soon leaves a leader that hangs; otherwise a drill would measure the reader's recovery.
                 **SOON_ELSEWHERE,
             }
         )
@@ -169,7 +169,7 @@ def _as_read(one: Message) -> Read:
     return Read(one.partition(), one.offset(), one.timestamp()[1], one.key(), one.value(), headers)
 
 
-# What drills do to topics and ask of them: settings, new partitions, records written, lost and counted.
+# What drills do with topics: change settings, add partitions, and write, delete and count records.
 
 _TIMEOUT_S = 60.0
 

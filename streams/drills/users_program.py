@@ -29,7 +29,7 @@ from streams.topology.topology import Topology
 PACE_S = 150.0
 """Seconds over which the input is written, so that there is input before, within and after a fault."""
 STEPS = 60
-"""The approximate number of micro-batches that the input is cut into, however fast it is read."""
+"""The approximate number of micro-batches into which the input is divided, however fast it is read."""
 _TICK_S = 0.1
 
 Input = Mapping[str, Sequence[Read]]
@@ -242,7 +242,8 @@ def check_nothing_waits(application: Application, admin: KafkaAdmin) -> None:
         raise ConfigError(
             f"the program fails on records of this input without any fault, and retries them later: they wait in "
             f"{', '.join(sorted(waiting))}, so there are no final results to compare with. Take input that it can process, or "
-            f"hold the drill with a program that does not retry"
+            f"run the drill with a program that does not "
+            f"retry"
         )
 
 

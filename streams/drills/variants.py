@@ -145,7 +145,7 @@ def with_rows() -> Topology:
 
 
 def wrong_joins(history: History, results: Iterable[Read]) -> list[str]:
-    """The results with a row that their key did not have then. A task's view of the table must only move forward."""
+    """The results with a row that the key did not have at that time. A task's view of the table must only move forward."""
     at = dict.fromkeys(history, 0)
     found = []
     for one in results:

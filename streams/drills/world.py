@@ -2,7 +2,7 @@
 
 A drill injects its fault through `broker`, `proxy`, `application` and `load`. `saw` records the proof that the fault has
 happened, `recovers` waits for results that only a working application writes and records how long that took, and `refused`
-is for faults that must end in a named error before anything is written.
+is for faults that must lead to a named error before anything is written.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ START_S = 240.0
 DRAIN_S = 300.0
 APPLICATION_ID = "drill"
 END, READ = "end", "read"
-"""The two things that an application changes of a topic: where it ends, and how far the application's group has read it."""
+"""The two things about a topic that an application changes: where it ends, and how far the application's group has read it."""
 LONGEST_AWAY_S = 30.0
 REST_S = 3.0
-"""After so many seconds without a commit, an application without input has finished its work."""
+"""After this many seconds without a commit, an application without input has finished its work."""
 _Kept = TypeVar("_Kept")
 _POLL_S = 0.1
 
@@ -141,7 +141,7 @@ class World:
         return self._stack.enter_context(what)
 
     def partly_live(self) -> None:
-        """Sets `execution = "auto"`, for an application that cannot run live as a whole or all the time."""
+        """Sets `execution = "auto"`, for an application that can run live only in part or only part of the time."""
         if self.live:
             self.application.execution = "auto"
 
@@ -175,7 +175,7 @@ class World:
 
         Raises:
             DrillFailed: The application has ended, or the timeout is over.
-            SpoiledByBroker: A known defect of the broker keeps the application waiting.
+            SpoiledByBroker: A known bug of the broker keeps the application waiting.
         """
         deadline = time.monotonic() + timeout_s
         while not condition():
@@ -333,7 +333,7 @@ class World:
         topics = [*self.subject.outputs, *self.internal_topics()]
         places = self._ends(topics)
         with self.admin() as admin:
-            # Of a driver that was killed: the broker aborts what it has left open.
+            # For a driver that was killed: the broker aborts the transactions that it has left open.
             wait_until_decided(admin, places, DECIDED_S)
             offsets = admin.group_offsets(APPLICATION_ID)
         kinds = {END: self._ends(topics), READ: offsets}
@@ -369,5 +369,5 @@ class World:
         return [*self.load.failures, *self._restored_without_a_fault(), *self.subject.wrong(self.place, seen)]
 
     def _restored_without_a_fault(self) -> list[str]:
-        """Log lines about databases that were considered damaged. Neither kills nor changes of workers may damage one."""
+        """Log lines about databases that were considered damaged. Neither kills nor new workers may damage one."""
         return [] if self.damages_state else self.application.logged(DAMAGED)

@@ -95,7 +95,7 @@ def launch(settings: Mapping[str, str]) -> JavaGateway:
     reading, writing = os.pipe()
     pump = _pump(reading)
     try:
-        # In a session of its own, where no signal of the driver's group reaches it; see `java_process`.
+        # In its own session, where it gets no signals of the driver's process group; see `java_process`.
         gateway = launch_gateway(conf, {"stderr": writing, "start_new_session": True})
     except BaseException:
         # The process has ended: its output should appear before the error about that.
@@ -141,7 +141,7 @@ def _environment_of_pyspark(environment: Mapping[str, str]) -> Iterator[None]:
 
 
 def on_the_command_line(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings for the command line of the process. It has no secrets, because every user of the host can read it.
+    """The settings for the command line of the process. It contains no secrets, because every user of the host can read it.
 
     Secrets reach Spark's context with the other settings of the session, once the process runs.
     """
@@ -153,7 +153,7 @@ def end_java() -> None:
     gateway = SparkContext._gateway
     if gateway is not None:
         gateway.shutdown()
-        # Spark's process ends with its standard input.
+        # Spark's process ends when its standard input is closed.
         gateway.proc.stdin.close()
         SparkContext._gateway = SparkContext._jvm = None
 
@@ -206,7 +206,7 @@ def needs_java(stopping: Callable[[], bool]) -> Iterator[None]:
 
 
 def report_end_once(context: SparkContext) -> None:
-    """Prevents Spark's accumulator thread from printing another stack trace when the Java process ends."""
+    """Prevents Spark's accumulator thread from printing one more stack trace when the Java process ends."""
     server = context._accumulatorServer
     original: Callable[[Any, Any], None] = server.handle_error
 
@@ -321,13 +321,16 @@ PLANNERS = tuple(
 """The modules that a query needs only when it starts.
 
 Spark plans a Python data source in processes of its own, two for each of three kinds (a server, and the worker that it has
-forked): 150 MB in all. It keeps the workers for a minute and the servers for ever, and a running query needs none of them. A
+forked): 150 MB in all. It keeps the workers for a minute and the servers forever, and a running query needs none of them. A
 query that starts later gets new ones.
 """
 
 _planning_lock = threading.Lock()
 _planned: set[str] = set()
-"""The queries of this process that Spark may be planning. A process has one Java, also with several sessions and applications."""
+"""The queries of this process that Spark may be planning.
+
+A process has only one Java, even with several sessions and applications.
+"""
 
 
 class Planning:
@@ -346,7 +349,7 @@ class Planning:
                 _planned.add(self._prefix)
 
     def begins(self, name: str) -> None:
-        """Notes that a query is about to be planned, again or for the first time."""
+        """Notes that a query is about to be planned, for the first time or again."""
         with _planning_lock:
             _planned.add(self._prefix + name)
 

@@ -114,7 +114,7 @@ class KafkaStreams:
     def set_event_listener(self, listener: EventListener | None) -> None:
         """Set the listener, called as `listener(event)` with each lifecycle event (`streams.logs.events`), in order.
 
-        The thread in which an event happens calls the listener, so it must not wait long. An exception in it is logged and has
+        The thread of the event calls the listener, so the listener must not block for long. An exception in it is logged and has
         no other effect. Events of workers come with the report of their step; `attempt_failed` is only logged.
         """
         self._event_listener = listener
@@ -147,7 +147,7 @@ class KafkaStreams:
                 raise RuntimeError(
                     f"{self} was started or stopped before; make a new KafkaStreams to run its topology again"
                 )
-            # Created here and not in the thread, so that an immediate stop is not lost.
+            # Created here rather than in the thread, so that an immediate stop is not lost.
             application = self._application = self._make(self.topology, self.config, self._is_running)
             application.progress.metrics.listen(self._measured)
             name = f"streams-{self.config.application_id}"
@@ -172,7 +172,7 @@ class KafkaStreams:
         """Pause the application: the steps that run are finished, and no further one begins until `resume` (KIP-834).
 
         The queries stay alive, and calls by the wall clock wait, too. Unlike in Kafka Streams, a pause is recorded in the cluster:
-        it is in force wherever the application runs, and after restarts.
+        it applies wherever the application runs, and after restarts.
 
         Raises:
             ConfigError: The application has never run, or has no such part.

@@ -1,6 +1,6 @@
 """The leases of live execution. Each is a Spark job with as many slots as Spark can run at once at that time.
 
-A lease ends early if that number has changed. Otherwise slots without a core would wait, and their partitions be left unread.
+A lease ends early if that number has changed. Otherwise slots without a core would wait, and their partitions would be left unread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
 STEADY_S = 5.0
-"""A lease ends early after the number of possible slots has differed for so long, s: a lost or replaced executor causes more
+"""A lease ends early after the number of possible slots has differed for this long, s: a lost or replaced executor causes more
 changes."""
 ASK_EVERY_S = 5.0
 """The seconds between two requests to the brokers for how far behind unread partitions are."""
@@ -50,7 +50,7 @@ _held: list[LeaseWatch] = []
 
 
 def held_slots(besides: Slots | None = None) -> int:
-    """The number of tasks that the live applications of this process run all the time, without the application of `besides`."""
+    """The number of tasks that the live applications of this process run all the time, except those of `besides`."""
     return sum(watch.slots for watch in tuple(_held) if watch.driver is not besides)
 
 
@@ -133,12 +133,12 @@ class LeaseWatch(Background):
         try:
             self.look()
         except Exception as error:
-            # The brokers are away, which others report, or Java is just ending.
-            log.debug("the slots of live execution cannot be looked after: %s", error)
+            # The brokers are away, which is reported elsewhere, or Java is just ending.
+            log.debug("the slots of live execution cannot be watched: %s", error)
 
 
 class UnreadPartitions:
-    """Reports the partitions that no slot reads, and how far behind they are, because no slot can. Its owner closes it.
+    """Reports the partitions that no slot reads, and how far behind they are, because no slot can report them. Its owner closes it.
 
     Args:
         job: The job of the live tasks.
@@ -184,7 +184,7 @@ class UnreadPartitions:
         names = [f"{topic}-{number}" for topic, number in unread]
         shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
         message = (
-            f"nobody reads {shown}: {slots} slots of live execution have not begun in {UNREAD_AFTER_S:.0f} s. Spark has no core "
+            f"no slot reads {shown}: {slots} slots of live execution have not begun in {UNREAD_AFTER_S:.0f} s. Spark has no core "
             f"for them, or their processes are still starting (the first ones on a machine compile kernels for a minute or more), "
             f"or cannot start: look at its executors"
         )

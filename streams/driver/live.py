@@ -43,16 +43,16 @@ RENEW_AFTER_S = 30.0
 PROOF_S = 5.0
 """How long a new connection may take to prove that it is a worker, s: until then, it costs a thread and a file descriptor."""
 MOST_PENDING = 64
-"""How many connections may be about to prove that."""
+"""How many connections may be waiting to prove that they are workers."""
 _BACKLOG = 128
 """How many connections the system accepts in advance; a further one waits for a second and tries again."""
 
 
 class LiveDriver:
-    """The driver's end of its workers' connections, within a `with` block: of slots, and of micro-batches that restore.
+    """The driver's end of the connections from its workers, within a `with` block: from slots, and from restoring micro-batches.
 
-    At its end they are closed, so that a slot which is slow to end (it restores, or a function hangs) finds its driver gone before
-    it begins another step.
+    The connections are closed when the block ends. A slot that ends slowly (it restores, or a function hangs) then finds its driver
+    gone before it begins another step.
 
     Args:
         host: The driver's host name, at which workers reach it.
@@ -204,7 +204,8 @@ class LiveDriver:
             if timer is None:
                 return
             timer.cancel()
-            # Within the lock, as its thread closes it only after it is no longer pending: another one may get its number.
+            # Within the lock: the connection's thread closes it only after it has left `pending`, and then another one may get its
+            # number.
             cut(connection)
 
     def _is_worker(self, connection: Connection) -> bool:

@@ -25,7 +25,7 @@ class LiveQuery:
     Args:
         context: The Spark context, in which the leases run as jobs of one group.
         name: The name of the query, which Spark's page shows with each job.
-        leases: Runs the leases; returns once they are to stop, and raises the error if one fails.
+        leases: Runs the leases; returns once they should stop, and raises the error if one fails.
     """
 
     lastProgress = None

@@ -33,7 +33,7 @@ log = logging.getLogger("streams.progress")
 
 LINE_INTERVAL_S = 2.0
 STILL_STARTING_S = 10.0
-"""Seconds between two lines of a start that takes long because it compiles or the machine is slow, so that nobody has to guess."""
+"""Seconds between two lines of a start that takes long because it compiles or the machine is slow, so that users need not guess."""
 RATE_OVER_S = 10.0
 """The period that records per second are averaged over: long enough for a micro-batch, short enough to show a change."""
 SILENT_S = 5.0
@@ -228,7 +228,7 @@ class Progress:
                 self.console.print(f"{self.title}/{name}: {text}", highlight=False, markup=False, soft_wrap=True)
 
     def _say_what_is_missing(self) -> None:
-        """At the end of the run, shows what the results lack: records of joins that found nothing, and dead letters."""
+        """At the end of the run, shows what is missing from the results: join records without a match, and dead letters."""
         with self._lock:
             counters = {name: sub.counters for name, sub in self.subs.items()}
         for name, counts in counters.items():

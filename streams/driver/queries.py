@@ -72,7 +72,7 @@ _PYTHON_ERROR = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt)):
 _OF_SPARK = ("Py4J", "PySpark", "Python", "StreamingQuery", "Spark")
 _WORKER_DID_NOT_START = "Python worker failed to connect back"
 _WORKER_DIED = "Python worker exited unexpectedly"
-# An executor was lost with what the readers have written for tasks, some of which were done. The micro-batch is repeated.
+# An executor was lost, and with it the readers' output for tasks. Some of these tasks were done. The micro-batch is repeated.
 _LOST_HALFWAY = "A shuffle map stage with indeterminate output was failed and retried"
 # Py4J's form of the first exception, after the line of its own that ends with "calling o123.collectToPython."
 _JAVA_CAUSE = re.compile(r"^(?:Caused by)?: (?:[a-z]\w*\.)*([A-Z]\w+: .+)$")
@@ -159,7 +159,7 @@ class RestartSchedule:
         failed: When the first of these failures occurred; None: there was none.
         due: When the query is restarted; None: it is running.
         pause_s: The length of the next pause.
-        attempts: The starts of the query since it last made progress, the first one included.
+        attempts: The number of starts of the query since it last made progress, including the first one.
     """
 
     wait_s: float
@@ -197,14 +197,14 @@ class _Supervised:
 
 @dataclass
 class Supervisor:
-    """Runs queries until all have ended, one has failed for good, or they are to stop.
+    """Runs queries until all have ended, one has failed for good, or they should stop.
 
     Attributes:
         gates: The gates that stop the queries, by `runId`.
         wait_s: How long queries may fail because brokers or the store of a sink are away.
         clock: A monotonic clock, in seconds.
         on_started: Called once all queries have been started.
-        is_over: Returns whether the queries are to end although nothing has failed, because others take their place.
+        is_over: Returns whether the queries should end although nothing has failed, because others will replace them.
     """
 
     stop: threading.Event

@@ -274,7 +274,7 @@ class BrokerWatch(Background):
         return self._since is not None
 
     def alive(self) -> None:
-        """Notes that a query makes progress, so that the brokers need not be asked."""
+        """Notes that a query has made progress, so that the brokers need not be asked."""
         self._alive = self._clock()
 
     def doubt(self) -> None:

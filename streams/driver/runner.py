@@ -100,7 +100,7 @@ _REQUEST_S = 10.0
 
 
 class _StopRequestedError(Exception):
-    """Raised when the application is to stop while it waits for a broker."""
+    """Raised if the application should stop while it waits for a broker."""
 
 
 class StreamsApplication:
@@ -115,7 +115,7 @@ class StreamsApplication:
         until_ms: With `available_now`: reading ends at the first record at or past this time, ms; None: at the ends of the topics.
         target: The program as named on the command line, for the commands that the page shows.
 
-    Guarantees: every result is visible exactly once to `read_committed` readers, whatever process dies when.
+    Guarantees: every result is visible exactly once to `read_committed` readers, no matter which process dies, and when.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class StreamsApplication:
             first = "" if kernels_compiled() else ", and compiling kernels: a minute or two, once on this machine"
             self.progress.starting(f"starting Spark{first}")
         self._session_of_user = session is not None
-        # Where Spark knows nothing that is needed for it, it is done while Spark starts.
+        # The topics are looked up while Spark starts, unless this needs Spark's settings.
         self._local_files = session is None and self._starts_plainly()
         if self._local_files:
             self._look()
@@ -316,7 +316,7 @@ class StreamsApplication:
                 self._await(lakes)
 
     def _run_on(self, others: list[Callable[[], Query]]) -> None:
-        """Runs the sub-topologies, live or in micro-batches, until the application is to stop, or has read its existing input."""
+        """Runs the sub-topologies, live or in micro-batches, until the application should stop or has read its existing input."""
         refused: dict[str, str] = {}
         running = False
         while not self._stop.is_set():
@@ -326,7 +326,7 @@ class StreamsApplication:
             self._application = replace(self._application, config=config)
             if config.available_now and may_run_live(config) and not self._until:
                 self._until = self._ask(partial(self._application.ends, time_ms=self._until_ms))
-            # In a user's own session there may be the user's queries.
+            # A user's own session may also run the user's queries.
             shared = bool(others) or self._session_of_user
             ways, starts = self._ways(shared, refused, running)
             running = True
@@ -359,7 +359,10 @@ class StreamsApplication:
                     refused |= self._continued_otherwise(error, ways.live)
 
     def _listener(self, live: bool) -> AbstractContextManager[LiveDriver | None]:
-        """The listener for messages of workers. Those from micro-batches only show running restores; nothing depends on them."""
+        """The listener for messages of workers.
+
+        Connections from micro-batches only show running restores, and nothing depends on them.
+        """
         config = self.config
         if not live and config.metrics_address is None and config.ui_address is None and not config.otel:
             return nullcontext()
@@ -381,7 +384,7 @@ class StreamsApplication:
         return Undecided(self._application, kafka_of(self.config), self.progress.say)
 
     def _is_over(self, asked: str | None, undecided: Undecided | None) -> bool:
-        """Whether the queries are to end: all input is read, another execution is asked for, or records have shown a placement."""
+        """Whether the queries should end: all input is read, another execution is requested, or records have shown a placement."""
         assert self._watch is not None
         if self._is_asked_otherwise(asked) or self._has_read():
             return True
@@ -425,7 +428,7 @@ class StreamsApplication:
                 sources.trim(at, ids)
 
     def _ways(self, others: bool, refused: Mapping[str, str], running: bool) -> tuple[Executions, dict[str, LiveStart]]:
-        """Switches the sub-topologies to the executions that they are to have; returns these, and where the live ones begin.
+        """Switches the sub-topologies to their new executions; returns these, and the positions at which the live ones begin.
 
         Raises:
             ConfigError: With execution=live, a sub-topology cannot run live, and the application is about to start (`running`
@@ -498,7 +501,7 @@ class StreamsApplication:
         return next((one.sub.name for one in live if f"/{one.sub.name}: " in str(error)), None)
 
     def _chosen_again(self, one: PreparedSub, error: ApplicationFailedError) -> bool:
-        """Keeps a sub-topology live with another placement if nothing was committed by the first one; returns whether it could."""
+        """Keeps a sub-topology live with another placement if the first one committed nothing; returns whether it could."""
         record = _record_of(error)
         if record is None:
             return False
@@ -542,7 +545,7 @@ class StreamsApplication:
         try:
             Pausing(config.application_id, config.client, config.replication_factor).left_live(subs)
         except StreamsError as error:
-            self.progress.say(f"it could not be noted in Kafka which sub-topologies have left live execution: {error}")
+            self.progress.say(f"Kafka has no note of the sub-topologies that have left live execution: {error}")
         else:
             self._left_live = (self._left_live | subs.keys()) - {name for name, left in subs.items() if left is None}
 
@@ -561,7 +564,7 @@ class StreamsApplication:
         ends = config.available_now
         self._run_end = RunEnd([one.sub for one in live], self._until) if ends else None
         driver.align(Alignment({one.sub.name: one.tasks for one in live}, readings([one.sub for one in live])))
-        # A slot must not begin before it knows what is paused.
+        # A slot must not begin before it knows which parts are paused.
         self._tell_pauses()
         job = LiveJob(
             tuple(subs),
@@ -655,8 +658,8 @@ class StreamsApplication:
     def _run_once(self) -> None:
         """Processes the existing input: a later sub-topology reads what an earlier one writes, so it starts after that one.
 
-        Sub-topologies that write for each other (foreign-key joins) run again until nothing is left; input that arrives
-        meanwhile is left to the next run.
+        Sub-topologies that write for each other (foreign-key joins) run again until nothing is left; input that arrives in the
+        meantime is left to the next run.
         """
         application = self._application
         waiting = application.subs
@@ -679,7 +682,7 @@ class StreamsApplication:
     def _write_given_tables(self) -> None:
         """Brings the global tables whose rows the program gives up to date, before any record is read."""
         config = self.config
-        # All are looked at before any is written.
+        # All are checked before any is written.
         found = [
             (given, records_of(given, lambda: session_itself(self._spark)))
             for given in given_rows(self._application.plan.topology)
@@ -703,7 +706,7 @@ class StreamsApplication:
         return IngestRun(spark, self._application, self._trigger(), self._gates, self.progress, hold).starts()
 
     def _lake_starts(self) -> list[Callable[[], Query]]:
-        """Functions that start the query of each lake sink. From now on, rows are checked by the rules of the sinks' tables."""
+        """Functions that start the query of each lake sink. From now on, the rules of the sinks' tables apply to rows."""
         if not self._application.plan.topology.lake_sinks:
             return []
         from streams.driver.lake.query import LakeRun, faults_from_environment

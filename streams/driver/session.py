@@ -35,7 +35,7 @@ def check_version(version: str) -> None:
     if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) not in SUPPORTED_SPARK:
         wanted = " or ".join(f"{major}.{minor}" for major, minor in SUPPORTED_SPARK)
         raise ConfigError(
-            f"This is Spark {version}, and streams-on-spark needs Spark {wanted}: use that, or another release."
+            f"This is Spark {version}, and streams-on-spark needs Spark {wanted}: use that version of Spark, or another release."
         )
 
 
@@ -54,7 +54,7 @@ def start_with(settings: Mapping[str, str], delta: bool, late: bool) -> SparkSes
     prepare_environment()
     if "spark.log.level" not in settings:
         start_java_quietly(settings)
-    # A process that spark-submit has started logs each of its own steps until it is given a level.
+    # A process started by spark-submit logs each of its own steps until its log level is set.
     quiet = {"spark.log.level": "ERROR"} if is_submitted() else {}
     session = (late_session if late else session_with)({**quiet, **settings})
     report_end_once(session.sparkContext)
@@ -196,7 +196,7 @@ def session_with(settings: Mapping[str, str]) -> SparkSession:
 
 
 def late_session(settings: Mapping[str, str]) -> SparkSession:
-    """A stand-in for a session, with the same methods and attributes."""
+    """A substitute for a session, with the same methods and attributes."""
     return cast(SparkSession, _LateSession(settings))
 
 

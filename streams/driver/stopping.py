@@ -41,7 +41,7 @@ class BatchInterruptedError(Exception):
 
 
 class StopGate:
-    """A gate that every micro-batch of a query passes, and that blocks them once the query is to be stopped."""
+    """A gate that every micro-batch of a query passes. It blocks them once the query should stop."""
 
     def __init__(self) -> None:
         self._closed = threading.Event()

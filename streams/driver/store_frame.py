@@ -1,6 +1,6 @@
 """A store as a DataFrame: one partition for each task, in which a Python process of Spark rebuilds the store from its changelog.
 
-The application is not touched, and may run meanwhile or not, on this cluster or elsewhere. Each task's rows are those of one
+The application is not touched. It may run at the same time or not, on this cluster or elsewhere. Each task's rows are those of one
 commit, which the frame's position columns name; two tasks may be at different commits, as they always are.
 """
 
@@ -49,7 +49,7 @@ _SCHEMA = (
 )
 _ROWS = 4096
 _LAST_MS = 253_402_300_799_999
-"""The end of the year 9999, the last one that Spark's timestamps have; windows without an end are shown without one."""
+"""The end of the year 9999, the last one that Spark's timestamps have; an unlimited window is shown without an end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""The DSL in which programs are written. It only adds nodes to a topology; nothing runs here."""
+"""The DSL for writing programs. It only adds nodes to a topology; nothing runs here."""

@@ -1,7 +1,7 @@
 """The options of a method, in Kafka Streams' order of arguments.
 
 `count("name")`, `count(Materialized("store"))` and `count(Named("name"), Materialized("store"))` are Kafka Streams' overloads.
-A plain string is the name of the option in whose position it is passed. The fields of an option may also be passed as keywords of
+A plain string is the name in the option whose position it takes. The fields of an option may also be passed as keywords of
 the method: `stream("in", value_serde=JsonSerde())`.
 """
 
@@ -86,14 +86,14 @@ def names(given: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def name_and_stores(method: str, stores: object, named: object) -> tuple[str | None, tuple[str, ...]]:
-    """Returns the operator's name and its stores; as in Java, `Named` may also stand before the stores."""
+    """Returns the operator's name and its stores; as in Java, `Named` may also come before the stores."""
     if isinstance(stores, Named):
         stores, named = named or (), stores
     return operator_name(method, named), names(cast("str | Iterable[str]", stores))
 
 
 def _shown(given: object) -> str:
-    """Describes the argument given for an option, and suggests what to write instead where that can be guessed."""
+    """Describes the argument given for an option, and suggests what to write instead if it can be guessed."""
     if isinstance(given, type):
         return f"the class {given.__name__}: write {given.__name__}(...)"
     if isinstance(given, Serde):

@@ -75,8 +75,8 @@ class StreamsBuilder(AnswersUnknownNames):
         topology = builder.build()
 
     Args:
-        default_key_serde: The serde of keys for which no serde is named or known from upstream; default: text.
-        default_value_serde: The serde of values for which no serde is named or known from upstream; default: JSON.
+        default_key_serde: The serde for keys that have no named serde and none known from upstream; default: text.
+        default_value_serde: The serde for values that have no named serde and none known from upstream; default: JSON.
         optimize: Whether a self-join uses one store instead of two (Kafka Streams' `topology.optimization=all`).
         ensure_explicit_naming: Whether `build` refuses generated names of stores and repartition topics (KIP-1111).
         persistent: Where stores are, unless `Materialized` or `StreamJoined` has a setting: True: in RocksDB; False: in

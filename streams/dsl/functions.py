@@ -202,7 +202,7 @@ def _refuse_record(fn: Expression | ValueFields | JoinedFields, what: str) -> No
     if found := reads_record(fn):
         raise TopologyError(
             f"The {what} reads {found[0]!r}, which filter, filter_not, map_values, select_key and group_by of a stream can do: "
-            f"take it into the value before, as in map_values(fields('*', name={found[0]!r}))."
+            f"first add it to the value, as in map_values(fields('*', name={found[0]!r}))."
         )
 
 
@@ -232,8 +232,8 @@ def _check_order(fn: Function, arity: int, what: str, *, aggregate_last: bool) -
             "(value, aggregate), the aggregate last" if aggregate_last else "(aggregate, value), the aggregate first"
         )
         raise TopologyError(
-            f"The {what} '{_shown(fn)}' is called with {order}, but its parameters are called the other way round: swap them, "
-            f"or rename '{value}' if it is the value."
+            f"The {what} '{_shown(fn)}' is called with {order}, but its parameters have the opposite names: swap them, or "
+            f"rename '{value}' if it is the value."
         )
 
 

@@ -120,7 +120,7 @@ class Group:
 
 
 def hidden(how: Materialized) -> Materialized:
-    """The options for a store of accumulators, if the table's results may have another store, with the name in `how`."""
+    """The options for a store of accumulators, if the table's results may have a separate store with the name in `how`."""
     return replace(how, name=how.name and f"{how.name}-accumulators", value_serde=None)
 
 
@@ -633,8 +633,9 @@ class KGroupedTable(Facade, Generic[K, V]):
         for one in aggregates.values():
             if not one.takes_back:
                 raise TopologyError(
-                    f"{one.text} cannot aggregate the rows of a grouped table, which change and leave: it cannot take a value "
-                    f"back. agg.count, agg.sum, agg.mean and agg.quantile can; the rows with the largest or smallest values are in "
+                    f"{one.text} cannot aggregate the rows of a grouped table, which change and leave: it cannot remove a "
+                    f"value. agg.count, agg.sum, agg.mean and agg.quantile can; the rows with the largest or smallest values "
+                    f"are in "
                     f".top(1, by=...); a class of your own needs remove(accumulator, value)."
                 )
         assert what.fields is not None, "they are fields"
@@ -674,7 +675,7 @@ class KGroupedTable(Facade, Generic[K, V]):
         `time`, `timedelta`), or a tuple of these. A row whose score is None is not ranked. The best score is the largest one, or
         with `largest=False` the smallest. Rows with equal scores are ordered by the bytes of their values. A record fails if its
         score has another type, or a type that cannot be compared with the other scores of the group. The store holds the lists.
-        Another store has all rows of a group in the order of their scores, so that the next row moves up when one is deleted.
+        A second store has all rows of a group in order of score, so that the next row moves up when one is deleted.
         `ties` and `rank` are those of `KGroupedStream.top`.
         """
         score = checked_top(n, by, rank)
@@ -709,7 +710,7 @@ class KGroupedTable(Facade, Generic[K, V]):
         return KTable(graph, port, store)
 
     def _group_windows(self, how: Materialized) -> tuple[GroupWindows | None, Materialized]:
-        """How long windows that are groups are retained (None for other groups), and the remaining settings of their stores.
+        """How long the store retains groups that are windows (None for other groups), and the other settings of the stores.
 
         Raises:
             TopologyError: The user's retention would delete windows that are still open.

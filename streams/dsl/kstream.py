@@ -1,6 +1,6 @@
 """`KStream`: an unbounded sequence of independent records. Its joins are in `kstream_joins`.
 
-Each method adds operators to the topology and returns the stream behind them; nothing runs yet. Functions of values may also
+Each method adds operators to the topology and returns the resulting stream; nothing runs yet. Functions of values may also
 take the key first: `map_values(lambda value: ...)` or `map_values(lambda key, value: ...)`. They are called with nulls, too.
 A record keeps its timestamp, its headers, and everything that a method does not change.
 
@@ -326,7 +326,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         With `within=10`, a record at 20 makes later ones with the same id from 11 to 29 duplicates.
 
         Args:
-            within: The time difference from which records are no longer duplicates.
+            within: Records at least this far apart are not duplicates.
             by: `by(value)` or `by(key, value)` returns an id, any JSON value, which duplicates share besides the key; None:
                 records with the same key are duplicates. A record whose id is None always passes.
             grace: How late a record may be. A later record is dropped, because the records that it may repeat are no longer stored.
@@ -340,8 +340,9 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     def merge(self, other: KStream[K2, V2], named: NameLike = None) -> KStream[K | K2, V | V2]:
         """Merges two streams of one builder. A task processes the oldest waiting record of both streams first.
 
-        A record that is in both streams, such as one behind a filter, is in the result twice. Merging a stream with itself raises
-        `TopologyError`, where Kafka Streams returns the stream unchanged. Source: Kafka Streams' `KStreamImpl.merge`.
+        A record that is in both streams, for instance because one stream is a filtered copy of the other, is in the result twice.
+        Merging a stream with itself raises `TopologyError`, where Kafka Streams returns the stream unchanged. Source: Kafka
+        Streams' `KStreamImpl.merge`.
         """
         self._check_stream(other)
         if other._port.node == self._port.node:
@@ -385,12 +386,12 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
     ) -> KStream[K2, V2]:
         """Runs your own `Processor`, which may use state stores, schedule calls and change keys.
 
-        Forwarded records may have new keys, so a grouping or join behind the processor goes through a repartition topic.
+        Forwarded records may have new keys, so a later grouping or join goes through a repartition topic.
 
         Args:
             supplier: Returns a new processor on each call; a subclass of `Processor` is enough.
             stores: The name, or names, of stores added with `StreamsBuilder.add_state_store`.
-            named: The node's name; required if two processors have the same input, and with a `Retry`. `Named` may also stand
+            named: The node's name; required if two processors have the same input, and with a `Retry`. `Named` may also come
                 before the stores, as in Java.
             on_error: What to do with a record for which the processor fails. `"fail"`: the processing policy decides, as for any
                 function that raises; a `Retry`: the record goes through retry topics and comes back.
@@ -408,7 +409,7 @@ class KStream(StreamJoins[K, V], LakeMixin, Generic[K, V]):
         *,
         on_error: OnError = "fail",
     ) -> KStream[K, V2]:
-        """Runs your own `Processor` that never changes keys, so no operator behind it needs a repartition topic.
+        """Runs your own `Processor` that never changes keys, so no later operator needs a repartition topic.
 
         The arguments are as for `process`. Processing fails if the processor forwards a key other than the current record's.
         Source: Kafka Streams' `processValues` (KIP-820).

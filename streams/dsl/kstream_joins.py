@@ -40,7 +40,7 @@ class StreamJoins(AbstractStream, Generic[K, V]):
         self._port = port
 
     def _stream(self, port: Port) -> KStream[Any, Any]:
-        """Returns the stream behind another node of the same graph."""
+        """Returns the stream that another node of the same graph produces."""
         return cast("KStream[Any, Any]", type(self)(self._graph, port))
 
     def _check_stream(self, other: object) -> None:

@@ -437,7 +437,7 @@ class KTable(LakeMixin, Generic[K, V]):
         left_over = (named, materialized)[len(options) :]
         if len(options) > 2 or (options and (named, materialized)[: len(options)] != (None,) * len(options)):
             raise TopologyError(
-                f"{method}() takes a name and Materialized(...) behind the functions, not all of "
+                f"{method}() takes a name and Materialized(...) after the functions, not all of "
                 f"{', '.join(described(one) for one in (*options, named, materialized) if one is not None)}."
             )
         named, materialized = (*options, *left_over)
@@ -463,7 +463,7 @@ class KTable(LakeMixin, Generic[K, V]):
         return join_table(self._graph, call.kind, call.left, self._port, self._node, call.joiner, how)
 
     def _table(self, port: Port, node: TableNode) -> KTable[Any, Any]:
-        """Returns the table behind another node of the same graph."""
+        """Returns the table that another node of the same graph produces."""
         return type(self)(self._graph, port, node=node)
 
 
@@ -493,5 +493,7 @@ class GlobalKTable(AbstractStream, Generic[K, V]):
             joiner, key_selector, windows = call.second_function, joiner, None
         how = call.table_option(windows, call.joined)
         if key_selector is None:
-            raise TopologyError("A join with a global table needs key_selector=..., the key to look up of each record.")
+            raise TopologyError(
+                "A join with a global table needs key_selector=..., which returns the key to look up for a record."
+            )
         return join_global(self._graph, call.kind, call.left, self.store_name, joiner, key_selector, how)

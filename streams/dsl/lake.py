@@ -65,7 +65,7 @@ def layout_of(
     names: ColumnNames,
     keys: tuple[str, ...] | None,
 ) -> RowLayout:
-    """The columns of a sink behind a port.
+    """The columns of a sink at a port.
 
     `schema` has the fields of the values (None: the fields of their type). `keys` are the columns that identify a row (empty: the
     columns of the record's key; None: each record becomes a separate row). Raises `TopologyError` for unknown types and columns.
@@ -208,9 +208,7 @@ class LakeMixin(AbstractStream):
         if mode not in ("append", "upsert"):
             raise TopologyError(f"{method}(mode={mode!r}): the mode is 'append' or 'upsert'.")
         if keys and mode == "append":
-            raise TopologyError(
-                f"{method}(keys=...) goes with mode='upsert': append writes each record as a separate row."
-            )
+            raise TopologyError(f"{method}(keys=...) needs mode='upsert': append writes each record as a separate row.")
         return several(keys) if mode == "upsert" else None
 
     def _rows_port(self, named: NameLike) -> Port:

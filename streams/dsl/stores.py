@@ -174,7 +174,7 @@ def _store(
     if missing or len(serdes) > 2:
         wrong = f"lacks {', '.join(missing)}" if missing else "takes only its name and two serdes without a keyword"
         settings = "".join(f", {one}=..." for one in times)
-        # The user wrote it like a supplier of Kafka Streams, which takes no serdes; the store belongs into `Materialized` here.
+        # The user wrote it like a supplier of Kafka Streams, which takes no serdes; the store belongs in `Materialized` here.
         raise TopologyError(
             f"Stores.{method}('{name}', ...) {wrong}: write Stores.{method}('{name}', key_serde, value_serde{settings}). For the "
             f"store of a table, write Materialized('{name}'{''.join(f', {one}=...' for one in list(times)[:1])}) instead."

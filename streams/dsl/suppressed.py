@@ -131,8 +131,8 @@ def add_suppress(port: Port, above: TableNode, how: Suppressed, name: str | None
         )
     if above.versioned:
         raise TopologyError(
-            f"'{port.node}' is a versioned table, which cannot be suppressed: what it holds back could not be seen as of "
-            f"a time. Leave history_retention out."
+            f"'{port.node}' is a versioned table, which cannot be suppressed: a read as of a time could not see the updates held "
+            f"back. Leave history_retention out."
         )
     above.send_old_values(True)
     if how.limit_ms is not None or above.filters_updates:

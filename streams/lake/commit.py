@@ -201,7 +201,7 @@ class HandedOver:
     Attributes:
         batch: The number of the batch; -1: the function was never called.
         end: The end of the batch, by partition.
-        done: The end of the last batch for which the function has returned, by partition.
+        done: By partition, the end of the last batch that the function has completed.
         settings: The settings that Spark has logged with the batch, which it needs to run the batch again.
     """
 
@@ -291,7 +291,7 @@ def write_checkpoint(files: CheckpointFiles, sink: str, note: HandedOver) -> Non
             files.write(f"{sink}/offsets/{batch}", b"\n".join([b"v1", *map(orjson.dumps, lines)]))
     if (committed := note.batch if returned else note.batch - 1) >= 0:
         files.write(f"{sink}/commits/{committed}", b"v1\n" + orjson.dumps({"nextBatchWatermarkMs": 0}))
-    # Last: a checkpoint is there once it has its id.
+    # Written last, because a checkpoint exists once it has its id.
     write_query_id(files, sink, str(uuid.uuid4()))
 
 
@@ -302,5 +302,6 @@ def refused(of: SinkId, what: str, noted: bool = True) -> LakePositionError:
         f"{of}: the checkpoint of this foreach_batch sink {what}. A function that skips numbers it has seen would lose records. "
         f"Nothing was read. Put the folder {of.sink} of the checkpoint back as it was last. {adopt}Or give up the rows that wait "
         f"in the sink's internal topic, with `streams reset {of.application_id} --drop-sink {of.sink}`: the sink then begins with "
-        f"batch 0 and new records, and all other state stays. Delete what the function has stored under its numbers before that."
+        f"batch 0 and new records, and all other state stays. First delete everything that the function has stored under its "
+        f"batch numbers."
     )

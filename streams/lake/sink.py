@@ -16,7 +16,7 @@ from streams.model.table_columns import ColumnRule, RowLayout
 from streams.sinks.sink import Sink, SinkTable
 
 _TABLE_ID = "sink"
-"""The table id of every sink that has commits of its owner. A sink without them is another store than before."""
+"""The table id of every sink that has commits of its owner. A sink without them is not the same store as before."""
 _AT = "_at"
 
 
@@ -24,7 +24,7 @@ FrameT = TypeVar("FrameT")
 
 
 class SparkRows(Protocol):
-    """Rows in the form in which Spark has them."""
+    """Rows in Spark's form."""
 
     def toArrow(self) -> pa.Table: ...
 

@@ -110,9 +110,8 @@ def _row(key: bytes | None, value: bytes | None, layout: RowLayout) -> Mapping[s
 # was its own.
 #
 # Delta skips a write silently if the table already has a commit with its `txnAppId` and an equal or higher
-# `txnVersion`. So an own commit that only seemed to fail is not repeated; and of two instances of an application,
-# which both continue from commit n, one writes n + 1 and the other one nothing. The writer therefore looks for its
-# attempt in the table after each write.
+# `txnVersion`. So a commit that only seemed to fail is not repeated. And if two instances of an application continue from commit n,
+# one of them writes n + 1 and the other writes nothing. The writer therefore looks for its attempt in the table after each write.
 
 FrameT_contra = TypeVar("FrameT_contra", contravariant=True)
 
@@ -140,7 +139,7 @@ class LakeWriter(Generic[FrameT_contra]):
     """Writes the batches of one run.
 
     Args:
-        pause: Waits for the given seconds before another try.
+        pause: Waits for the given number of seconds before the next attempt.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ class EventKind:
         name: Its name in `event`, in JSON and in listeners.
         level: The level of its log line.
         means: When it happens, as in `docs/logging.md`.
-        fields: Its own fields, besides time, application, sub-topology, task and message.
+        fields: Its own fields, in addition to time, application, sub-topology, task and message.
         said: Whether the progress display shows its message, so that a log line in text form would repeat it.
     """
 
@@ -100,7 +100,8 @@ SLOW_STEP = EventKind(
 PARTITIONS_UNREAD = EventKind(
     "partitions_unread",
     logging.WARNING,
-    "Nobody reads some partitions, because slots of live execution have not begun for 20 s; again when it is others.",
+    "No slot reads some partitions, because slots of live execution have not begun for 20 s. Reported again if the partitions "
+    "change.",
     ("partitions",),
     said=True,
 )
@@ -204,7 +205,7 @@ class Notifier:
         self._waiting.append(what)
 
     def deliver(self) -> None:
-        """Delivers all notifications that were noted, unless another thread, or a caller of this one, is doing so."""
+        """Delivers all pending notifications, unless another thread, or a caller of this method, is already doing so."""
         while self._waiting:
             with self._lock:
                 if self._telling:

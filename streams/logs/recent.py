@@ -26,7 +26,7 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.take(line_of(record_fields(record), LONGEST).rstrip())
-        # Python's last resort writes warnings where there is no handler, and this one is none for people.
+        # Python's last resort prints warnings if there is no handler, but people do not see the output of this one.
         last = logging.lastResort
         if last is not None and record.levelno >= last.level and not self._others(record.name):
             last.handle(record)

@@ -5,7 +5,7 @@ A worker measures a step, one task's part of a micro-batch, and reports it with 
 application (the driver) and never fall while it lives: a query that starts again after a failure continues them. A new process
 begins at zero, like the counters of any program that Prometheus scrapes. A step whose worker died after its commit, before its
 report, is counted with the attempt that finds the commit: its numbers of records are those of the commit marker, while the counts
-of operators that run in tasks are lost.
+of operators in tasks are lost.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Histogram:
     """Durations, counted by bucket as Prometheus does.
 
     Attributes:
-        counts: The number of durations in each bucket: up to its bound in `BOUNDS` and above the one before; the last bucket has no
-            bound.
+        counts: The number of durations in each bucket: up to its bound in `BOUNDS` and above the previous bound; the last bucket
+            has no bound.
         sum_s: The sum of all durations, seconds.
     """
 
@@ -132,7 +132,7 @@ class PartitionTime:
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:
-    """The metrics of one step of one task, or of several live ones, and so the report of it: from a worker to the driver as JSON.
+    """The metrics of one step of a task, or of several live steps. As JSON, they are the worker's report to the driver.
 
     Attributes:
         task: The task's number.
@@ -250,8 +250,8 @@ class NodeMetrics:
         one_by_one: The number of records processed one by one although the node can process them together, by reason.
         cpu_ns: The CPU time, where operators are timed (`streams.engine.graph.settings`).
         other: Further counters of the operator by name, such as the calls of an `enrich`.
-        looked_up: The number of records for which a join has looked on its other side.
-        unmatched: The number of these records that have found nothing there, by reason.
+        looked_up: The number of records that a join has looked up on its other side.
+        unmatched: The number of these records that found no match, by reason.
     """
 
     records_in: int = 0

@@ -316,14 +316,14 @@ METRICS: tuple[Metric, ...] = (
         "streams_join_lookups",
         "counter",
         OPERATOR,
-        "Records for which a join has looked on its other side.",
+        "Records that a join has looked up on its other side.",
         _looked_up,
     ),
     Metric(
         "streams_join_unmatched",
         "counter",
         (*OPERATOR, "reason"),
-        "The lookups that have found nothing: no_row, no_right_record, null_key, …",
+        "The lookups that found no match: no_row, no_right_record, null_key, …",
         _by_reason("unmatched"),
     ),
     Metric(

@@ -146,7 +146,7 @@ _MOST_CLIENTS = 32
 
 
 class _Handler(WSGIRequestHandler):
-    """Writes no line for each request, and waits only so long for one."""
+    """Logs no requests, and waits only a limited time for one."""
 
     timeout = _REQUEST_S
 
@@ -155,7 +155,7 @@ class _Handler(WSGIRequestHandler):
 
 
 class _FewThreads(ThreadingWSGIServer):
-    """Where many clients are connected, the first of them gives way: one that says nothing must not cost the driver a thread."""
+    """If many clients are connected, the oldest connection is closed, because a silent client must not cost the driver a thread."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -180,7 +180,7 @@ class _FewThreads(ThreadingWSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client went away, or has sent nothing in time: nobody has to read a stack trace of that."""
+        """A client went away, or has sent nothing in time, which is not worth a stack trace."""
         log.debug("a request for metrics has failed", exc_info=True)
 
 

@@ -1,7 +1,7 @@
 """The memory of an application's processes: on the driver's host as the operating system shows it, elsewhere as they report it.
 
 On the driver's host these are the driver, its Java process and all below them. Executors on other hosts are known by the workers
-that have reported a step; what Java takes there is Spark's to say.
+that have reported a step; Spark reports the memory of Java there.
 """
 
 from __future__ import annotations

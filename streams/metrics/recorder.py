@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 MetricsListener = Callable[[MicroBatchFigures], object]
 """Called after each micro-batch of any sub-topology, by the thread of its query."""
 START = "start"
-"""The obstacle with which an application begins."""
+"""The obstacle that is known when an application begins."""
 
 
 def _wall_clock_ms() -> int:

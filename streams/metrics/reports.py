@@ -97,7 +97,10 @@ def notice_silence(connection: Connection) -> None:
 
 
 def cut(connection: Connection) -> None:
-    """Ends a connection that another thread uses. It is not closed, since another connection could then get its file descriptor."""
+    """Ends a connection that another thread is using.
+
+    It is not closed, since another connection could then get its file descriptor.
+    """
     with suppress(OSError), _socket_of(connection) as one:
         one.shutdown(socket.SHUT_RDWR)
 

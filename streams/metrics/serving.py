@@ -119,5 +119,5 @@ class _Copies(Collector):
 
 
 def replica_metrics(application_id: str, copies: Callable[[], Iterable[CopyFigures]]) -> Collector:
-    """The metrics of `streams replica`. Each copy has its offsets behind, its commit, and 1 if it has a fault."""
+    """The metrics of `streams replica`. For each copy: how many offsets it is behind, its commit, and 1 if it has a fault."""
     return _Copies(application_id, _REPLICA, copies)

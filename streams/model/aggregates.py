@@ -80,7 +80,7 @@ class Aggregate(ABC):
         text = repr(self)
         if " at 0x" in text:
             raise TopologyError(
-                f"The aggregate {text} is known by a memory address, so no state would fit it at the next start: make "
+                f"The aggregate {text} is identified by a memory address, so its state would not be found at the next start: make "
                 f"{type(self).__qualname__} a frozen dataclass, or give it a __repr__ without addresses."
             )
         return text
@@ -122,7 +122,7 @@ class Aggregate(ABC):
         """Combines the accumulators of two consecutive sequences of records, for example of two sessions that are merged."""
 
     def remove(self, accumulator: Any, value: Any) -> Any:
-        """Takes a value that was added before out of the accumulator, and returns the new accumulator.
+        """Removes a value that was added before from the accumulator, and returns the new accumulator.
 
         Only grouped tables call it, because their rows change and are deleted. The built-in aggregates count, sum, mean and
         quantile implement it.
@@ -154,7 +154,7 @@ class Aggregate(ABC):
 def _refuse_record(field: Expression | ValueFields) -> None:
     if found := reads_record(field):
         raise TopologyError(
-            f"An aggregate cannot read {found[0]!r} itself: take it into the value before, as in "
+            f"An aggregate cannot read {found[0]!r} itself: first add it to the value, as in "
             f"map_values(fields('*', name={found[0]!r}))."
         )
 
@@ -248,7 +248,7 @@ class _Optional(BuiltIn):
         return value if accumulator is None else self.both(accumulator, value)
 
     def merge(self, earlier: Any, later: Any) -> Any:
-        """Both accumulators combined, or the one that is not None."""
+        """Both accumulators combined, or the only one that is not None."""
         if earlier is None or later is None:
             return later if earlier is None else earlier
         return self.both(earlier, later)
@@ -320,8 +320,9 @@ def _refused(aggregate: Aggregate, value: Any) -> RecordError:
         return RecordError(f"{aggregate.text} is given {described(float(value))}, which is not a finite number")
     what = "" if aggregate.takes_only is None else aggregate.takes_only[1]
     return RecordError(
-        f"{aggregate.text} {what}, not {described(value)}: convert the field with map_values(...) or an expression before, or "
-        f"leave such records out with filter(...)"
+        f"{aggregate.text} {what}, not {described(value)}: first convert the field with map_values(...) or an expression, or "
+        f"drop such records with "
+        f"filter(...)"
     )
 
 
@@ -698,7 +699,7 @@ class CountDistinct(BuiltIn):
 
 
 def countable(aggregate: Aggregate, value: Any) -> Any:
-    """The value; of a Decimal the integer or the float that equals it, and without one its digits, as accumulators have them.
+    """The value. A Decimal becomes the equal integer or float or, without one, its digits, as in accumulators.
 
     Raises:
         RecordError: It is NaN or infinity.

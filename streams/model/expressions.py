@@ -73,7 +73,7 @@ class Expression(AnswersUnknownNames):
         return self.evaluate(partial(pick, value))
 
     def of_record(self, key: Any, value: Any, timestamp: int) -> Any:
-        """The result for one record; the expression may also read its key and timestamp. Raises what a call raises."""
+        """The result for one record; the expression may also read its key and timestamp. Raises the same errors as a call."""
         return self.evaluate(partial(_part_of_record, key, value, timestamp))
 
     @property
@@ -627,7 +627,7 @@ class ValueFields:
         return self._made(value, partial(pick, value))
 
     def of_record(self, key: Any, value: Any, timestamp: int) -> dict[str, Any]:
-        """Makes the object for a record; the expressions may also read its key and timestamp. Raises what a call raises."""
+        """Makes the object for a record; the expressions may also read its key and timestamp. Raises the same errors as a call."""
         return self._made(value, partial(_part_of_record, key, value, timestamp))
 
     def _made(self, value: Any, read: ReadField) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def _numbers(compute: Compute, of_decimals: Compute, context: Context = EXACT) -
 def _of_decimals(compute: Compute, context: Context, values: Sequence[Any]) -> Any:
     if any(isinstance(value, float) for value in values):
         raise TypeError(
-            "a Decimal is not computed with a float, which is not exact: write .cast(Decimal) behind the other one"
+            "a Decimal cannot be combined with a float, which is not exact: write .cast(Decimal) after the float"
         )
     try:
         return compute(context, *values)

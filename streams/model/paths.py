@@ -15,7 +15,7 @@ _NAME: Final = re.compile(r"`((?:[^`]|``)+)`|([^`.][^.]*)")
 """Matches one name: in backticks, or up to the next dot."""
 
 IS_A_FIELD: Final = (
-    "a field is a name, or names joined by single dots, and a name that has a dot itself stands between backticks"
+    "a field is a name, or names joined by single dots, and a name that contains a dot is enclosed in backticks"
 )
 """Describes what a path looks like, for messages about a text that is not a path."""
 
@@ -68,5 +68,5 @@ def dotted_name(names: Sequence[str], there: Container[object]) -> str:
     """A hint if the first names of a missing path, joined by dots, are the name of an existing field; otherwise an empty text."""
     for count in range(len(names), 1, -1):
         if (name := ".".join(names[:count])) in there:
-            return f" There is a field {name!r}: a name that has a dot itself stands between backticks, as in col('`{name}`')."
+            return f" There is a field {name!r}: a name that contains a dot is enclosed in backticks, as in col('`{name}`')."
     return ""

@@ -256,7 +256,7 @@ ORIGIN = tuple(ERROR_HEADERS + name for name in ("topic", "partition", "offset",
 RETRY = "__streams.retry."
 """The prefix of the headers that the engine adds to records in retry topics."""
 OWN = "__streams.own."
-"""The prefix that replaces `__streams.` in a record's own headers: an application may read the dead letters of another one."""
+"""Replaces the prefix `__streams.` of headers that a record already has, as a dead letter of another application has."""
 
 
 def set_apart(headers: Headers) -> Headers:

@@ -148,7 +148,7 @@ def _number(number: float) -> bytes:
 
 
 def _decimal(number: Decimal) -> bytes:
-    """The bytes of the exponent of the first digit, then of the digits."""
+    """The bytes of the first digit's exponent, followed by the bytes of the digits."""
     if not number:
         return b"\x01"
     digits = bytes(digit + 1 for digit in number.as_tuple().digits).rstrip(b"\x01")

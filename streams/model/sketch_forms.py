@@ -85,7 +85,7 @@ class Buckets:
         return math.copysign(self.mapping.value(abs(bucket) + self.below_first), bucket)
 
     def quantiles(self, counts: BucketCounts, shares: Sequence[Fraction]) -> list[float]:
-        """For each share, the middle of the first bucket up to which the buckets contain at least that share of the numbers."""
+        """For each share, the middle of the first bucket at which the buckets so far contain at least that share of the numbers."""
         rising = sorted(counts)
         totals = list(accumulate(map(counts.__getitem__, rising)))
         ranks = (max(1, math.ceil(share * totals[-1])) for share in shares)
@@ -110,12 +110,12 @@ def read_counts(written: Sequence[int]) -> BucketCounts:
 
 
 def with_more(written: Sequence[int], bucket: int, more: int) -> list[int]:
-    """Adds `more` to a bucket's count in the stored form; a count of 0 is left out. Raises what `read_counts` raises."""
+    """Adds `more` to a bucket's count in the stored form; a count of 0 is left out. Raises the same errors as `read_counts`."""
     _check_version(written[0])
     rising = list(accumulate(written[1::2]))
     at = bisect_left(rising, bucket)
     if at < len(rising) and rising[at] == bucket and (count := written[2 * at + 2] + more):
-        found = list(written)  # most buckets exist already, so no gap changes
+        found = list(written)  # most buckets already exist, so no gap changes
         found[2 * at + 2] = count
         return found
     counts = read_counts(written)

@@ -82,7 +82,7 @@ def _moment(value: Any, zone: str) -> datetime:
     elif isinstance(value, int) and not isinstance(value, bool):
         moment = EPOCH + timedelta(milliseconds=value)
     else:
-        raise TypeError("it takes whole milliseconds since 1970: to_timestamp() makes them of a text")
+        raise TypeError("it takes whole milliseconds since 1970: to_timestamp() converts a text to them")
     return moment if zone == "UTC" and moment.tzinfo is timezone.utc else moment.astimezone(ZoneInfo(zone))
 
 

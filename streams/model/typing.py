@@ -37,7 +37,7 @@ V = TypeVar("V", default=Any)
 
 K2 = TypeVar("K2", default=Any)
 V2 = TypeVar("V2", default=Any)
-"""Key and value of another side, or of a result."""
+"""Key and value of another input of a join, or of a result."""
 
 KO = TypeVar("KO", default=Any)
 VO = TypeVar("VO", default=Any)

@@ -410,7 +410,7 @@ def _between_midnights(unit: CalendarUnit, zone: str, first: date) -> tuple[int,
 
 
 def _begin_s(zone: str, day: date) -> int:
-    """The first second at which the date in the zone is `day` or a later one."""
+    """The first second at which the date in the zone is `day` or later."""
     rules = ZoneInfo(zone)
     midnight = datetime(day.year, day.month, day.day, tzinfo=rules)
     # If there are two midnights, Python takes the earlier one.
@@ -430,7 +430,7 @@ def _wall_clock(second: int, rules: ZoneInfo) -> datetime:
 
 @lru_cache
 def _longest_ms(unit: CalendarUnit, zone: str) -> int:
-    """The length of the zone's longest unit, ms. Only the times are examined at which the zone's offset from UTC changes."""
+    """The length of the zone's longest unit, ms. Only times at which the zone's offset from UTC changes are examined."""
     rules = ZoneInfo(zone)
     longest = _LONGEST_DAYS[unit] * _DAY_MS + _HOUR_MS
     offset = None

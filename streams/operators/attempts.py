@@ -100,7 +100,7 @@ def ticket_of(record: Record) -> int | None:
 
 
 def walk_of(record: Record) -> bytes | None:
-    """The record's header about the topics it has passed through behind the line of its key; None if it has none."""
+    """The record's header with the topics that it has passed through while it waited in its key's line; None if it has none."""
     return dict(record.headers).get(WALK)
 
 

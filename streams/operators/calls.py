@@ -1,7 +1,7 @@
 """Calls of a user's function for records, as `enrich` makes them: one by one or in batches, concurrently, with timeout and retries.
 
 Invariants: an outcome belongs to its record, whichever call ends first; no part of a call continues once `outcomes` has ended.
-Clocks decide when a call has failed and how long to wait before the next one, but never what a result is.
+Clocks decide when a call has failed and how long to wait before the next one, but they never affect a result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streams.operators.attempts import Attempts
 from streams.wording import a_kind_of
 
 NOT_CALLED: Final = object()
-"""The outcome of a record whose call was not started because another one had failed."""
+"""The outcome of a record whose call was not started because another call had failed."""
 
 LONGEST_BACKOFF_MS = 60_000
 
@@ -217,7 +217,7 @@ def _range(batch: Sequence[PendingCall]) -> str:
 
 
 async def _side_by_side(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Runs all to their ends. If one fails, or all are interrupted, the others are cancelled first."""
+    """Runs all to completion. If one fails, or all are interrupted, the others are cancelled first."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         await asyncio.gather(*tasks)
@@ -229,7 +229,7 @@ async def _side_by_side(work: Sequence[Coroutine[Any, Any, None]]) -> None:
 
 # --- A user's function that calls other systems: its resources in a process, and its event loop.
 #
-# A class in place of a function is instantiated once per process, at its first call, so that a client can be reused. All calls
+# A class instead of a function is instantiated once per process, at its first call, so that a client can be reused. All calls
 # of an async function run in one event loop of the same lifetime, because clients belong to the loop in which they were created.
 # There are no threads, except where the calling thread already runs a loop of its own (a notebook).
 
@@ -288,8 +288,9 @@ class UserClient:
                 self._made = self._function()
             except Exception as error:
                 raise EnrichError(
-                    f"{self.name}() cannot be made in this process: {type(error).__name__}: {error}. enrich() makes it before "
-                    f"the first call, without arguments; what it needs must be there wherever records are read."
+                    f"{self.name}() cannot be created in this process: {type(error).__name__}: {error}. enrich() creates it "
+                    f"before the first call, without arguments. Everything it needs must be available wherever records are "
+                    f"read."
                 ) from error
         return await work(self._made)
 

@@ -375,7 +375,7 @@ class KeyColumn:
 
     @staticmethod
     def _are_written_so(serde: Serde, data: list[bytes]) -> bool:
-        """Whether a serde certainly writes the same bytes again of the keys that it has read from some bytes."""
+        """Whether a serde certainly writes the keys that it has read as the same bytes again."""
         if is_exact(serde):
             return True
         normal = normal_keys(serde, binary_column(data)) if len(data) > FEW_ROWS else None
@@ -628,7 +628,7 @@ class WindowedKeys(KeyColumn):
         return pc.binary_join_element_wise(base, *map(packed, bounds), NOTHING)
 
     def base_column(self, serde: Serde, topic: str) -> pa.BinaryArray | None:
-        """The bytes of the keys without their windows; None unless the serde writes them in front of the windows' bounds."""
+        """The bytes of the keys without their windows; None unless the serde writes them before the windows' bounds."""
         if not isinstance(serde, TimeWindowedSerde | CustomWindowedSerde | SessionWindowedSerde):
             return None
         if not reads_alone(serde.inner):

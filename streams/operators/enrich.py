@@ -93,9 +93,10 @@ class Enrich(RecordOperator):
         else:
             error = outcome.error
             raise CallFailedError(
-                f"{self._who} failed in every one of its calls, in the last with {type(error).__name__}: "
-                f"{str(error).removesuffix('.')}. on_error= decides what happens to such records, retries= and timeout= how long "
-                f"to try"
+                f"{self._who} failed in all its calls, the last time with {type(error).__name__}: "
+                f"{str(error).removesuffix('.')}. on_error= decides what happens to such records; retries= and timeout= decide "
+                f"how long to "
+                f"try"
             ) from error
 
     def _retry(self, attempts: Attempts, record: Record, outcome: Any) -> None:

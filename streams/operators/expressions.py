@@ -36,8 +36,8 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 BOOL: Final = 4
 OTHER: Final = 5
 DECIMAL: Final = 6
-"""Three kinds that cells of fields do not have. `BOOL` is 0 or 1 in `ints`. `OTHER` is any other JSON text, such as an array; in a
-vector, `TEXT` is always a string. `DECIMAL` has its digits in `ints`: 1.25 is 125 with a scale of 2.
+"""Three more kinds, which cells of fields do not have. `BOOL` is 0 or 1 in `ints`. `OTHER` is any other JSON text, such as an
+array; in a vector, `TEXT` is always a string. `DECIMAL` has its digits in `ints`: 1.25 is 125 with a scale of 2.
 """
 
 _NO_SCALES: Final[npt.NDArray[np.int64]] = np.zeros(1, np.int64)

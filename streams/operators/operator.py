@@ -71,7 +71,7 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
         """Forward records together, to all children or only to the named one."""
 
     def count_forwarded(self, number: int) -> None:
-        """Count records as forwarded by this node although another node of its group forwards them with its own.
+        """Count records as forwarded by this node even though another node of its group forwards them with its own records.
 
         Nodes with the same children let one of them forward the records of all, so that these stay in order. A negative number
         subtracts records that `forward_batch` has counted.
@@ -115,7 +115,7 @@ class OperatorContext(ProcessorContext[Any, Any], Protocol):
         """Forward a record to the nodes that take dropped records, although the operator does not drop it."""
 
     def count_looked_up(self, number: int, missing: Mapping[str, int], join: str | None = None) -> None:
-        """Count the look-ups of a join in its other side, and by reason how many of them have found nothing.
+        """Count a join's look-ups on its other side and, by reason, how many of them found no match.
 
         `join` is the name of a join whose sides are counted together; None: the node.
         """

@@ -93,7 +93,8 @@ def emit_together(
 ) -> None:
     """Remove a store's pending updates and emit them as columns, in the same order.
 
-    If one of them cannot be written, all stay pending. `emit_pending` then emits them one by one, so that only that one is lost.
+    If one of them cannot be written, all stay pending. `emit_pending` then emits them one by one, so that only the failing one is
+    lost.
     """
     if not store.pending:
         store.forget_cache()

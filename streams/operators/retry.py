@@ -42,9 +42,9 @@ class RetryRoute(RecordOperator):
 # of a key have the tickets 0, 1 and 2: while A waits in the 10 s topic, B and C wait behind it, and B is tried after A.
 #
 # A record may vanish from a retry topic: the next program cannot read it and skips it, or its offsets are lost. Its ticket would
-# never be served, and its key would wait for ever. So each record that follows notes the topics that it has passed through while
-# the line did not move (`Walk`). Once these are all topics, it has passed every place where the served record could be, and all
-# other earlier records have been seen. A record that was not seen is gone, and the line continues with the first one that was seen.
+# never be served, and its key would wait forever. So each record that follows notes the topics that it has passed through while the
+# line did not move (`Walk`). Once these are all topics, it has passed every place where the served record could be, and all other
+# earlier records have been seen. A record that was not seen is gone, and the line continues with the first one that was seen.
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The way of a record behind a line that does not move.
+    """The path of a record that waits behind a line that does not move.
 
     Attributes:
         serving: The ticket that was served during the walk.
@@ -93,7 +93,7 @@ class Walk:
         return next(left, None)
 
     def to_header(self) -> bytes:
-        """The way as the value of a header."""
+        """The path as the value of a header."""
         return b"%d.%d.%d" % (self.serving, self.moves, self.visited)
 
 

@@ -80,7 +80,7 @@ def serde_for(kind: type[T]) -> Serde[T]:
 
 
 def plain_type(kind: Any) -> Any:
-    """A type without parts that do not change its bytes: `None` in a union, `Annotated`, `NewType`, `Literal`."""
+    """A type stripped of the parts that do not change its bytes: `None` in a union, `Annotated`, `NewType`, `Literal`."""
     if kind is None:
         return type(None)
     supertype = getattr(kind, "__supertype__", None)
@@ -172,11 +172,11 @@ class DefaultKeySerde(StringSerde):
         raise SerdeError(
             f"'{self.made_by}' makes a key that is {a_value(value)}, {shown(value)}, and no serde is named for it: only text can "
             f"be written. Name the serde where the key is used, with key_serde={serde} in Grouped, Joined, StreamJoined, "
-            f"Repartitioned or Produced; or annotate what the function returns; or make text of the key."
+            f"Repartitioned or Produced; or annotate what the function returns; or convert the key to text."
         )
 
     def deserialize(self, topic: str, data: bytes | None, headers: Headers = None) -> Any:
-        """The text, or the member of the enum. Raises `SerdeError` if the bytes are not UTF-8, or no member."""
+        """The text, or the member of the enum. Raises `SerdeError` if the bytes are not UTF-8, or are not a member."""
         text = StringSerde.deserialize(self, topic, data, headers)
         if self.member_of is None or text is None or data is None:
             return text

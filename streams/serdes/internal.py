@@ -37,7 +37,7 @@ class _Internal(Serde[T]):
     """A hint for an error about an object of another class."""
 
     def kept(self) -> Self:
-        """The same over serdes that are kept."""
+        """The same serde, whose parts are the `kept` of its serdes."""
         return kept_parts(self)
 
     def serialize(self, topic: str, value: T | None, headers: Headers = None) -> bytes | None:

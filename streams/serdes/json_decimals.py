@@ -1,7 +1,7 @@
 """Reads a `Decimal` from the text of a JSON number, so that `0.12345678901234567890` keeps all of its digits.
 
 pydantic reads such a number as a float, but converts a text to a `Decimal` exactly. So numbers that a float would change are put in
-quotation marks. This affects only fields of type `Decimal`, because no other type accepts a text in place of a number.
+quotation marks. This affects only fields of type `Decimal`, because no other type accepts a text instead of a number.
 """
 
 from __future__ import annotations

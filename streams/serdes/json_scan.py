@@ -33,7 +33,7 @@ def skip_space(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - com
 
 @kernel
 def _plain_end(data: Bytes, at: Any, end: Any) -> Any:  # pragma: no cover - compiled
-    """The first position from `at` on with a quote, a backslash or a control character, or one in front of it near the data's end.
+    """The first position from `at` on with a quote, a backslash or a control character, or an earlier position near the data's end.
 
     Most of what a scanner reads is the content of texts. Looking at whole blocks saves up to half of its time.
     """

@@ -205,7 +205,7 @@ def text_of(serde: Serde, topic: str, view: Callable[[Any], Any] | None = None) 
 def texts_of(
     serde: Serde, topic: str, view: Callable[[Any], Any] | None = None
 ) -> Callable[[pa.BinaryArray], list[bytes]]:
-    """A function like that of `text_of`, for columns without nulls. Compiled code finds most JSON that can stay as it is."""
+    """Like `text_of`, but returns a function for columns without nulls. Compiled code finds most JSON that can stay as it is."""
     # Not at the top: commands that show a few records do without the libraries of columns.
     from streams.serdes.json_scan import normal_json
 
@@ -434,4 +434,4 @@ def _of_own(serde: Serde, topic: str, data: Any) -> Any:
         except Exception:
             # A user's function may raise anything for data that is not one of its values.
             continue
-    raise SerdeError(f"nothing that {type(serde).__name__} reads is shown so")
+    raise SerdeError(f"no value that {type(serde).__name__} reads is shown like this")

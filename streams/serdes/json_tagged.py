@@ -1,7 +1,7 @@
 """JSON of a union of classes that look alike: the text names the class in a field `$type`.
 
 `JsonSerde(Created | Deleted)`, where both have the same fields, would read a `Deleted` back as a `Created`. So the class is named
-in front of the fields: `{"$type":"Deleted","id":"1"}`. A union whose classes differ in JSON has no such field.
+before the fields: `{"$type":"Deleted","id":"1"}`. A union whose classes differ in JSON has no such field.
 """
 
 from __future__ import annotations

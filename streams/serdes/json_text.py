@@ -175,7 +175,7 @@ def _parts_come_back(values: Sequence[Any], whole: bool = False) -> bool:
     return False
 
 
-# --- Dicts whose keys are numbers, for aggregates whose type nobody has named (`JsonWithKeys`).
+# --- Dicts whose keys are numbers, for aggregates without a known type (`JsonWithKeys`).
 #
 # `{404: 3}` is stored as `{"404":3}` and a blank character, which marks the type of the dict's keys. Blanks after a JSON text mean
 # nothing, so other programs read text keys. If a value has several dicts, it has a blank for each, in the order in which their

@@ -315,7 +315,7 @@ def _checking(kind: type[Any], exact: bool) -> type[Any]:
 
 
 def _resolving(kind: type[Any]) -> type[Any]:
-    """The client's deserialiser of Avro, with Avro's schema resolution in place of fastavro's."""
+    """The client's deserialiser of Avro, with Avro's schema resolution instead of fastavro's."""
     schema_id = load(f"{_CLIENT}.serde").SchemaId
 
     class Resolving(kind):  # type: ignore[misc]

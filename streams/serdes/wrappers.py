@@ -101,7 +101,7 @@ class TimeWindowedSerde(_ByStart[T]):
         check_serde(inner, "TimeWindowedSerde(inner)")
         size = None if size_ms is None else to_ms(size_ms, "The size of TimeWindowedSerde's windows")
         if size is not None and size < 0:
-            raise TopologyError(f"TimeWindowedSerde(size_ms={size_ms!r}): the size of a window is not negative.")
+            raise TopologyError(f"TimeWindowedSerde(size_ms={size_ms!r}): the size of a window must not be negative.")
         object.__setattr__(self, "inner", inner)
         object.__setattr__(self, "size_ms", size)
 
@@ -170,7 +170,7 @@ class SessionWindowedSerde(_WindowedKeys[T]):
 # not part of the topology hash, so a new version can use the old state; an older program refuses values of a newer one.
 
 _TAG = b"\xff\xfeSTREAMS"
-"""No text (0xff is not UTF-8), no registry's value (those begin with 0), and longer than any number."""
+"""It cannot be a text (0xff is not UTF-8) or a registry's value (those begin with 0), and is longer than any number."""
 _HIGHEST = 255
 
 Upcaster = Callable[[Any], Any]

@@ -113,7 +113,8 @@ class Api:
         self._following = 0
         self._readers = CapacityLimiter(_READERS)
         self._queries = Turns(_QUERIES, "queries in SQL")
-        # Turns for requests of other processes, which hold a turn there: these must not wait for each other.
+        # Separate turns for requests of other processes: these already hold a turn there, and two processes must not wait for each
+        # other.
         self._parts = Turns(_PARTS, "queries in SQL of other processes")
         self._sink = None if write is None else Topics(served, write)
         self.metrics = ServingMetrics(served.application_id, self._figures)
@@ -645,7 +646,7 @@ class Api:
         written = await run_in_threadpool(self._sink.write, record)
         answer = await self._result(store, task, key, Freshness(position=written.position), wait_s)
         if answer is None:
-            # Not an error, or a client would write the record again.
+            # Not an error; otherwise a client would write the record again.
             return json_answer({"record": written.as_json, "processed": False}, 202, {POSITION: str(written.position)})
         row = answer.rows[0] if answer.rows else b"null"
         found = shown_json({"record": written.as_json, "processed": True, "tasks": tasks_json(answer)})
@@ -707,7 +708,7 @@ register_any_text()
 _STORES = "/v1/stores/{store}"
 _KEYS = compile_path(f"{_STORES}/keys/{{key:any_text}}")[0]
 _FEW = 32
-"""Batches of up to so many keys are read in the event loop."""
+"""Batches of up to this many keys are read in the event loop."""
 _READERS = 2
 """How many reads of many rows are made at a time."""
 _LAST = {"Connection": "close"}
@@ -718,7 +719,7 @@ _LOADED = "loaded"
 """A parameter between processes: the store whose rows are wanted for a query in SQL."""
 _LOOK_AGAIN_S = 0.05
 _FOLLOW_S = 2.0
-"""A read as of one micro-batch waits at least so long for the copies."""
+"""A read as of one micro-batch waits at least this long for the copies."""
 _QUERIES = 2
 """How many queries in SQL run at a time: each has its memory, a process and a thread."""
 _PARTS = 4
@@ -790,7 +791,7 @@ async def _behind(first: ServerSentEvent, others: AsyncIterator[ServerSentEvent]
 
 
 def wants_arrow(request: Request) -> bool:
-    """Whether the answer is to be an Arrow stream."""
+    """Whether to answer with an Arrow stream."""
     return ARROW in request.headers.get("accept", "")
 
 

@@ -81,7 +81,7 @@ class _Request:
 
 _ANSWER_S = 60.0
 _CONNECT_S = 2.0
-"""After so long without a connection the next server is asked: a host that is down does not refuse connections."""
+"""After this long without a connection, the next server is asked: a host that is down does not refuse connections."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 How a copy follows is in `state.restore.follower`; this file is about reading it. Readers never see a restore: each commit is
 published as a `View`, the stores through a snapshot of the database. The running application is never touched. Invariants: a view
-holds exactly one commit and never changes; a view is closed once it is not the current one, nobody reads it, and no cursor holds it
+holds exactly one commit and never changes; a view is closed once it is not current, no reader has it, and no cursor holds it
 for a next page; a copy that cannot follow still answers with its last view; a view is never older than it reports.
 """
 
@@ -325,7 +325,7 @@ class TaskCopy(FollowedTask, Copy):
 
     def close(self) -> None:
         """Closes the copy, which stays on disk."""
-        # Close the database in any case, or the next copy of the task would find it open.
+        # Always close the database; otherwise the next copy of the task would find it open.
         with ExitStack() as leave:
             leave.callback(self._on_close)
             leave.callback(super().close)

@@ -264,7 +264,7 @@ def known_places(text: str, store: ReadStore, tasks: Collection[int]) -> dict[in
 # --- Server-sent events: one for each commit, whose id is a position.
 
 HEARTBEAT_S = 15.0
-"""After so long without a commit, an event shows that the connection is alive."""
+"""After this long without a commit, an event shows that the connection is alive."""
 _WITHOUT_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -475,7 +475,7 @@ class Merged:
         Raises:
             StoreNotReadyError: No process has given an event of these tasks for a minute.
         """
-        why = "nobody has given the changes of these tasks for a minute"
+        why = "no process has given the changes of these tasks for a minute"
         while asyncio.get_running_loop().time() < lost_s + _PATIENCE_S:
             await asyncio.sleep(_AGAIN_S)
             try:

@@ -35,10 +35,10 @@ from streams.serve.position import Commit, Position, common
 from streams.serve.scans import Asked, Order, Scan, first_rows
 
 _AT_A_TIME = 200
-"""Keys of a batch are looked up so many at a time, so that the bytes of their values can be counted early."""
+"""This many keys of a batch are looked up at a time, so that the bytes of their values can be counted early."""
 _MOST_AT_A_TIME = 3200
 _SMALL_BYTES = 1024 * 1024
-"""If the values have at most so many bytes, twice as many keys are looked up next."""
+"""If the values have at most this many bytes, twice as many keys are looked up next."""
 HELD_S = 60.0
 """How long the rows of a commit are kept for the next page of a cursor."""
 
@@ -271,7 +271,7 @@ class ReadStore:
         """
         if self.kind.segmented or self.kind is StoreKind.VERSIONED:
             raise QueryError(
-                f"{self.name!r} has {self._sort}: a batch of keys can be read of stores with a row per key only"
+                f"{self.name!r} has {self._sort}: a batch of keys can be read only from stores with one row per key"
             )
         found: list[bytes | None] = [None] * len(keys)
         of, points = [0] * len(keys), []
@@ -406,7 +406,7 @@ class ReadStore:
         else:
             fits = tuple(map(type, after)) == (bytes,) and len(after[0]) >= _order(self.reader.key_serde, scan).size
         if not fits:
-            raise QueryError("the cursor is none that this server has given: begin again without one")
+            raise QueryError("this server has not issued this cursor: begin again without one")
 
     def tasks_of(self, scan: Scan) -> Sequence[int]:
         """The tasks that have the rows of a scan."""

@@ -24,7 +24,7 @@ POSITION, COMMIT, AGE = "Streams-Position", "Streams-Commit", "Streams-Age-Ms"
 KEYS = "keys"
 """The parameter with the form of keys in the address. With `json`, the text "7" differs from the number 7."""
 VERSIONS = "versions"
-"""A parameter between processes: the commits of the tasks that are to be read."""
+"""A parameter between processes: the commits at which to read the tasks."""
 _LONGEST = 19
 """Characters of the longest number."""
 HOST, AUTHORIZATION = "Host", "Authorization"
@@ -129,7 +129,7 @@ class Parameters:
 
     @property
     def of_one_step(self) -> bool:
-        """Whether all tasks are to be read as of one micro-batch.
+        """Whether to read all tasks as of one micro-batch.
 
         Raises:
             QueryError: The parameter is wrong.

@@ -154,7 +154,7 @@ class Router:
         return answer
 
     async def hand_on_once(self, store: ReadStore, task: int, request: Request, wait_s: float, body: bytes) -> Response:
-        """Forwards a request that must not arrive twice: the next process gets it only if the one before was not reached.
+        """Forwards a request that must not arrive twice: the next process gets it only if the previous one was not reached.
 
         Raises:
             StoreNotReadyError: No process that has the task can be reached.

@@ -30,7 +30,7 @@ Order = tuple[Any, ...]
 """The place of a row in the order: the key's bytes; or start, then key; or end, start, then key."""
 _T = TypeVar("_T")
 PAGE_BYTES = 16 * 1024 * 1024
-"""A page with so many bytes ends early, and its cursor continues it. A limit of rows alone would not limit bytes."""
+"""A page with this many bytes ends early, and its cursor continues it. A limit of rows alone would not limit bytes."""
 _MOST_SKIPPED = 100_000
 
 
@@ -99,7 +99,7 @@ class Asked:
             found = replace(found, versions=versions, lives={task: life for task, _, life in commits})
             found._check()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise QueryError("the cursor is none that this server has given: begin again without one") from error
+            raise QueryError("this server has not issued this cursor: begin again without one") from error
         if of != store:
             raise QueryError(f"the cursor is of store {of!r}, not of {store!r}")
         return found
@@ -218,7 +218,7 @@ class ColumnsPart:
         keys: Their keys.
         values: Their local values.
         tasks: Their tasks.
-        cut: Whether they were cut off because of their bytes (`Asked.within`).
+        cut: Whether they were cut off because of their size in bytes (`Asked.within`).
     """
 
     keys: pa.BinaryArray

@@ -165,8 +165,8 @@ class Served:
         """Waits until the copies are new enough for a request.
 
         Raises:
-            NotUpToBoundError: They are not new enough in time. QueryError, StoreNotReadyError, KafkaClientError: For the reasons of
-                `wanting`.
+            NotUpToBoundError: They are not new enough in time.
+            QueryError, StoreNotReadyError, KafkaClientError: For the reasons of `wanting`.
         """
         for copy, fits in self.wanting(store, tasks, bound):
             if not copy.wait(fits, timeout_s):

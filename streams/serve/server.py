@@ -280,7 +280,7 @@ class _KafkaNodeLog:
     """The compacted topic in which the processes that serve announce themselves."""
 
     _LAST = 1000
-    """So many of the last records are read first: each process writes one every two seconds."""
+    """This many of the last records are read first: each process writes one every two seconds."""
 
     def __init__(self, reader: CopyKafka, writer: RecordWriter, application_id: str, replication: int) -> None:
         self._reader, self._writer = reader, writer
@@ -309,7 +309,7 @@ class _KafkaNodeLog:
 
     @contextmanager
     def _checked(self) -> Iterator[None]:
-        """Creates the topic before its first use; and again, after an error, if it is missing then, as after a reset."""
+        """Creates the topic before its first use. After an error, creates it again if it is missing, as after a reset."""
         try:
             if not self._there:
                 ensure_endpoints(self._reader.admin, self._application_id, self._replication)

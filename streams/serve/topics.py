@@ -42,7 +42,7 @@ class Written:
 
 
 def exactly(data: bytes) -> Any:
-    """Parses the JSON of a body that is to be written, and refuses what would not be kept exactly.
+    """Parses the JSON of a body to write, and refuses what would not be kept exactly.
 
     Raises:
         ValueError: It is not JSON, a field occurs twice, or a number would lose digits.
@@ -133,7 +133,7 @@ class Topics:
         """The task that processes a record, and the key of the row to answer with.
 
         Args:
-            store: The store that is to have the row.
+            store: The store that should have the row.
             record: The record.
             key: The row's key; None: that of the record.
 
@@ -149,7 +149,7 @@ class Topics:
         found = own if key is None else key
         if found is None:
             raise QueryError("the record has no key, so the row to wait for needs one: await_key=KEY")
-        # With a new key in front of the task, the record goes where its row is; else to the task of its own key.
+        # If the key changes before the task, the record goes where its row is; otherwise to the task of its own key.
         rekeyed = bool(store.sub and self._served.subs[store.sub].keyed_by)
         task = store.task_of(found if rekeyed or own is None else own)
         if task is None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PROPERTY = "streams-on-spark.position."
-"""The beginning of the property with a position; the owner follows."""
+"""The prefix of the name of the property with a position; the owner's name follows."""
 TRIES = 6
 FIRST_PAUSE_S = 0.5
 

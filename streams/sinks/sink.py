@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SinkTable:
-    """The table that a sink is to write.
+    """The table that a sink writes.
 
     Attributes:
         owner: The application and the sink, `<application id>/<name>`. The position is stored under this name, since other sinks

@@ -230,7 +230,7 @@ class SqlSink(ABC):
     def _refused(self, error: Exception) -> LakeSchemaError:
         return LakeSchemaError(
             f"{self._table.owner}: the {self.target} does not take this batch: {first_line(error)}. Nothing of it was written, and "
-            f"its rows wait in the sink's internal topic. Let the table take them, or filter such records out in front of the "
+            f"its rows wait in the sink's internal topic. Let the table take them, or filter such records out before the "
             f"sink, then start again."
         )
 
@@ -322,7 +322,7 @@ class PostgresSink(SqlSink):
                 "PostgresSink needs psycopg: pip install 'streams-on-spark[postgres]', on the driver."
             ) from error
         connection = psycopg.connect(self._address, autocommit=True, connect_timeout=_WAIT_S)
-        # A driver that hangs must not hold rows for ever: its transaction ends, and its commit fails.
+        # A driver that hangs must not hold rows forever: its transaction ends, and its commit fails.
         for setting in ("lock_timeout", "idle_in_transaction_session_timeout"):
             connection.execute(f"SET {setting} = '{_WAIT_S}s'")
         return connection

@@ -404,6 +404,6 @@ def rescale(
     moved = {sub.sub.name for sub in rescaler.waiting}
     rescaler.run()
     for query in queries:
-        # A query that has the number of tasks although it was not moved now was moved before an interruption.
+        # A query that already has the new number of tasks was moved before an interruption.
         if query.sub.name in moved or query.tasks != tasks:
             query.rescaled(tasks)

@@ -209,7 +209,7 @@ def _fences(checked: _Checked) -> None:
         except LakeConflictError:
             pass
         else:
-            checked.require(False, "a writer committed behind a position that another one had passed")
+            checked.require(False, "a writer committed after a position that another writer had already passed")
         zombie.close()
         sink.close()
         checked.looks_right("a second writer has failed")
@@ -252,10 +252,10 @@ def _survives_kills(checked: _Checked) -> None:
         found = sink.open(checked.table)
         sink.close()
         while checked.position != found:
-            checked.require(number < 100_000, f"open() returned the position {found!r}, which nobody has committed")
+            checked.require(number < 100_000, f"open() returned the position {found!r}, which no writer has committed")
             checked.committed(checked.batch(number))
             number += 1
-        checked.looks_right(f"a writer was killed, and the position is behind batch {number - 1}")
+        checked.looks_right(f"a writer was killed, and the position is after batch {number - 1}")
 
 
 class _Writing:
@@ -288,8 +288,8 @@ class _Writers:
         self._parent: subprocess.Popen[bytes] | None = None
 
     def kill(self, work: _Writing, after_s: float = 0.0) -> None:
-        """Runs the work in a process, and kills the process so many seconds after its first message."""
-        # By value, because the process would else import all of `streams.testing`, for a second of CPU.
+        """Runs the work in a process, and kills the process this many seconds after its first message."""
+        # By value, because the process would otherwise import all of `streams.testing`, for a second of CPU.
         this = sys.modules[__name__]
         cloudpickle.register_pickle_by_value(this)
         dumped = cloudpickle.dumps(work)

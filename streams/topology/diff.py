@@ -270,7 +270,7 @@ def _filters(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iter
         else:
             continue
         said += (
-            f": rows {rows} stay in {', '.join(into)} for ever, because nothing deletes them. Write a tombstone for each, or give "
+            f": rows {rows} stay in {', '.join(into)} forever, because nothing deletes them. Write a tombstone for each, or give "
             f"what is behind the filter a new name, so that it is filled again"
         )
         yield TopologyChange(StateEffect.NEEDS_MIGRATION, where, f"operator '{name}'", said)

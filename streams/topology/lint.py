@@ -168,8 +168,8 @@ def lint(topology: Graph) -> list[LintFinding]:
                 "untyped-keys",
                 Level.NOTE,
                 entry.keyed_by[-1],
-                "the type of the keys it makes is not known, so they can only be text. For others, annotate what the "
-                "function returns, or name the serde, as in group_by(..., Grouped(key_serde=...))",
+                "the type of its keys is not known, so they can only be text. For other types, annotate the function's return "
+                "type, or name the serde, as in group_by(..., Grouped(key_serde=...))",
             )
             for sub in plan.sub_topologies
             for entry in sub.entries
@@ -189,8 +189,8 @@ def _generated_names(topology: Graph) -> Iterator[LintFinding]:
                 "generated-store-name",
                 Level.PROBLEM,
                 name,
-                "the store has a generated name, which changes with the operators above it: its state would be lost then. Name it, "
-                f"as in {_naming(name, _STORE)}",
+                "the store has a generated name, which changes with the operators above it: its state would then be lost. Name "
+                f"it, as in {_naming(name, _STORE)}",
             )
     topics = {topic for source in topology.sources() for topic in source.topics if isinstance(topic, InternalTopic)}
     for topic in sorted(topics, key=str):
@@ -199,9 +199,8 @@ def _generated_names(topology: Graph) -> Iterator[LintFinding]:
                 "generated-repartition-name",
                 Level.PROBLEM,
                 str(topic),
-                "the repartition topic has a generated name, which changes with the operators above it: records in it would be "
-                "lost then. "
-                f"Name it, as in {_naming(topic.name, _REPARTITION)}",
+                "the repartition topic has a generated name, which changes with the operators above it: records in it would "
+                f"then be lost. Name it, as in {_naming(topic.name, _REPARTITION)}",
             )
 
 
@@ -217,8 +216,8 @@ def _loops(topology: Graph) -> Iterator[LintFinding]:
                 "loop",
                 Level.PROBLEM,
                 sink.name,
-                f"what is written to the topic '{sink.topic}' is read again and comes back to it: each record goes round for ever, "
-                f"unless something on the way drops it. Write to another topic",
+                f"what is written to the topic '{sink.topic}' is read again and comes back to it: each record loops forever, "
+                f"unless an operator drops it. Write to another topic",
             )
 
 
@@ -254,7 +253,7 @@ def _dead_ends(topology: Graph) -> Iterator[LintFinding]:
             "dead-end",
             Level.PROBLEM,
             node.name,
-            "its results go nowhere. End the stream with to(...), or leave it out",
+            "nothing uses its results. End the stream with to(...), or remove it",
         )
 
 
@@ -263,10 +262,10 @@ def _changing_functions(topology: Graph) -> Iterator[LintFinding]:
         for call in changing_calls(node):
             keys = isinstance(node, ProcessorNode) and node.key_changing
             what = (
-                "a repeated attempt gives records other keys, so that they would move to another task: the application stops with "
-                "RoutingMismatchError. Make the key of the record alone, or put repartition() behind"
+                "a repeated attempt gives records other keys, which would move them to another task: the application stops "
+                "with RoutingMismatchError. Make the key from the record alone, or add repartition() after it"
                 if keys
-                else "a repeated attempt gives another result. For the time, take the record's timestamp"
+                else "a repeated attempt gives another result. If you need the time, use the record's timestamp"
             )
             yield LintFinding(
                 "changing-function",
@@ -291,7 +290,7 @@ def _leaving_columns(plan: Plan) -> Iterator[LintFinding]:
                     "whole-records",
                     Level.NOTE,
                     above.name,
-                    f"{reason.why}. '{name}' aggregates fields, and could read these alone, as columns, for a fraction of the work",
+                    f"{reason.why}. '{name}' aggregates fields, and could read only these, as columns, at a fraction of the cost",
                 )
 
 
@@ -355,8 +354,8 @@ def _filters_before_suppress(topology: Graph) -> Iterator[LintFinding]:
                     "filter-before-suppress",
                     Level.NOTE,
                     above.name,
-                    f"it stands in front of '{node.name}', whose windows close by the time of the updates that get there: they "
-                    f"stay open until a later update passes the filter, perhaps for ever. Filter behind suppress, or emit on close "
+                    f"it comes before '{node.name}', whose windows close by the time of the updates that get there: they "
+                    f"stay open until a later update passes the filter, perhaps forever. Filter after suppress, or emit on close "
                     f"(emit_strategy)",
                 )
 
@@ -372,7 +371,7 @@ def _filtered_rows(topology: Graph) -> Iterator[LintFinding]:
                 "filtered-rows",
                 Level.NOTE,
                 node.name,
-                f"it holds back rows of a table that do not pass, so that an earlier row stays in the topic '{topics[0]}' if "
+                f"it drops the rows that do not pass, so an earlier row stays in the topic '{topics[0]}' if "
                 f"that is compacted or read as a table. Filter the table instead, which deletes it: table.filter(...).to_stream()",
             )
 

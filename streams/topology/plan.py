@@ -270,7 +270,7 @@ def with_needed_topics(
     Args:
         topology: The topology as the program makes it.
         topics: How the records of each topic that it reads are distributed.
-        tasks: The number of tasks that each sub-topology is to have; None: as many as partitions.
+        tasks: The number of tasks that each sub-topology will have; None: as many as partitions.
         before: Earlier decisions: the sources followed by a topic, as in `with_added_topics`.
         known: The names in subscriptions that were decided earlier. The others are decided now.
     """

@@ -37,7 +37,7 @@ class NodeWay:
 
     Attributes:
         node: The node's name.
-        place: `readers` (in front of the shuffle) or `tasks`.
+        place: `readers` (before the shuffle) or `tasks`.
         way: How it processes records.
         remark: For a source on columns, the fields that it decodes; for slower ways, why they are not faster.
     """
@@ -64,7 +64,7 @@ def why_not_live(sub: SubTopology) -> str | None:
     It always can if the application began live, because its plan has repartition topics where records change their tasks.
     """
     for made_by, _, receiver in crossings(sub):
-        return f"{made_by} makes keys in front of {receiver}, and {NO_TOPIC}"
+        return f"{made_by} makes keys before {receiver}, and {NO_TOPIC}"
     return None
 
 

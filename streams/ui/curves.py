@@ -20,7 +20,7 @@ TROUBLE_MS = 600_000
 """How long dead letters and failed attempts are shown as trouble."""
 _PARTITIONS = 256
 _SHOWN = 32
-"""The lags of so many partitions are shown, beginning with the one furthest behind."""
+"""The lags of this many partitions are shown, beginning with the one furthest behind."""
 _UNKNOWN = -1
 
 Percentiles = tuple[float, ...] | None

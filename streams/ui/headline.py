@@ -26,7 +26,7 @@ class Throughput:
         records_per_s: Offsets read in a second.
         arriving_per_s: Offsets that are added to its topics in a second.
         lag: Offsets that are left to read.
-        lag_ms: How long ago the topics ended at the offsets that are being read now, ms.
+        lag_ms: The time lag, ms: how long ago the topics had the offsets being read now as their ends.
         visible_ms: How long records take to become visible: the median and the 99th percentile.
         event_time_lag_ms: How far the largest event time is behind the clock.
         usual_ms: How long a micro-batch takes; None: unknown, or live.

@@ -348,8 +348,8 @@ def _together(one: MicroBatchPoint, later: MicroBatchPoint) -> bool:
 def _since(batch: MicroBatchFigures, before: MicroBatchPoint | None, newest: int) -> int:
     """The earliest time at which the records of a micro-batch can have arrived; 0 if that is unknown.
 
-    A micro-batch that began as soon as the one before it ended has the records that arrived since that one began. Any other had to
-    wait for records, and took the first that arrived.
+    A micro-batch that began as soon as the previous one ended has the records that arrived while the previous one ran. Any other
+    micro-batch waited for records, and took the first that arrived.
     """
     began = batch.began_ms
     if before is None or began is None or before.began_ms is None or newest < before.began_ms:

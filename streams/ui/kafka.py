@@ -207,7 +207,7 @@ class KafkaLook:
             letters = [letter for place in places for letter in self._newest(place, begins[place], ends[place])]
             letters.sort(key=lambda letter: letter.timestamp, reverse=True)
             rows = [letter_as_dict(one, replayed.has(one.place[1], one.offset), _text) for one in letters[:_LETTERS]]
-            # Offsets count the records that end transactions, too; read letters are what people count.
+            # Offsets also count the records that end transactions, but people count only the letters read.
             all_read = all(ends[place] - begins[place] <= _LETTERS for place in places)
             topics.append(
                 {

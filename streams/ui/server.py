@@ -334,7 +334,7 @@ def store_address(given: Mapping[str, str], path: str, query: Mapping[str, str])
 
 def _part(text: str) -> str:
     """Quotes a text as one part of an address."""
-    # Clients take parts out that consist of dots.
+    # Clients remove parts that consist of dots.
     return quote(text, safe="") if text not in (".", "..") else text.replace(".", "%2E")
 
 

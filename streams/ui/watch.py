@@ -59,7 +59,7 @@ class KafkaWatch:
             self._look_once()
             self._recorder.obstacle("broker", None)
         except StreamsError as error:
-            log.debug("%s could not be looked at: %s", self._app, error)
+            log.debug("%s could not be checked: %s", self._app, error)
             self._recorder.obstacle("broker", f"Kafka cannot be asked: {error}")
 
     def _look_once(self) -> None:

@@ -174,7 +174,7 @@ def test_a_new_filter_of_a_table_is_named_by_the_start(tmp_path: Path, caplog: p
     start(lambda builder: rows(builder, 0), kafka, config)
     start(lambda builder: rows(builder, 10), kafka, config)
     new, narrower = (record.getMessage() for record in caplog.records)
-    assert "is a new filter of a table: rows that it holds back stay in the topic 'out' for ever" in new
+    assert "is a new filter of a table: rows that it holds back stay in the topic 'out' forever" in new
     assert "filters a table by another condition" in narrower
 
 

@@ -31,7 +31,7 @@ REFUSALS = (
     "Run the application once",
     "Run the application again",
     "Start the application",
-    "Tell where reading continues",
+    "Say where reading continues",
 )
 KEYS = (b"a", b"b", b"c", b"d", b"e")
 

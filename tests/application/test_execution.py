@@ -62,7 +62,7 @@ def names(ways: Executions) -> tuple[list[str], list[str]]:
 
 @pytest.mark.parametrize(
     ("topology", "words"),
-    [(counts, None), (new_keys, "makes keys in front of"), (global_table, None), (by_hand, None), (into_a_topic, None)],
+    [(counts, None), (new_keys, "makes keys before"), (global_table, None), (by_hand, None), (into_a_topic, None)],
 )
 def test_the_structure_decides(topology, words: str | None) -> None:
     why = next((why for sub in build_plan(topology(), "app").sub_topologies if (why := why_not_live(sub))), None)
@@ -118,7 +118,7 @@ def test_auto_runs_live_what_can() -> None:
 
 
 def test_live_names_what_is_in_the_way() -> None:
-    with pytest.raises(ConfigError, match="cannot run live: in: KSTREAM-KEY-SELECT-in makes keys in front of"):
+    with pytest.raises(ConfigError, match="cannot run live: in: KSTREAM-KEY-SELECT-in makes keys before"):
         ways_of(application(new_keys(), execution=Execution.LIVE), TWO, processes=2, others=False, refused={})
 
 

@@ -476,7 +476,7 @@ def test_state_without_transactions_needs_the_users_word(world: World) -> None:
 def test_keys_of_the_programs_own_partitioner_are_refused(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.java_writes(partitions=dict.fromkeys(KEYS, 0))
-    refused(world, "a partitioner of the program's own")
+    refused(world, "a custom partitioner")
 
 
 def test_a_missing_offset_is_asked_for(world: World) -> None:
@@ -489,7 +489,7 @@ def test_java_that_went_on_is_refused(world: World) -> None:
     found = importer.survey()
     world.java_writes()
     before = world.contents
-    with pytest.raises(ConfigError, match="has gone on"):
+    with pytest.raises(ConfigError, match="has continued"):
         importer.run(found)
     assert world.contents == before
 

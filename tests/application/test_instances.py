@@ -53,7 +53,7 @@ def test_a_second_instance_in_one_folder_is_told_at_once_and_a_killed_one_is_in_
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "holds it\n"
-        said = f"runs on the same checkpoint.*: process {first.pid} on "
+        said = f"is running on the same checkpoint.*: process {first.pid} on "
         with pytest.raises(AlreadyRunningError, match=said), only_instance(config_of(tmp_path)):
             pass
         first.kill()

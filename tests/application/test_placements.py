@@ -232,7 +232,7 @@ def test_the_partition_itself_is_for_those_who_ask_for_it() -> None:
     first, second = found(rekeyed(), kafka, placement="partition")
     assert (first.placement, second.placement) == (Placement.PARTITION, Placement.MURMUR2)
     assert [one.placement for one in found(by_new_keys(), kafka, placement="partition")][1] is Placement.MURMUR2
-    with pytest.raises(ConfigError, match=r"makes keys in .*: call repartition\(\) behind it"):
+    with pytest.raises(ConfigError, match=r"makes keys in .*: call repartition\(\) after it"):
         found(by_new_keys(), kafka, placement="partition", execution=Execution.MICRO_BATCH)
     uneven = SimulatedKafka({"in": 4, "other": 2, "out": 1})
     with pytest.raises(ConfigError, match="different numbers of partitions"):

@@ -102,7 +102,7 @@ def test_create_send_read(streams, broker: EmbeddedBroker, topic, tmp_path: Path
     assert made.exit_code == 0, made.output
     assert streams("topic", "create", name, "--partitions", 2, "-d", broker.data_dir).exit_code == 0
     other = streams("topic", "create", name, "-d", broker.data_dir)
-    assert (other.exit_code, "exists already, with 2 partitions" in other.output) == (1, True)
+    assert (other.exit_code, "already exists, with 2 partitions" in other.output) == (1, True)
 
     lines = ['k\t{"a": "\u00e4"}', "only a value", "", "k\ttwo\ttabs"]
     sent = streams("topic", "send", name, "-d", broker.data_dir, answer="\n".join(lines) + "\n")

@@ -190,7 +190,7 @@ def test_a_checkpoint_that_was_made_for_the_markers(tmp_path: Path) -> None:
     check(files, *markers.values())
     # The file may go once that micro-batch is logged and confirmed, not before.
     files.move(f"in/{FIRST_BATCH}", "aside")
-    with pytest.raises(CheckpointMismatchError, match=f"in/{FIRST_BATCH}, that is missing"):
+    with pytest.raises(CheckpointMismatchError, match=f"in/{FIRST_BATCH}, which describes it, is missing"):
         check(files, *markers.values())
 
 

@@ -83,7 +83,7 @@ def test_options_of_an_application_are_the_same_everywhere(streams, command: str
         assert re.search(rf"{option}\s", text), option
 
 
-@pytest.mark.parametrize("code", ["0 done", "1 it failed", "2 the command line is wrong", "3 the answer is no"])
+@pytest.mark.parametrize("code", ["0 success", "1 failure", "2 the command line is wrong", "3 the answer is no"])
 def test_the_help_tells_the_exit_codes(streams, code: str) -> None:
     assert code in " ".join(streams("--help").output.split())
 
@@ -311,7 +311,7 @@ def test_a_project_in_the_present_folder_needs_no_change_of_folder(streams, tmp_
     assert "next: cd shop, then pytest" in streams("init", "shop").output
 
 
-@pytest.mark.parametrize(("folder", "said"), [("shop", "shop has app.py already"), ("my shop", "cannot be one")])
+@pytest.mark.parametrize(("folder", "said"), [("shop", "shop already has app.py"), ("my shop", "is not a valid id")])
 def test_a_project_that_cannot_be_created_is_refused_with_the_reason(
     streams, tmp_path: Path, folder: str, said: str
 ) -> None:

@@ -95,7 +95,7 @@ def test_adopt(streams, client: dict[str, str], tmp_path: Path) -> None:
 
     again = streams(*command)
     assert again.exit_code == 0
-    assert "fits: there is nothing to do" in again.output
+    assert "matches the commits: there is nothing to do" in again.output
 
     wrong = streams(*command, "--position", "input")
     assert wrong.exit_code == 1
@@ -181,7 +181,7 @@ def test_reset(streams, application: dict[str, str], tmp_path: Path, monkeypatch
 
         refused = streams("reset", "app-resets", "-b", servers, "--yes")
         assert refused.exit_code == 1
-        assert "may still run" in refused.output
+        assert "may still be running" in refused.output
         assert set(admin.describe_topics(DELETED)) == set(DELETED)
 
         monkeypatch.setattr("streams.application.reset.RECENT_MS", 0)
@@ -253,7 +253,7 @@ def test_what_is_missing_is_said(streams, arguments: list[str], says: str) -> No
     ("before", "after", "printed"),
     [
         ({WHOLE: 1, "in": 2}, {}, "app is resumed\napp: in is resumed\n"),
-        ({"a": 0, "b": 0}, {"b": 0}, "app: a is resumed\napp: b is paused since 1970-01-01T00:00:00.000Z\n"),
+        ({"a": 0, "b": 0}, {"b": 0}, "app: a is resumed\napp: b has been paused since 1970-01-01T00:00:00.000Z\n"),
         ({}, {}, "nothing of app is paused\n"),
     ],
 )
@@ -281,7 +281,7 @@ def test_an_execution_is_asked_for(streams, monkeypatch, how, asked, printed) ->
 
 
 def test_live_is_not_asked_for_because_it_could_end_the_application() -> None:
-    with pytest.raises(ConfigError, match="with auto, all parts run live that can"):
+    with pytest.raises(ConfigError, match="with auto, all parts that can run live do so"):
         Pausing("app", {}).execute(Execution.LIVE)
 
 
@@ -328,7 +328,7 @@ def test_a_topic_that_does_not_exist_has_no_letters(streams, monkeypatch):
     monkeypatch.setattr(DeadLetters, "log", lambda self: SimpleNamespace(admin=nothing))
     run = streams("dlq", "list", "--topic", "dead-letters", "-b", "127.0.0.1:1")
     assert run.exit_code == 0, run.output
-    assert "There is no topic dead-letters" in run.output
+    assert "The topic dead-letters does not exist" in run.output
     assert "no dead letters" in run.output
 
 

@@ -97,7 +97,7 @@ def test_other_settings_are_parsed_and_checked() -> None:
         ("tests.cli.topologi", "there is no module 'tests.cli.topologi'"),
         ("tests.cli.topology:biuld", "Did you mean 'build'?"),
         ("nowhere.py", "there is no file nowhere.py"),
-        ("app.py:a-b", "'a-b' is not a name of Python"),
+        ("app.py:a-b", "'a-b' is not a Python identifier"),
     ],
 )
 def test_a_wrong_topology_is_reported(streams, target: str, said: str) -> None:

@@ -286,7 +286,7 @@ def test_a_replica_waits_while_a_rescale_makes_the_changelogs_anew(capsys: pytes
     said = capsys.readouterr()
     assert said.out == "in task 0: step 3, up to date\n"
     assert said.err.startswith(
-        "a topic of the application is missing, trying on: topic 'app-counts-changelog' does not"
+        "a topic of the application is missing, still trying: topic 'app-counts-changelog' does not"
     )
     assert said.err.count("\n") == 1
 

@@ -108,7 +108,7 @@ def test_a_transaction_that_is_committed_elsewhere_is_not_torn_apart(
     monkeypatch.setattr(world.kafka, "coordinators", lambda ids: dict.fromkeys(ids, decided))
     refused = run(streams, "transactions", "--abort-hanging", "--yes")
     assert refused.exit_code == 1
-    assert "an abort here would tear the step apart" in refused.output
+    assert "an abort here would split the step" in refused.output
     assert span.committed is None
     assert run(streams, "transactions", "--abort-hanging", "--yes", "--force").exit_code == 0
     assert span.committed is False

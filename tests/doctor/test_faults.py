@@ -327,7 +327,7 @@ def test_attempts_that_were_fenced(world: World) -> None:
     ("settings", "said", "severity"),
     [
         ({"transaction.max.timeout.ms": "1000"}, "broker 1 allows transactions of 1000 ms at most", Severity.ERROR),
-        ({"unclean.leader.election.enable": "true"}, "broker 1 elects unclean leaders", Severity.WARNING),
+        ({"unclean.leader.election.enable": "true"}, "broker 1 allows unclean leader election", Severity.WARNING),
         ({"offsets.retention.minutes": "5"}, "forgets the offsets of a group", Severity.NOTE),
     ],
 )
@@ -462,7 +462,7 @@ def test_a_check_that_brokers_cannot_answer_yet_is_repeated_and_one_that_they_re
     found = only(world.findings(), "consumer group")
     assert (found.severity, found.says) == (
         Severity.WARNING,
-        "this could not be looked at: no right to describe the group",
+        "this could not be checked: no right to describe the group",
     )
 
 

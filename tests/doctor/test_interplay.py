@@ -86,9 +86,7 @@ def test_an_execution_that_was_asked_for_is_a_note(plain: World, asked: str | No
         asked
     ]
     if found:
-        assert (
-            f"app was asked to run with execution={asked}, which is in force in place of its setting" in found[0].says
-        )
+        assert f"app was asked to run with execution={asked}, which overrides its setting" in found[0].says
         assert found[0].command == "streams execution app as-set"
     if asked == "auto":
         # The world has run in micro-batches only.

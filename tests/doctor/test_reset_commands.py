@@ -67,7 +67,7 @@ def test_it_is_refused_while_the_application_may_run(
     for more in ((), ("--keep-state",)):
         refused = run(streams, "--by-duration", "2h", "--execute", *more)
         assert refused.exit_code == 1
-        assert "app may still run: the last commit is 7 s old" in refused.output
+        assert "app may still be running: the last commit is 7 s old" in refused.output
     assert world.kafka.topics == before
 
 
@@ -76,8 +76,8 @@ def test_offsets_come_from_a_file_and_the_state_can_be_kept(streams: Any, world:
     keep = ("--to-offsets", str(tmp_path / "to.csv"), "--keep-state")
     shown = run(streams, *keep)
     assert shown.exit_code == 0, shown.output
-    assert "in reads on at in-0: 1, in-1: 2" in shown.output
-    assert "What is read again is counted again" in shown.output
+    assert "in continues at in-0: 1, in-1: 2" in shown.output
+    assert "Records that are read again are counted again" in shown.output
     assert "nothing was written: --execute carries this out" in shown.output
     done = run(streams, *keep, "--execute", "--json")
     assert done.exit_code == 0, done.output
@@ -88,7 +88,7 @@ def test_offsets_come_from_a_file_and_the_state_can_be_kept(streams: Any, world:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--to-datetime", "1", "--by-duration", "1h"), "exclude each other"),
+        (("--to-datetime", "1", "--by-duration", "1h"), "are mutually exclusive"),
         (("--by-duration", "soon"), "--by-duration: 'soon' is not a duration"),
         (("--keep-state",), "--keep-state only moves positions: say where to"),
     ],

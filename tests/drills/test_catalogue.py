@@ -174,7 +174,7 @@ def test_the_page_has_outcome_proofs_and_recovery_times() -> None:
     passed = DrillResult(drill, evidence=["killed | twice"], recoveries=[("a kill", 2.04), ("another", 7.25)])
     failed = DrillResult(other, Outcome.FAILED, wrong=["two\nlines"])
     text = page([passed, failed], [third, drill, other])
-    assert "1 of 2 drills that were held passed" in text
+    assert "1 of 2 drills that ran passed" in text
     assert "| D97 a drill (quick) | a fault | all | not held | - |" in text
     assert "| D98 a drill (quick) | a fault | all | passed | 7.2 s |" in text
     assert "| D99 a drill | a fault | all | failed: two lines | - |" in text
@@ -195,9 +195,9 @@ def test_a_page_keeps_what_it_says_of_drills_that_were_not_held_again() -> None:
         drills,
         live=True,
     )
-    assert "2 of 3 drills that were held passed" in before
+    assert "2 of 3 drills that ran passed" in before
     text = page([DrillResult(again, evidence=["seen now"])], drills, live=True, before=before)
-    assert "3 of 3 drills that were held passed" in text
+    assert "3 of 3 drills that ran passed" in text
     assert "| D96 a drill | a fault | all | passed (in micro-batches: it has no files) | - |" in text
     assert "| D97 a drill | a fault | all | passed | 2.0 s |" in text
     assert "| D98 a drill | a fault | all | passed | - |" in text

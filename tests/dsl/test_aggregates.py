@@ -375,7 +375,7 @@ def test_an_aggregate_known_by_a_memory_address_is_refused() -> None:
     class Nameless(StdDev):
         made: object = field(default_factory=object)
 
-    with pytest.raises(TopologyError, match=r"known by a memory address.*make .*Nameless a frozen dataclass"):
+    with pytest.raises(TopologyError, match=r"identified by a memory address.*make .*Nameless a frozen dataclass"):
         StreamsBuilder().stream("in").group_by_key().aggregate(x=Nameless("v"))
 
 

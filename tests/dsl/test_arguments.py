@@ -335,11 +335,11 @@ REFUSED = {
     ),
     "too many options of a join": (
         lambda b: b.table("l").join(b.table("r"), pair, "a", "b", "c"),
-        "join() takes a name and Materialized(...) behind the functions, not all of 'a', 'b', 'c'",
+        "join() takes a name and Materialized(...) after the functions, not all of 'a', 'b', 'c'",
     ),
     "an option of a join twice": (
         lambda b: b.table("l").join(b.table("r"), pair, Materialized("s"), named="n"),
-        "join() takes a name and Materialized(...) behind the functions, not all of a Materialized, 'n'",
+        "join() takes a name and Materialized(...) after the functions, not all of a Materialized, 'n'",
     ),
 }
 

@@ -407,7 +407,7 @@ def test_fields_take_over_names_that_have_dots() -> None:
 def test_a_path_that_is_none_says_so(path: str) -> None:
     for wrong in (lambda: col(path), lambda: agg.sum(path), lambda: timestamp_field(path)):
         with pytest.raises(
-            TopologyError, match=r"single dots, and a name that has a dot itself stands between backticks"
+            TopologyError, match=r"single dots, and a name that contains a dot is enclosed in backticks"
         ):
             wrong()
 

@@ -138,7 +138,9 @@ def carried_out(monkeypatch: pytest.MonkeyPatch, *, yes: bool, warnings: tuple[s
 
 def test_a_reset_that_asks_nobody_is_refused_while_the_application_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
     signs = ("the last commit is 26 s old",)
-    with pytest.raises(ConfigError, match=r"shop may still run: the last commit is 26 s old\. Nothing was deleted"):
+    with pytest.raises(
+        ConfigError, match=r"shop may still be running: the last commit is 26 s old\. Nothing was deleted"
+    ):
         carried_out(monkeypatch, yes=True, warnings=signs)
     assert carried_out(monkeypatch, yes=True, warnings=())
     assert carried_out(monkeypatch, yes=False, warnings=signs)

@@ -265,7 +265,7 @@ def test_a_tombstone_cannot_delete_by_a_field_that_it_does_not_have() -> None:
         ({"schema": {"timestamp": int}}, "two columns are called 'timestamp'"),
         ({"schema": {"_offset": int}}, "no column may be called '_offset'"),
         ({"mode": "merge", "schema": Order}, "the mode is 'append' or 'upsert'"),
-        ({"keys": "item", "schema": Order}, "goes with mode='upsert'"),
+        ({"keys": "item", "schema": Order}, "needs mode='upsert'"),
         ({"mode": "upsert", "keys": "id", "schema": Order}, "'id' is none of the columns key, timestamp, item, amount"),
         ({"mode": "upsert", "key": None, "schema": Order}, "'key' is none of the columns timestamp, item, amount"),
         ({"partition_by": "day", "schema": Order}, "day is none of key, timestamp, item, amount"),

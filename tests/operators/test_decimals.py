@@ -80,7 +80,7 @@ def test_decimals_are_exact_and_keep_their_zeros(expression: Expression, expecte
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
-        (P * col("f"), "a Decimal is not computed with a float, which is not exact: write .cast(Decimal)"),
+        (P * col("f"), "a Decimal cannot be combined with a float, which is not exact: write .cast(Decimal)"),
         (P / col("z"), "division by zero"),
         (P // 0, "division by zero"),
         (col("z") % 0, "division by zero"),

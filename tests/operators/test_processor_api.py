@@ -196,7 +196,7 @@ def test_window_and_session_stores():
 
 
 def test_process_needs_a_supplier_of_processors() -> None:
-    with pytest.raises(TopologyError, match="something that makes processors"):
+    with pytest.raises(TopologyError, match="a supplier of processors"):
         StreamsBuilder().stream("in").process(Route())
 
 

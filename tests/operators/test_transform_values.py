@@ -144,7 +144,7 @@ class Forwarding(ValueTransformer):
 
 @pytest.mark.parametrize("wrong", [Numbered(), 5], ids=["a transformer", "a number"])
 def test_a_transformer_needs_a_supplier(wrong: object) -> None:
-    with pytest.raises(TopologyError, match="makes value transformers"):
+    with pytest.raises(TopologyError, match="a supplier of value transformers"):
         StreamsBuilder().table("in").transform_values(wrong)
 
 

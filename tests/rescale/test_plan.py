@@ -146,7 +146,7 @@ def test_a_processors_state_needs_the_users_word():
     assert merged(nodes(seen=1), users=users, choices=UsersChoices(states={"node": "drop"})) == {}
     copied = UsersChoices(states={"node": "copy"})
     assert merged(nodes(seen=1), {}, nodes(seen=1), users=users, choices=copied) == nodes(seen=1)
-    with pytest.raises(RescaleError, match="a multiple of the present number"):
+    with pytest.raises(RescaleError, match="a multiple of the current number"):
         merged(nodes(seen=1), nodes(seen=2), users=users, choices=copied)
 
 

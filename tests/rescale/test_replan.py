@@ -194,7 +194,7 @@ def test_a_topic_that_has_the_name_of_an_added_one_is_refused(tmp_path: Path) ->
     rescaler, _ = world.moved()
     world.kafka.create_topics([TopicSpec("app-by-value-repartition", 2)])
     before = contents(world)
-    with pytest.raises(RescaleError, match="the topic app-by-value-repartition, which the plan adds, exists already"):
+    with pytest.raises(RescaleError, match="the topic app-by-value-repartition, which the plan adds, already exists"):
         rescaler.run()
     assert contents(world) == before
 

@@ -61,7 +61,7 @@ def test_rows_of_the_format_are_restored(form: RowFormat) -> None:
         (RowFormat.WAITING, WAITING[0], b"\0\0\0\0\0v", "different sides"),
         (RowFormat.WAITING, WAITING[0], b"\x01\0\0\0\x09v", "headers are longer than the row"),
         (RowFormat.WAITING, WAITING[0], b"\x01\xff\0\0\x09v", "headers are longer than the row"),
-        (RowFormat.SUPPRESSED, b"k", SUPPRESSED[1], "less than 8 bytes"),
+        (RowFormat.SUPPRESSED, b"k", SUPPRESSED[1], "fewer than 8 bytes"),
         (RowFormat.SUPPRESSED, SUPPRESSED[0], SUPPRESSED[1][:20], "less than 24 bytes"),
         (RowFormat.SUPPRESSED, SUPPRESSED[0], SUPPRESSED[1][:-1], "not those of its parts"),
         (

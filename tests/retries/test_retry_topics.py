@@ -197,7 +197,7 @@ class Forgetful(StringSerde):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_no_key_waits_for_ever_for_records_that_are_gone(seed):
-    """Any records that wait may vanish; all others are processed once and in order, and no record goes round for ever."""
+    """Any records that wait may vanish; all others are processed once and in order, and no record goes round forever."""
     drawn = random.Random(seed)
     builder = StreamsBuilder(default_key_serde=StringSerde(), default_value_serde=Forgetful())
     retry = Retry([1_000, 10_000, 3_000], dead_letters="orders.dlq", keep_order=True)
@@ -366,7 +366,7 @@ def program(keep_order):
 
 
 def records(seed, rounds=4):
-    """Rounds of records: `?` fails until it is healed, `!` for ever."""
+    """Rounds of records: `?` fails until it is healed, `!` forever."""
     drawn = random.Random(seed)
     numbers = iter(range(1000))
     return [

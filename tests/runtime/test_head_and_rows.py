@@ -137,7 +137,7 @@ def test_ways_that_part_often() -> None:
     assert batch.rows["offset"].to_pylist() == [100, 101, 102]
     parts = [batch for _, batch in ReaderPipeline(program(52), 1, SETTINGS).run(columns([b"a"] * 3000, [b"1"] * 3000))]
     assert len(parts) == 3
-    with pytest.raises(TopologyError, match="part at"):
+    with pytest.raises(TopologyError, match="branch at"):
         ReaderPipeline(program(60), 1, SETTINGS)
 
 

@@ -133,7 +133,7 @@ def test_tokens_are_read_again_when_their_file_changes(private, caplog):
     change(f"{other} write\n")
     assert (known(other), known(KNOWN)) == (Scope.WRITE, None)
     change("half of a line")
-    assert (known(other), "from before stays in force" in caplog.text) == (Scope.WRITE, True)
+    assert (known(other), "from before remains in effect" in caplog.text) == (Scope.WRITE, True)
     change(f"{KNOWN} admin\n{other} read\n")
     assert (known(KNOWN), known(other)) == (Scope.ADMIN, Scope.READ)
 
@@ -291,7 +291,7 @@ def test_a_set_of_keys_is_read_again_when_it_changes(private, caplog):
         clock[0] += 2
 
     change("half of a file")
-    assert (tokens.known(old) is not None, "from before stays in force" in caplog.text) == (True, True)
+    assert (tokens.known(old) is not None, "from before remains in effect" in caplog.text) == (True, True)
     change(jwks(second=second))
     assert tokens.known(old) is None
     assert tokens.checked(old) is None

@@ -582,7 +582,7 @@ def test_copies_of_tasks_that_never_rest_take_turns():
     follower = Follower(logs, copies.__getitem__, places, parallel=1)
     follower.look(places)
     all_wait.set()
-    wait_until(lambda: min(copy.looks for copy in copies.values()) >= 100, 60, "a copy waits for ever")
+    wait_until(lambda: min(copy.looks for copy in copies.values()) >= 100, 60, "a copy waits forever")
     follower.close()
     looks = [copy.looks for copy in copies.values()]
     assert max(looks) - min(looks) <= 1

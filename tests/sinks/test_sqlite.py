@@ -161,7 +161,7 @@ def _keeps_the_position_apart(path: Path) -> SqliteSink:
     ("broken", "said"),
     [
         (_sees_a_batch_before_its_commit, "is written and not committed"),
-        (_lets_zombies_write, "another one had passed"),
+        (_lets_zombies_write, "another writer had already passed"),
         (_keeps_the_position_apart, "a second writer has failed"),
     ],
 )

@@ -276,7 +276,7 @@ def test_time_without_a_backlog_does_not_count() -> None:
 @pytest.mark.parametrize("fixed_ms", [WANTED_MS, LONGEST_MS - 500, LONGEST_MS + 500, 20 * LONGEST_MS])
 @pytest.mark.parametrize("interval_ms", [0, 1_000])
 def test_what_every_micro_batch_takes_is_no_reason_to_stay_small(fixed_ms: int, interval_ms: int) -> None:
-    """With 32 tasks on two cores a micro-batch took 3 s whatever was in it; it stayed small, and read 13 600 records/s for ever."""
+    """With 32 tasks on two cores a micro-batch took 3 s whatever was in it; it stayed small, and read 13 600 records/s forever."""
     size = sizes_of(fixed_ms, us_a_record=10, interval_ms=interval_ms)[-1]
     assert size * 10 / 1_000 >= 0.9 * fixed_ms
 

@@ -315,7 +315,7 @@ def test_a_logged_micro_batch_that_is_too_large(
     console = harness.run(topology, **limits).console.file
     told = " ".join(console.getvalue().split())  # type: ignore[attr-defined]
     assert said in told
-    assert f"with {RECORDS} records, but the present limits allow " in told
+    assert f"with {RECORDS} records, but the current limits allow " in told
     batch = 0 if first else 1
     planned = sizes(harness, source)
     assert (planned[batch] > 40) is (dies == "marker_sent@1"), planned

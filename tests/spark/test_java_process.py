@@ -167,7 +167,7 @@ def test_java_answers_at_its_port_and_leaves_signals_of_the_group_to_the_driver(
 
 
 def test_a_driver_that_ends_meanwhile_leaves_no_java(tmp_path: Path) -> None:
-    """It would wait for calls for ever, if the folder for its answer is gone."""
+    """It would wait for calls forever, if the folder for its answer is gone."""
     program = (
         "import tempfile; from streams.driver.launch.java_process import JavaProcess;"
         f"tempfile.tempdir = {str(tmp_path)!r}; print(JavaProcess(['sleep', '60']).process.pid)"

@@ -334,7 +334,7 @@ def test_what_cannot_run_live_is_named_before_anything_is_written_and_can_after_
     harness.run(topology)
     config = harness.config(available_now=False, execution=Execution.LIVE)
     app = KafkaStreams(topology, config)
-    with pytest.raises(ConfigError, match=r"makes keys in front of .* `streams rescale TARGET` adds it"):
+    with pytest.raises(ConfigError, match=r"makes keys before .* `streams rescale TARGET` adds it"):
         app.start(harness.spark).await_termination()
     with KafkaAdmin(config.client) as admin:
         moved = LiveRescale(config, admin, LocalFiles(config.checkpoint_dir), None)

@@ -162,5 +162,5 @@ other.join()
 
 @pytest.mark.slow
 def test_two_threads_may_run_their_first_kernels_at_the_same_time():
-    """Processes that serve copies did, and waited for each other for ever."""
+    """Processes that serve copies did, and waited for each other forever."""
     subprocess.run([sys.executable, "-c", FIRST_KERNELS], check=True, timeout=120)

@@ -36,5 +36,5 @@ def test_readings_are_loaded_whole(client: dict[str, str], topic: TopicFactory):
 
 
 def test_topics_that_exist_are_refused(client: dict[str, str], topic: TopicFactory):
-    with pytest.raises(LoadError, match="exist already"):
+    with pytest.raises(LoadError, match="already exist"):
         create_topics(client, [topic()])

@@ -42,13 +42,13 @@ def brokers(inspection: Inspection) -> Iterator[Finding]:
         if allowed < wanted:
             yield Finding.error(
                 f"broker {broker} allows transactions of {allowed} ms at most (transaction.max.timeout.ms), the application asks "
-                f"for {wanted} ms (transaction_timeout_ms): no task can begin one",
+                f"for {wanted} ms (transaction_timeout_ms): no task can begin a transaction",
                 inspection.command("run", f"--set transaction_timeout_ms={allowed}"),
             )
         if settings.get("unclean.leader.election.enable") == "true":
             yield Finding.warning(
-                f"broker {broker} elects unclean leaders: after a failure a replica that lacks committed records may lead, and "
-                "markers, changelogs and inputs lose what was committed",
+                f"broker {broker} allows unclean leader election: after a failure, a replica that lacks committed records may "
+                "become the leader, and markers, changelogs and inputs lose what was committed",
                 "kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type brokers --entity-default --add-config "
                 "unclean.leader.election.enable=false",
             )
@@ -67,11 +67,11 @@ def _cluster_logs(settings: Mapping[str, str]) -> Iterator[Finding]:
         if int(settings.get(key, _SAFE_REPLICAS)) < _SAFE_REPLICAS:
             yield Finding.warning(
                 f"{what}: only {settings[key]} replicas ({key}); it is unavailable while their brokers are down, "
-                "and lost with their disks",
+                "and is lost with their disks",
             )
     if int(settings.get("transaction.state.log.min.isr", 2)) < 2:
         yield Finding.warning(
-            "transaction.state.log.min.isr is 1: the decision about a transaction may be on one broker only, and be lost with it",
+            "transaction.state.log.min.isr is 1: the outcome of a transaction may be on a single broker, and lost with it",
         )
 
 
@@ -106,7 +106,7 @@ def replicas(inspection: Inspection) -> Iterator[Finding]:
             )
         elif fewest >= _SAFE_REPLICAS and least < 2:
             yield Finding.warning(
-                "min.insync.replicas is 1: a commit that one broker alone holds may be lost with it",
+                "min.insync.replicas is 1: a commit may be on a single broker, and lost with it",
                 f"kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics --entity-name {topic} --add-config "
                 "min.insync.replicas=2",
                 Place(topic=topic),
@@ -155,14 +155,14 @@ def _wanted(inspection: Inspection, look: SubLook) -> dict[str, tuple[int, Mappi
     written = [name for sink in look.prepared.sub.sinks if (name := str(sink.topic)) in repartitions]
     known = inspection.admin.describe_topics(written)
     for name in written:
-        # As at a start: the first one has decided, and there may have been more or fewer tasks then.
+        # As at a start: the first start decided the number, perhaps with more or fewer tasks.
         first = known[name].partitions if name in known else tasks
         wanted[name] = (repartitions[name] or first, repartition_config(replication))
     return wanted
 
 
 def _missing(inspection: Inspection, look: SubLook, topic: str) -> Iterator[Finding]:
-    """A missing topic is normal before the first start, and a loss after it."""
+    """A missing topic is normal before the first start; later it is a loss."""
     store = next((s for s in look.prepared.sub.stores if changelog_topic(inspection.app, s) == topic), None)
     written = {
         task: marker.changelog_ends[store]
@@ -205,25 +205,25 @@ def outputs(inspection: Inspection) -> Iterator[Finding]:
 
 
 def left_over(inspection: Inspection) -> Iterator[Finding]:
-    """Looks for internal topics that the program no longer uses, or that cannot be proved to be its own."""
+    """Looks for internal topics that the program no longer uses, or that cannot be proved to belong to it."""
     plan = inspection.application.plan
     used = {topic for look in inspection.subs for topic in _wanted(inspection, look)} | plan.internal_topics.keys()
-    # Without the first one, what is paused would resume; processes that serve the stores write the other one.
+    # Without the first topic, everything that is paused would resume. Processes that serve the stores write the second one.
     used |= {pauses_topic(inspection.app), endpoints_topic(inspection.app)}
     found = owned_topics(inspection.app, own_manifest(inspection.config), inspection.admin, inspection.kafka)
     for topic, proof in found.own.items():
         if topic not in used:
             yield Finding.note(
-                f"the application has made this topic (known from {proof}), and the program does not use it any more. Delete it "
-                "once no older program is to be run again",
+                f"the application has made this topic (known from {proof}), and the program does not use it any more. Delete "
+                f"it once no older program will run again",
                 f"streams topic delete {topic}",
                 Place(topic=topic),
             )
     unproven = [topic for topic in found.unproven if topic not in used]
     for topic in unproven:
         yield Finding.note(
-            f"the name is that of an internal topic of {inspection.app}, but nothing proves that it is one. If it is, a reset "
-            "takes it along when it is named",
+            f"the name is that of an internal topic of {inspection.app}, but nothing proves that it is one. If it is, name it "
+            f"in a reset to delete it",
             f"streams reset {inspection.app} --topics {topic} --dry-run",
             Place(topic=topic),
         )
@@ -233,7 +233,7 @@ def left_over(inspection: Inspection) -> Iterator[Finding]:
 
 RECENT_MS = 10 * 60_000
 _LAST = 64
-"""The number of offsets of a commits partition that are looked at."""
+"""How many offsets of a commits partition are checked."""
 _STEP = 2
 """The offsets of one step: its marker, and the control record of its transaction."""
 
@@ -254,8 +254,8 @@ def transactions(inspection: Inspection) -> Iterator[Finding]:
     if asked is None:
         for place in still:
             yield Finding.warning(
-                "a transaction is open here and does not progress: its producer is working, or it hangs. Nobody with "
-                "read_committed sees the records behind it. (The transaction itself could not be looked at: that needs Java and "
+                "a transaction is open here and does not progress: its producer is working, or it hangs. Readers with "
+                "read_committed do not see the records after it. (The transaction itself could not be checked: that needs Java and "
                 "the broker's jars, `streams broker fetch`)",
                 inspection.command("transactions"),
                 Place(topic=place[0], partition=place[1], offset=before[place][0]),
@@ -271,7 +271,7 @@ def _open(inspection: Inspection, one: OpenTransaction) -> Finding:
     who = one.transactional_id or f"an unknown transactional id (producer id {one.producer.producer_id})"
     if one.hangs:
         return Finding.error(
-            f"a transaction of {who} hangs: no coordinator is going to end it, and no reader with read_committed gets past it",
+            f"a transaction of {who} hangs: no coordinator will end it, and no reader with read_committed gets past it",
             inspection.command("transactions", "--hanging"),
             where,
         )

@@ -32,21 +32,21 @@ START = Check("start", "the program may continue with the state", program.start)
 CHECKS = (
     START,
     Check("pauses", "nothing is paused", program.pauses),
-    Check("execution", "nobody has asked for another one than the setting's", program.execution),
+    Check("execution", "it is the one in the settings", program.execution),
     Check("internal topics", "all have the right partitions and settings", cluster.internal_topics),
     Check("output topics", "all exist", cluster.outputs),
     Check("fields", "the fields that are read by name exist in the newest records", program.fields),
     Check("joins", "the keys of both sides have the same format", program.joins),
-    Check("matches", "the joins find what they look for", program.matches),
+    Check("matches", "records find matches", program.matches),
     Check("left-over topics", "there are none", cluster.left_over),
     Check("replicas", "every topic can be written, and outlives a broker", cluster.replicas),
     Check("checkpoint", "it fits the commit markers of all tasks", state.checkpoint),
     Check("micro-batch", "no micro-batch is half committed", state.half_committed),
     Check("changelogs", "they have all that the markers promise", state.changelogs),
-    Check("positions", "everything that is to be read next is in the logs", program.positions),
+    Check("positions", "all offsets to read next are in the logs", program.positions),
     Check("retention", "no unread record is about to be deleted", program.retention),
     Check("consumer group", "its offsets are those of the markers", program.group),
-    Check("transactions", "none holds readers up", cluster.transactions),
+    Check("transactions", "none holds up readers", cluster.transactions),
     Check("drivers", "at most one driver is running", cluster.drivers),
     Check("disk", "the state folder has room, and is this user's", state.disk),
     Check("local state", "what is on this host comes from this application's commits", state.stores),
@@ -60,7 +60,7 @@ def examine(inspection: Inspection) -> Iterator[CheckResult]:
 
     A check that fails itself is a finding, too: the others are still run. If the program cannot be planned, nothing can be compared
     with it, and the other checks are left out. They are also left out while a reset or a rescale is unfinished: topics and markers
-    are then in between, and the usual fixes (an adoption, deleting its copies) would lose state.
+    are then in an intermediate state, and the usual fixes (an adoption, deleting its copies) would lose state.
     """
     yield _result(inspection, BROKERS)
     planned = _result(inspection, PLAN)
@@ -83,7 +83,7 @@ def _findings(inspection: Inspection, check: Check) -> tuple[Finding, ...]:
             return tuple(check.look(inspection))
         except StreamsError as error:
             if attempt == _ATTEMPTS or not (isinstance(error, KafkaClientError) and error.transient):
-                return (Finding(Severity.WARNING, f"this could not be looked at: {error}"),)
+                return (Finding(Severity.WARNING, f"this could not be checked: {error}"),)
         inspection.pause()
     raise AssertionError("the last attempt returns")
 

@@ -1,4 +1,7 @@
-"""Reads each thing that the doctor looks at once. And its findings: a sentence, a place, and the command that fixes it."""
+"""Reads everything that the doctor examines, each thing once.
+
+Defines its findings: a sentence, a place, and the command that fixes it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from streams.topology.topology import Topology
 
 
 class Severity(str, Enum):
-    """How bad a finding is; the values are in the order of their weight."""
+    """How bad a finding is. The values are in order of severity."""
 
     OK = "ok"
     NOTE = "note"
@@ -34,7 +37,7 @@ class Severity(str, Enum):
     WARNING = "warning"
     """A start succeeds, but data or the guarantees are in danger."""
     ERROR = "error"
-    """A start is refused, or fails, or data is lost already."""
+    """A start is refused or fails, or data is already lost."""
 
     @property
     def weight(self) -> int:
@@ -103,7 +106,7 @@ def worst(results: Iterable[CheckResult]) -> Severity:
     return max(found, key=lambda severity: severity.weight, default=Severity.OK)
 
 
-# --- What the doctor looks at: the application, its cluster and its disks, each read once.
+# --- What the doctor examines: the application, its cluster and its disks, each read once.
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,8 @@ def pauses(inspection: Inspection) -> Iterator[Finding]:
     for name, since_ms in sorted(_asked(inspection).since_ms.items()):
         what = inspection.app if name == WHOLE else "this sub-topology"
         yield Finding.note(
-            f"{what} is paused for {age_in_words(inspection.now_ms() - since_ms)}: it reads nothing, also after a restart, until "
+            f"{what} has been paused for {age_in_words(inspection.now_ms() - since_ms)}: it reads nothing, also after a "
+            f"restart, until "
             "it is resumed",
             f"streams resume {inspection.app}" + ("" if name == WHOLE else f" --sub-topology {name}"),
             Place(sub_topology=name or None),
@@ -114,7 +115,7 @@ def execution(inspection: Inspection) -> Iterator[Finding]:
     if asked is None:
         return
     yield Finding.note(
-        f"{inspection.app} was asked to run with execution={asked}, which is in force in place of its setting "
+        f"{inspection.app} was asked to run with execution={asked}, which overrides its setting "
         f"(execution={inspection.config.execution.value}), also after a restart",
         f"streams execution {inspection.app} as-set",
     )
@@ -128,7 +129,9 @@ def execution(inspection: Inspection) -> Iterator[Finding]:
         why = None if last.live else obstacle(placements.looked_at(look.prepared), partitions)
         last_commit = f"its last commit, {age_in_words(inspection.now_ms() - last.now_ms)} ago, was "
         last_commit += "live" if last.live else "a micro-batch's"
-        because = "; it has not run since, or is about to switch" if why is None else f": it cannot run live ({why})"
+        because = (
+            "; it has not run since then, or is about to switch" if why is None else f": it cannot run live ({why})"
+        )
         yield Finding.note(last_commit + because, place=Place(sub_topology=look.name))
 
 
@@ -171,11 +174,10 @@ def _rescaled_to(inspection: Inspection) -> str:
 # --- Fields that the program reads by name and that no record has: perhaps misspelt, and null without an error.
 #
 # Where the type of values is known, building the topology refuses such a name
-# (`dsl.nodes.result_types.check_fields`). JSON without a type may have any fields, so the newest records of each
-# topic are looked at.
+# (`dsl.nodes.result_types.check_fields`). JSON without a type may have any fields, so the newest records of each topic are checked.
 
 SAMPLE = 500
-"""The number of newest records of a topic that are looked at, over all partitions."""
+"""How many of the newest records of a topic are checked, over all partitions."""
 FEWEST = 20
 """The fewest objects for a report: with fewer of them, a field may just be rare."""
 
@@ -263,7 +265,7 @@ def _has(value: Any, path: str) -> bool:
     return True
 
 
-# --- Inner joins whose sides have keys of different formats, so that no record can meet another.
+# --- Inner joins whose sides have keys of different formats, so that no record can match.
 
 
 def joins(inspection: Inspection) -> Iterator[Finding]:
@@ -297,7 +299,8 @@ def _unlike(inspection: Inspection, sub: SubTopology, node: ProcessorNode, other
     formats = [{key_format(key) for key in keys} for keys in (left, right)]
     if min(len(left), len(right)) >= FEWEST and not formats[0] & formats[1]:
         yield Finding.note(
-            f"'{node.name}' joins '{topics[0]}' and '{topics[1]}', whose newest keys have different formats, so it finds nothing: "
+            f"'{node.name}' joins '{topics[0]}' and '{topics[1]}', whose newest keys have different formats, so it finds no "
+            f"matches: "
             f"{left[-1]!r:.60} and {right[-1]!r:.60}. Write both with the same key serde, or change one with select_key",
             place=Place(sub.name, topic=topics[0]),
         )
@@ -328,11 +331,11 @@ def _kind_of_word(found: re.Match[str]) -> str:
     return "0" if word.isdigit() else "a" if word == word.lower() else "A"
 
 
-# --- Joins that find hardly anything, as the tasks have counted.
+# --- Joins that find hardly any matches, as counted by the tasks.
 
 
 def matches(inspection: Inspection) -> Iterator[Finding]:
-    """Reports how many records of each join found nothing on its other side; if nearly all did, it is a warning."""
+    """Reports how many records of each join found no match on the other side; it is a warning if nearly all did."""
     for look in inspection.subs:
         sub = look.prepared.sub
         found = {one.node: one for one in looked_up_by(marker.operator_state for marker in look.found.values())}
@@ -365,7 +368,7 @@ def _other_sides(sub: SubTopology, node: str) -> list[str]:
     ]
 
 
-# --- Where the application reads on: positions in the logs, the consumer group, and records that are about to be
+# --- Where the application continues reading: positions in the logs, the consumer group, and records that are about to be
 # deleted.
 
 NEARLY = 0.8
@@ -475,8 +478,8 @@ def group(inspection: Inspection) -> Iterator[Finding]:
             if place not in committed:
                 yield Finding.note(
                     f"the consumer group has no offset, though the task has read up to {end}: Kafka has forgotten it "
-                    "(offsets.retention.minutes), or it was deleted. The application continues from its checkpoint; should the "
-                    "checkpoint be lost, an adoption asks for the position",
+                    "(offsets.retention.minutes), or it was deleted. The application continues from its checkpoint; if the "
+                    "checkpoint is lost, an adoption asks for the position",
                     inspection.command("adopt", f"--position {place[0]}:{place[1]}={end} --dry-run"),
                     where,
                 )
@@ -486,7 +489,7 @@ def group(inspection: Inspection) -> Iterator[Finding]:
                 yield Finding.warning(
                     f"the consumer group's offset is {committed[place]}, and the task has committed {end} together with its "
                     "marker: something else has changed the group. The application continues from its checkpoint, but lag and "
-                    "adoptions go by the group. Set it back",
+                    "adoptions use the group's offset. Reset it",
                     f"kafka-consumer-groups.sh --bootstrap-server HOST:PORT --group {inspection.app} --topic {place[0]}:{place[1]} "
                     f"--reset-offsets --to-offset {end} --execute",
                     where,

@@ -28,7 +28,7 @@ from streams.wording import counted
 def checkpoint(inspection: Inspection) -> Iterator[Finding]:
     for look in inspection.subs:
         if look.wrong is not None:
-            # Without markers, a new checkpoint has nothing to be made from.
+            # Without markers, a new checkpoint cannot be made.
             command = inspection.command("adopt", "--dry-run") if look.adoptable else None
             yield Finding.error(str(look.wrong), command, Place(look.name))
         sub = _identity(inspection, look)
@@ -64,8 +64,8 @@ def half_committed(inspection: Inspection) -> Iterator[Finding]:
         if done and missing:
             yield Finding.note(
                 f"micro-batch {batch} is committed by task {', '.join(map(str, done))}, and not yet by task "
-                f"{', '.join(map(str, missing))}: it is under way, or its run was interrupted. A start of the same program "
-                "completes it",
+                f"{', '.join(map(str, missing))}: it is in progress, or its run was interrupted. Start the same program to "
+                f"complete it",
                 inspection.command("run"),
                 Place(look.name, missing[0]),
             )
@@ -196,8 +196,8 @@ def _task_store(inspection: Inspection, look: SubLook, directory: TaskDirectory,
             offsets, origins = store.offsets, store.origins
     except StateError as error:
         yield Finding.note(
-            f"local state cannot be read ({error}): it is deleted and restored from the changelogs when the task starts here. If "
-            "it comes again, check the disk",
+            f"local state cannot be read ({error}): it is deleted and restored from the changelogs when the task starts here. "
+            f"If this happens again, check the disk",
             place=where,
         )
         return
@@ -234,7 +234,7 @@ def _task_store(inspection: Inspection, look: SubLook, directory: TaskDirectory,
 # not read; `streams snapshots --verify` does that.
 
 _LATE = 3
-"""After so many commit intervals without a snapshot, the doctor reports that snapshots are no longer taken."""
+"""After this many commit intervals without a snapshot, the doctor reports that snapshots are no longer taken."""
 
 
 def snapshots(inspection: Inspection) -> Iterator[Finding]:
@@ -257,8 +257,8 @@ def _task_snapshots(inspection: Inspection, look: SubLook, task: int, place: Tas
             whole.append(place.read(name))
         except SnapshotError as error:
             yield Finding.warning(
-                f"the snapshot {name} in {place} is left out by restores: {error}. The one before is taken; if it comes again, "
-                "check the disk. It is deleted once enough newer ones are there",
+                f"the snapshot {name} in {place} is skipped by restores: {error}. The one before it is used; if this happens "
+                f"again, check the disk. It is deleted once there are enough newer ones",
                 inspection.command("snapshots", "--verify"),
                 where,
             )
@@ -292,11 +292,11 @@ def _task_snapshots(inspection: Inspection, look: SubLook, task: int, place: Tas
 def _unusable(inspection: Inspection, look: SubLook, task: int, snapshot: Snapshot) -> str:
     """Why a restore would not begin with this snapshot; empty: it would, unless there is a better snapshot."""
     if snapshot.tasks != look.prepared.tasks:
-        return f"it is of {snapshot.tasks} tasks, and the application has {look.prepared.tasks}"
+        return f"it has the state of {snapshot.tasks} tasks, and the application has {look.prepared.tasks}"
     marker = look.found[task]
     target = target_of(marker)
     stores = [node.spec for node in look.prepared.sub.stores.values()]
-    # A store without records in its changelog has nothing to come from.
+    # A store with an empty changelog has no snapshots.
     specs = [spec for spec in stores if spec.persistent and marker.changelog_ends.get(spec.name)]
     topics = {spec.name: changelog_topic(inspection.app, spec.name) for spec in specs}
     known = inspection.admin.describe_topics(topics.values())

@@ -121,7 +121,7 @@ def _opening(windows: GroupingWindows) -> Callable[[int], DerivedRows]:
 def closes_of(
     sub: SubTopology, state: Mapping[str, Mapping[str, object]], first_ends: Mapping[str, int]
 ) -> dict[str, int]:
-    """A task's store of an aggregation with results on close -> the time, ms, up to which windows are closed, as Java notes it.
+    """Store of an aggregation with results on close -> the time up to which its windows are closed, ms, as Java records it.
 
     Args:
         sub: The sub-topology.

@@ -162,7 +162,7 @@ class Exporter:
 def _note(
     place: TopicPartition, position: int, markers: Markers, closes: Mapping[int, Mapping[str, int]]
 ) -> OffsetNote:
-    """The partition's time, or where it is not known up to there, that of its task, at least as late as its records'."""
+    """The partition's time. If it is not known up to there, the task's time, which is at least as late as the records' times."""
     task = place[1] % max(1, len(markers))
     own = closes.get(task, {})
     for marker in filter(None, markers.values()):

@@ -59,14 +59,14 @@ from streams.topology.specs.joins import GraceTableJoinSpec, StreamJoinSpec
 IMPORTED = "kafka-streams"
 """The query id in the markers of an import, until `adopt` has made the checkpoint."""
 _INTERNAL = ("-repartition", "-subscription-registration-topic", "-subscription-response-topic")
-"""How the topics end through which the tasks of a Kafka Streams application send records to each other."""
+"""Name endings of the topics through which tasks of a Kafka Streams application send records to each other."""
 _LOW_HALF = 2**32 - 1
 _STORES = {
     StoreKind.TIMESTAMPED_KEY_VALUE: "timestamped_key_value_store",
     StoreKind.TIMESTAMPED_WINDOW: "timestamped_window_store",
     StoreKind.SESSION: "session_store",
 }
-"""The kinds of stores that Kafka Streams has with headers, too, and what makes them in `Stores`."""
+"""The kinds of stores that Kafka Streams also has with headers, and the methods of `Stores` that create them."""
 _SUFFIXES = {
     StoreKind.WINDOW: WINDOW_SUFFIX,
     StoreKind.TIMESTAMPED_WINDOW: WINDOW_SUFFIX,
@@ -82,11 +82,11 @@ class JavaLog:
         end: The offset after its last committed record.
         records: The number of its records.
         newest: The largest timestamp, ms; `NO_TIME`: it has none.
-        functions: The functions that put all of its keys into this partition.
+        functions: The partitioners that put all of its keys into this partition.
         last: The offset of the last record.
-        earliest: Of records that wait for others, the smallest timestamp, ms; None: it has none.
-        number: Of records in a buffer, the largest number.
-        sessions: The state of a session aggregation that its rows give.
+        earliest: The smallest timestamp of records that wait for others, ms; None: it has none.
+        number: The largest number of a record in a buffer.
+        sessions: The state of a session aggregation, computed from its rows.
     """
 
     end: int
@@ -334,8 +334,9 @@ class Importer:
         )
         raise ConfigError(
             f"store '{wrong or prepared.sub.name}': its keys are not in the partitions in which "
-            f"{prepared.placement or 'murmur2, crc32 or fnv1a'} puts them: its records come from a partitioner of the program's "
-            "own, by which no task here would find them. Nothing was written"
+            f"{prepared.placement or 'murmur2, crc32 or fnv1a'} puts them: its records come from a custom partitioner, so no "
+            f"task here would find "
+            "them. Nothing was written"
         )
 
     def _markers(self, prepared: PreparedSub) -> dict[int, CommitMarker | None]:
@@ -362,13 +363,13 @@ class Importer:
         moved = [place for place, end in self._admin.end_offsets(before).items() if end != before[place]]
         if moved or any(one.positions != self._positions(one.prepared) for one in found):
             raise ConfigError(
-                "the Java application has gone on since this began. Nothing was written. Stop it and try again"
+                "the Java application has continued since this began. Nothing was written. Stop it and try again"
             )
 
     # --- The changes.
 
     def _settle_topics(self) -> None:
-        """Gives Java's topics the settings that state in this engine depends on."""
+        """Gives Java's topics the settings that this engine's state depends on."""
         replication = self._application.config.replication_factor
         for prepared in self._application.subs:
             made_here = {one.store for one in derivations(prepared.sub)}
@@ -383,7 +384,7 @@ class Importer:
         """Copies changelogs of stores that have another name in this engine.
 
         Raises:
-            ConfigError: The copy exists already.
+            ConfigError: The copy already exists.
         """
         config, prepared = self._application.config, one.prepared
         specs = [prepared.sub.stores[name].spec for name in one.logs if self.stores.get(name, name) != name]
@@ -391,7 +392,7 @@ class Importer:
             topic = changelog_topic(self._id, spec.name)
             if self._admin.describe_topics([topic]):
                 raise ConfigError(
-                    f"{topic} exists already: an import was interrupted while it copied, or Java has a store of this name, too. "
+                    f"{topic} already exists: an import was interrupted while it copied, or Java has a store of this name, too. "
                     f"Delete it (`streams topic delete {topic}`) if it is a copy, and try again"
                 )
             ensure_changelogs(self._admin, [spec], self._id, prepared.tasks, config.replication_factor)
@@ -493,7 +494,7 @@ class Importer:
 def derived_state(
     prepared: PreparedSub, logs: Mapping[str, JavaLog], seen: int
 ) -> dict[str, dict[str, dict[str, object]]]:
-    """The state that operators keep besides their stores, from the rows of one task.
+    """The state that operators keep outside their stores, from the rows of one task.
 
     An operator's stream time is the newest time in its changelogs: the record that moved it was not late, and so was stored. For
     joins, the newest row of each store counts, too, and the first record that waits; for a buffer, its last number; for sessions,
@@ -539,17 +540,20 @@ def _closed(
 
 
 def _times(spec: StoreSpec, columns: RecordColumns) -> npt.NDArray[np.int64]:
-    """The times of the records that wrote these. For buffers, Java writes the time of its clock; the rows have the other."""
+    """The times of the records that wrote these rows.
+
+    In a buffer, they come from the rows, because Java gives its changelog the clock's time.
+    """
     if spec.rows is RowFormat.BUFFERED:
         return _waiting_since(spec, columns)
     return numbers_at(columns.values.drop_null(), 0) if spec.rows is RowFormat.SUPPRESSED else columns.timestamps
 
 
 def _check_headers(spec: StoreSpec, columns: RecordColumns, topic: str, task: int) -> None:
-    """Refuses a store with headers of Java (KIP-1271) whose like here has none: rows would lose their headers.
+    """Refuses a Java store with headers (KIP-1271) if the store here has none, because rows would lose their headers.
 
     Kafka Streams 4.3.1 logs headers of such rows only: its own tables, windows and sessions have none, `dsl.store.format` or not.
-    Those of a deleted row, and those in the stores of stream joins, are not read by anybody.
+    Nothing reads the headers of a deleted row or those in the stores of stream joins.
     """
     if spec.rows is RowFormat.WITH_HEADERS or spec.kind not in _STORES or columns.headers is None:
         return

@@ -1,7 +1,7 @@
-"""What Kafka Streams in Java and this engine can take over from each other, and the metadata of the offsets that Java commits.
+"""What Kafka Streams in Java and this engine can take over from each other, and the metadata of offsets committed by Java.
 
-Names, keys and values of the stores are the same on both sides. So the state itself is never rewritten. Only the other data of each
-side has to be derived, from rows and from committed offsets.
+Names, keys and values of the stores are the same on both sides. So the state itself is never rewritten. Only data that one side has
+and the other does not must be derived, from rows and committed offsets.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class OffsetNote:
 
 
 def _closes(data: bytes) -> dict[str, int]:
-    """The closes after the time; none if the bytes are not such a list, but left-over memory of librdkafka."""
+    """The close times after the time. None if the bytes are not such a list but left-over memory of librdkafka."""
     found: dict[str, int] = {}
     try:
         (count,) = _COUNT.unpack_from(data)
@@ -123,7 +123,7 @@ def state_of_one_side(sub: SubTopology) -> Iterator[str]:
 
 
 def lost_in_java(application: Application) -> Iterator[str]:
-    """The state that Java has in its topics but cannot continue.
+    """The state that is in Java's topics but that Java cannot continue from.
 
     Kafka Streams 4.3.1 writes the keys of a join's buffer with the time first, and restores them as if the time came last
     (`RocksDBTimeOrderedKeyValueBytesStore.getWriteBatches`). So it loses the waiting records, even if it wrote them itself, and

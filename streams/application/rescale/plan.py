@@ -34,15 +34,15 @@ from streams.topology.plan import SubTopology
 # --- The operators' state of a new task
 #
 # Stores are divided by key, but what operators keep in `ctx.state` belongs to a task as a whole. A new task takes over keys of one
-# or several old tasks, and each kind of state has its rule. Times are the smallest, so that no record becomes late that would not
-# have been; if one task has none, the time is open, and idle time begins at the smallest of the others (`IDLE_FROM`). Numbers that
+# or several old tasks, and each kind of state has its rule. Of times, the smallest counts, so that no additional record becomes
+# late. If a task has no time, the time stays open, and idle time begins at the smallest of the others (`IDLE_FROM`). Numbers that
 # must not be used twice, and upper bounds, are the largest. The rest is counted or noted again.
 
 State = Mapping[str, Any]
 Handling = Literal["copy", "drop"]
 
 _LEAST = frozenset({"earliest", "min", "next_emit", "newest"})
-"""State that is a time or a lower bound of times. If one task does not have it yet, it is unknown for the new task, too."""
+"""The state that is a time, or a lower bound of times. If one task does not have it yet, it is unknown for the new task, too."""
 _COUNTED_AGAIN = frozenset({"records", "bytes", "advancing"})
 """State that is left out: `suppress` counts its buffer again if the counts are missing; `advancing` is only used within a step."""
 _OLDEST_STARTS = "oldest_start"
@@ -64,7 +64,7 @@ class UsersChoices:
 
     Attributes:
         by_key: Stores of processors that keep rows under the keys of their records.
-        states: Node -> what happens to the `ctx.state` of its processor.
+        states: Node -> what to do with the `ctx.state` of its processor.
         dropped: Stores without a changelog whose rows may be lost.
     """
 
@@ -143,14 +143,15 @@ def _users_state(name: str, parts: Sequence[State], choices: UsersChoices) -> di
         return {}
     if handling is None:
         raise RescaleError(
-            f"the processor {name!r} keeps something in ctx.state, which belongs to a task and not to a key: only you know what is "
-            f"to happen to it. Use --state {name}=copy (each new task begins with that of the task whose keys it takes over) or "
+            f"the processor {name!r} keeps something in ctx.state, which belongs to a task and not to a key: only you know "
+            f"what should happen to "
+            f"it. Use --state {name}=copy (each new task begins with that of the task whose keys it takes over) or "
             f"--state {name}=drop (each new task begins without it)"
         )
     if any(one != filled[0] for one in filled):
         raise RescaleError(
             f"--state {name}=copy: a new task takes over the keys of several tasks, in which {name!r} keeps different values in "
-            f"ctx.state. Choose a multiple of the present number of tasks, or --state {name}=drop"
+            f"ctx.state. Choose a multiple of the current number of tasks, or --state {name}=drop"
         )
     return filled[0]
 
@@ -197,7 +198,7 @@ def _partition_times(parts: Sequence[State], owned: Callable[[int], bool]) -> di
 
 
 def of_part(state: State, sub: SubTopology) -> State:
-    """The operator state of a part: of the nodes that this sub-topology has, if another one is divided."""
+    """The operator state of a part. If another sub-topology is divided, this is the state of the nodes that went to this one."""
     specs = (node.spec for node in sub.nodes.values() if isinstance(node, ProcessorNode))
     names = {*sub.nodes, *(spec.state_name for spec in specs if isinstance(spec, SharesState))}
     of_task = dict(state.get("task", {}))
@@ -234,7 +235,7 @@ class Phase(Enum):
 
 
 Sources = Mapping[str, str] | None
-"""Source after which a plan has added a repartition topic -> the reason; None: the plan adds none, not even after new keys."""
+"""Source after which a plan has added a repartition topic -> the reason; None: the plan adds no topics, not even after new keys."""
 
 
 @dataclass(frozen=True)
@@ -315,7 +316,7 @@ class RescalePlan:
 def first_batch(sub: SubIdentity, checkpoint: Checkpoint, markers: Markers) -> FirstBatch | None:
     """Where the new checkpoint begins: at the end of the old one."""
     if checkpoint.query_id is None:
-        # Never begun: where there are markers, a missing checkpoint does not match them.
+        # It has never begun: with markers, a missing checkpoint would be a mismatch.
         return None
     if checkpoint.logged == checkpoint.committed and not checkpoint.repeats:
         at = position(checkpoint, markers)

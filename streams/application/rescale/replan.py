@@ -3,8 +3,8 @@
 An old sub-topology is divided at the topics that are added: each of its nodes, and so each of its stores, is in one of its parts.
 Together, the parts read the outside topics that it read, and they begin where it has ended; the topics between them are new and
 empty. So nothing has to be processed again, and only rows move: to the tasks of the part that has their store. Invariants: the old
-and the new plan are in the notes, so that an interrupted rescale finishes what it began, whatever keys have come; all notes exist
-until the description of the new plan is written, which decides what the next start does.
+and the new plan are in the notes, so an interrupted rescale finishes what it began, whatever keys have arrived since then; all
+notes exist until the description of the new plan is written, which decides what the next start does.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Replan:
 
     @property
     def without_idle_time(self) -> list[str]:
-        """The sub-topologies of the new plan in which idle time used to have an effect, and has none after an added topic."""
+        """The sub-topologies of the new plan in which idle time loses its effect because of an added topic."""
         if self.after.config.idle_timeout_ms is None:
             return []
         had = [one for one in self.before.subs if not one.sub.reads_internal]
@@ -118,7 +118,7 @@ class Replan:
         """
         subs = [self._of(prepared, *states[prepared.sub.name], context) for prepared in self.before.subs]
         if any(sub.phase not in (None, Phase.COPYING) for sub in subs):
-            # All sub-topologies had begun before any came so far. One without notes has nothing left to do.
+            # All sub-topologies began before any reached this phase. So one without notes is already done.
             subs = [sub for sub in subs if sub.notes is not None]
         return Rescaler(subs)
 
@@ -183,7 +183,7 @@ def replan(
         return plan_with(topology, config, admin, kafka, sources, first_start=True)
 
     after = planned({})
-    # Which topics lead to something with state is only known with the topics behind new keys.
+    # Which topics lead to stateful operators is known only once topics are added after new keys.
     if functions := Placements(after, admin, kafka, known).disagreeing(also_old=True):
         after = planned(functions)
     _check_keeps_topics(before, after)
@@ -196,8 +196,9 @@ def _check_keeps_topics(before: Application, after: Application) -> None:
     missing = before.plan.repartition_topics.keys() - after.plan.repartition_topics.keys()
     if missing:
         raise RescaleError(
-            f"{before.config.application_id}: the topic {min(missing)} of its plan would be gone with the new one, which this "
-            f"version cannot do: report this"
+            f"{before.config.application_id}: the topic {min(missing)} of its plan does not exist in the new plan, and this "
+            f"version cannot remove it: report "
+            f"this"
         )
 
 

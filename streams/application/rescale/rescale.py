@@ -155,7 +155,7 @@ class SubRescale:
 
     @property
     def _moves(self) -> bool:
-        # An ordinary rescale, too, has itself as its only part.
+        # In an ordinary rescale, the sub-topology is its own only part.
         (first, *others) = self.parts
         same = first.name == self.sub.name and first.sub.topology_hash == self.sub.topology_hash
         return bool(others) or not same or self.old != first.tasks or self.before is not first.placement
@@ -173,7 +173,7 @@ class SubRescale:
             StreamsError: The rescale is refused.
         """
         if self.notes is not None and self.phase is not Phase.COPYING:
-            # Of the same program: the notes have its markers, even if the commits topic is just being replaced.
+            # From the same program: the notes have its markers, even while the commits topic is being replaced.
             for part in self.parts:
                 identity = replace(self._identity, name=part.name, tasks=part.tasks, topology_hash=self._hash_of(part))
                 check_program(identity, self._made(part))
@@ -203,7 +203,7 @@ class SubRescale:
         self._new_markers(self._plan("", first), opened(markers))
 
     def begin(self) -> None:
-        """Step 1: fences the tasks and notes the plan."""
+        """Step 1: fences the tasks and records the plan."""
         if self.phase not in (None, Phase.COPYING) or not self._moves:
             return
         markers = opened(self._markers.fenced()) if self._exists(self._commits) else {}
@@ -323,7 +323,7 @@ class SubRescale:
         return part.name if self._divides else ""
 
     def _made(self, part: Part) -> Mapping[int, CommitMarker]:
-        """The new markers of a part, as far as they are noted."""
+        """The new markers of a part that are noted so far."""
         assert self.notes is not None
         return self.notes.markers.get(self._key(part), {})
 
@@ -338,7 +338,7 @@ class SubRescale:
         """Checks that each store belongs to one part, and that its rows belong to the same keys as before.
 
         Raises:
-            RescaleError: A check fails, or a topic between the parts exists already.
+            RescaleError: A check fails, or a topic between the parts already exists.
         """
         keys = row_keys(self.sub, self._context.choices.by_key)
         found = {
@@ -353,7 +353,7 @@ class SubRescale:
         for topic in sorted(topic for part in self.parts for topic in part.writes):
             if self._exists(topic):
                 raise RescaleError(
-                    f"{self._identity}: the topic {topic}, which the plan adds, exists already, and may have records of something "
+                    f"{self._identity}: the topic {topic}, which the plan adds, already exists, and may have records of something "
                     f"else. Delete it (`streams topic delete {topic}`), then rescale"
                 )
 
@@ -400,7 +400,7 @@ class SubRescale:
                 self._fill_partition(copy, staging, partition, f"{spec.name} (new)")
             copy.flush()
             self._note_filled(topic)
-        # A new transaction of the same producer begins only once the last one is decided: so these are the ends.
+        # A new transaction of the same producer begins only once the last one is decided, so the ends are final.
         self._notes_topic.fence()
         return {partition: end for (_, partition), end in copy.ends().items()}
 

@@ -144,7 +144,7 @@ def _another(topic: str) -> RescaleError:
 
 # --- Where the key of a row's record is in the row's changelog key
 #
-# A row's changelog key contains the bytes of the record's key: alone, in front of a window, behind a time, or as the first part of
+# A row's changelog key contains the bytes of the record's key: alone, before a window, after a time, or as the first part of
 # a combined key. The rule for a store follows from the operator that owns it, from its kind, and from its key serde, whose layers
 # (`TimeWindowedSerde` around the key's own) are taken off until the serde is the one by which records reach the task. Where that
 # is uncertain there is no rule, and nothing is moved.
@@ -172,15 +172,15 @@ _IN_ORDER_OF_TIME = WaitingKeySerde | UnmatchedKeySerde | BufferedKeySerde
 
 @dataclass(frozen=True, slots=True)
 class RowKey:
-    """Where the record key is in a changelog key.
+    """The position of the record key in a changelog key.
 
     Attributes:
         front: The number of bytes before it.
         back: The number of bytes after it.
         counted: Whether the part after `front` begins with its length (4 bytes); the record key is then in that part.
         has_notations: Whether producers may write the record key in several ways. Before keys were canonical, versions assigned
-            records to tasks by the bytes that the producer had written, so rows may be in another task than their key's.
-        suppressed: Whether rows of releases before 1.0, which have no header, have a time in front of the key (`with_keys`).
+            records to tasks by the bytes that the producer had written, so a row may be in a different task from its key.
+        suppressed: Whether rows of releases before 1.0, which have no header, have a time before the key (`with_keys`).
     """
 
     front: int = 0
@@ -207,8 +207,8 @@ def with_keys(
 ) -> tuple[RecordColumns, pa.BinaryArray]:
     """The records that belong to a task, with the keys that assign them to it.
 
-    A tombstone of `suppress` does not show the format of what it deletes. It is copied for each format in which it belongs to the
-    task, because a tombstone that deletes nothing does no harm.
+    A tombstone of `suppress` does not show the format of the row that it deletes. It is copied for each format in which it belongs
+    to the task, because a tombstone that deletes nothing does no harm.
     """
     if not key.suppressed:
         return columns, key.of(columns.keys)
@@ -336,13 +336,13 @@ def records_with_progress(
             left = end - columns.last_offset - 1
             listener.on_batch(store, partition, len(columns), columns.keys.nbytes + columns.values.nbytes, left)
     if listener is not None and left:
-        # Behind the last record there are only control records.
+        # Only control records follow the last record.
         listener.on_batch(store, partition, 0, 0, 0)
 
 
 @dataclass
 class Strays:
-    """The rows of a store that are in another task than their key's, by the hash of their changelog key.
+    """Hash of the changelog key -> row, for the rows of a store that are in a different task from their key.
 
     A key that two producers wrote in two ways has rows in two tasks, each made from a part of its records. There is no rule that
     could make one row of them.
@@ -355,13 +355,13 @@ class Strays:
         """Notes rows of a task.
 
         Raises:
-            RescaleError: One of the keys has rows in another task, too.
+            RescaleError: One of the keys also has rows in another task.
         """
         self.check(keys, task)
         self.tasks.update((hash(key), task) for key in keys)
 
     def check(self, keys: list[bytes], task: int) -> None:
-        """Checks that no row of a task has the key of a stray row of another one.
+        """Checks that no row of a task has the same key as a stray row of another task.
 
         Raises:
             RescaleError: There is one.
@@ -372,7 +372,8 @@ class Strays:
                 raise RescaleError(
                     f"the store {self.store!r} has rows of the key {key!r} in the tasks {min(task, other)} and "
                     f"{max(task, other)}, because its producers write the key in several ways and an earlier version took these "
-                    f"for different keys. Each row knows a part of the records, and it is not known how to combine them: process "
+                    f"for different keys. Each row reflects only a part of the records, and it is not known how to combine "
+                    f"them: process "
                     f"the input again with `streams reset`. Nothing was replaced: `streams rescale --abort` removes the copies"
                 )
 
@@ -380,7 +381,7 @@ class Strays:
 def check_strays(
     kafka: KafkaAccess, topic: str, spec: StoreSpec, strays: Strays, markers: Mapping[int, CommitMarker | None]
 ) -> None:
-    """Checks that the keys of stray rows have rows in one task only; reads nothing if there are none.
+    """Checks that each key of a stray row has rows in only one task. Reads nothing if there are no stray rows.
 
     Raises:
         RescaleError: A key has rows in two tasks.
@@ -393,7 +394,7 @@ def check_strays(
 
 
 def _end_of(kafka: KafkaAccess, topic: str, task: int, spec: StoreSpec, marker: CommitMarker | None) -> int:
-    """The offset up to which a changelog has the state of the last commit and nothing later.
+    """The offset up to which a changelog contains exactly the state of the last commit.
 
     Raises:
         RestoreError: The changelog has lost records that belong to the last commit.
@@ -418,7 +419,7 @@ def stage_partition(
     strays: Strays,
     listener: RestoreListener | None,
 ) -> None:
-    """Copies the rows of one task's store, and notes the rows that are in the task of the bytes that their producer wrote.
+    """Copies the rows of one task's store, and notes the rows that only the bytes written by their producer assign to this task.
 
     `task_of` is the task and the current number of tasks; `placements` are the current and the new placement.
 
@@ -445,7 +446,7 @@ def stage_partition(
 
 
 def _alive(columns: RecordColumns, spec: StoreSpec, before_ms: int) -> RecordColumns:
-    """The records of segments that have not expired. Expired ones would come back in another task with an earlier stream time."""
+    """The records of segments that have not expired. Expired rows would reappear in a task with an earlier stream time."""
     if not spec.kind.segmented or before_ms <= 0:
         return columns
     width = spec.segment_width_ms

@@ -31,7 +31,7 @@ _EXIT = {"ok": 0, "note": 0, "warning": NOT_SAFE, "error": 1}
 
 @command
 def doctor(target: Target, *, application: ApplicationOptions, as_json: AsJson = False) -> None:
-    """Compare an application's checkpoint, commits, changelogs, local state and consumer group, and say what is wrong.
+    """Compare an application's checkpoint, commits, changelogs, local state and consumer group, and report what is wrong.
 
     Nothing is changed, and the application may run. Each finding names its place and the command that fixes it. It looks at
     the local state of this host. Exit code 0: healthy, or notes only; 3: warnings; 1: errors, which make a start fail or lose

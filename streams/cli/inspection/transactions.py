@@ -35,7 +35,7 @@ _PAUSE_S = 2.0
 
 TORN = (
     "its coordinator has committed this transaction, and only the control record on this partition is missing: an abort here would "
-    "tear the step apart, for its other partitions are committed"
+    "split the step, because its other partitions are committed"
 )
 
 
@@ -68,18 +68,18 @@ class TransactionChoice(OptionGroup):
     """Options that choose transactions and decide what happens to them."""
 
     topic: Annotated[
-        list[str] | None, option("Topics to look at; may be repeated.", metavar="TOPIC", autocompletion=complete_topics)
+        list[str] | None, option("A topic to check; may be repeated.", metavar="TOPIC", autocompletion=complete_topics)
     ] = None
-    hanging: Annotated[bool, option("Only transactions that no coordinator is going to end.")] = False
+    hanging: Annotated[bool, option("Only transactions that no coordinator will end.")] = False
     abort: Annotated[
         str | None, option("End the open transactions of this transactional id, by fencing its producer.", metavar="ID")
     ] = None
-    abort_hanging: Annotated[bool, option("End the hanging transactions that are listed.")] = False
-    force: Annotated[bool, option("Also abort where other partitions of the transaction are committed.")] = False
+    abort_hanging: Annotated[bool, option("End the hanging transactions in the list.")] = False
+    force: Annotated[bool, option("Abort even if other partitions of the transaction are committed.")] = False
 
     @property
     def ends(self) -> bool:
-        """Whether the chosen transactions are to be ended."""
+        """Whether to end the chosen transactions."""
         return self.abort_hanging or self.abort is not None
 
     def includes(self, one: OpenTransaction) -> bool:
@@ -90,17 +90,19 @@ class TransactionChoice(OptionGroup):
 
 @command
 def transactions(
-    target: Annotated[str | None, argument("The topology of an application; or --topic.", metavar="[TARGET]")] = None,
+    target: Annotated[
+        str | None, argument("The topology of an application. Without it, give --topic.", metavar="[TARGET]")
+    ] = None,
     *,
     application: ApplicationOptions,
     choice: TransactionChoice,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """List open transactions on an application's topics, or on given ones; end them on request.
+    """List the open transactions on an application's topics or on given topics, and end them on request.
 
-    A running application has short transactions all the time. One that hangs stops every reader with read_committed for ever:
-    no coordinator knows it any more. Needs Java and the jars of `streams broker fetch`.
+    A running application has short transactions all the time. A hanging one blocks every reader with read_committed forever,
+    because no coordinator knows it. Needs Java and the jars of `streams broker fetch`.
     """
     check_no_question(as_json and choice.ends, yes, "add --yes to end transactions")
     config, topics = _looked_at(target, application, choice.topic or [])
@@ -114,9 +116,7 @@ def transactions(
             return
         _check_whole(shown, choice.force)
         if not yes:
-            typer.confirm(
-                "End these? What they have written is then never visible. Stop the application first", abort=True
-            )
+            typer.confirm("End these? Their records will never become visible. Stop the application first", abort=True)
         end(java.admin, shown, (lambda _: None) if as_json else typer.echo)
 
 
@@ -152,7 +152,7 @@ def _check_whole(opened: Sequence[OpenTransaction], force: bool) -> None:
         topic, partition = torn[0].place
         raise ConfigError(
             f"{topic}-{partition}: {TORN}. Nothing was ended. Leave the topic as it is: Kafka has no command that "
-            "commits the rest. --force aborts it nevertheless"
+            "commits the rest. --force aborts it anyway"
         )
 
 

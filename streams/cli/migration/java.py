@@ -34,14 +34,17 @@ def import_app(
     ] = None,
     position: Positions = None,
     at_least_once: Annotated[
-        bool, option("Java ran without exactly_once_v2, and was stopped cleanly.", "--at-least-once")
+        bool,
+        option(
+            "Confirm that Confirm that Java ran without exactly_once_v2, and was stopped cleanly.", "--at-least-once"
+        ),
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
     """Take over the state of a stopped Kafka Streams application in Java.
 
-    The application id is its application.id. Refused while its group has members, or records wait in its repartition topics.
+    The application id is its application.id. Refused while its group has members or records wait in its repartition topics.
     """
     given, stores = GivenPositions.parse(position or ()), _names(store or ())
     with _planned(application, target) as (preflight, kafka):
@@ -50,7 +53,7 @@ def import_app(
         for one in found:
             typer.echo(f"{one.prepared.sub.name}: {one.prepared.tasks} tasks, keys by {one.placement.value}")
             _say(one.lines())
-        if dry_run or not _confirmed("The Java application must not run now. Take its state over?", yes):
+        if dry_run or not _confirmed("The Java application must not be running. Take over its state?", yes):
             return
         with _stopped(preflight):
             importer.run(found)
@@ -62,7 +65,7 @@ def export_app(
     target: Target,
     *,
     application: ApplicationOptions,
-    leave: Annotated[bool, option("Leave behind what no Java program can continue.", "--leave")] = False,
+    leave: Annotated[bool, option("Leave behind the state that no Java program can continue from.", "--leave")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
@@ -76,7 +79,7 @@ def export_app(
         for one in found:
             typer.echo(f"{one.prepared.sub.name}: {one.prepared.tasks} tasks")
             _say(one.lines())
-        if dry_run or not _confirmed("The application must not run now. Hand its state to Java?", yes):
+        if dry_run or not _confirmed("The application must not be running. Hand its state to Java?", yes):
             return
         with _stopped(preflight):
             exporter.run(found)
@@ -112,7 +115,7 @@ def _confirmed(question: str, yes: bool) -> bool:
 
 
 def _stopped(preflight: Preflight) -> AbstractContextManager[None]:
-    """A block during which the application does not run here."""
+    """Within the block, the application does not run here."""
     config, subs = preflight.application.config, preflight.application.subs
     commits = [commits_topic(config.application_id, prepared.sub.name) for prepared in subs]
     return while_stopped(config, preflight.admin, commits)

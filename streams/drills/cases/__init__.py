@@ -1,4 +1,4 @@
-"""All drills, by their numbers. There is a module for each thing that drills injure."""
+"""All drills, by their numbers. There is a module for each thing that drills damage."""
 
 from streams.drills.cases import broker, chaos, drivers, hosts, inputs, lake, machine, operation, state
 from streams.drills.drill import KNOWN

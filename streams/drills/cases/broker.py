@@ -39,7 +39,7 @@ EXPIRES = {
     any_program=True,
 )
 def broker_killed(world: World) -> None:
-    # A broker that dies within a commit may never write its control records: its known defect, which would spoil each attempt.
+    # A broker that dies within a commit may never write its control records: a known bug, which would spoil each attempt.
     world.start(*(("--set", f"commit_interval_ms={RARELY_MS}") if world.live else ()))
     for away in AWAY_S:
         world.broker.kill()
@@ -70,11 +70,9 @@ def hanging_transaction(world: World) -> None:
         world.wait_for(lambda: world.commits() > commits + 8, "commits next to the open transaction")
         stable, end = (world.topics.end(TOTALS, committed=which) for which in (True, False))
         now = sum(one.partition == 0 for one in list(world.readers[TOTALS].records))
-        world.require(end > stable, f"nothing waits behind the open transaction: {stable}, {end}")
+        world.require(end > stable, f"nothing waits after the open transaction: {stable}, {end}")
         world.require(now == seen, f"a reader went past the open transaction: {now - seen} records")
-        world.saw(
-            f"{end - stable} offsets of {TOTALS}-0 waited behind a foreign transaction, and none of them was read"
-        )
+        world.saw(f"{end - stable} offsets of {TOTALS}-0 waited after a foreign transaction, and none of them was read")
     with TransactionalProducer(client, "a-stranger") as successor:
         successor.init_transactions()
     world.recovers("the foreign transaction was aborted")
@@ -102,7 +100,7 @@ def expired_ids(world: World) -> None:
 
 
 def producer_ids(asked: Rule) -> list[int]:
-    """The producer ids in the answers to InitProducerId (version 2 or later), without refusals, after which clients retry."""
+    """The producer ids in the answers to InitProducerId (version 2 or later). Refusals are left out, because clients then retry."""
     # Correlation id, tagged fields of the header, throttle time; next the error code and the id.
     answers = [struct.unpack_from(">hq", reply, 4 + 1 + 4) for reply in list(asked.replies)]
     return [int(number) for error, number in answers if error == 0]
@@ -230,7 +228,7 @@ def unclean_election(world: World) -> None:
     partition = admin_client(world).list_topics(topic, timeout=30).topics[topic].partitions[0]
     ahead = int(partition.leader)
     (behind,) = (int(node) for node in partition.replicas if node != ahead)
-    # At rest, or the log of the one that stays behind may end within a transaction, which nobody could end any more.
+    # At rest; otherwise the log of the one that stays behind may end within a transaction that nobody can end.
     world.at_rest()
     world.broker.kill(behind)
     world.load.paused = False
@@ -257,7 +255,7 @@ def unclean_election(world: World) -> None:
 @drill(
     "D13",
     "broker cut off",
-    injects="the leader of a changelog stands still until it is replaced, and then continues",
+    injects="the leader of a changelog freezes until it is replaced, and then continues",
     holds="its late answers change nothing",
     minutes=1.5,
     conditions=Conditions(3),
@@ -305,7 +303,7 @@ def late_commit(world: World) -> None:
     world.require(late.hit.wait(HIT_S), "no commit came to be held")
     again = on_commit(world, ProxyAction.WATCH)
     world.require(again.hit.wait(HIT_S), "the sender did not ask again")
-    # The sender may ask a third time: only a request of another producer is of another transaction.
+    # The sender may ask a third time: only a request of another producer belongs to another transaction.
     following = on_commit(world, ProxyAction.HOLD, but_not=late.producer())
     world.require(following.hit.wait(HIT_S), "no further transaction")
     late.release()
@@ -350,7 +348,7 @@ def unknown_commit(world: World) -> None:
 @drill(
     "D28",
     "slow network and broker",
-    injects="every request late by 0.3 s; no connections for 8 s; a broker that stands still for 2 s of every 3 s",
+    injects="every request late by 0.3 s; no connections for 8 s; a broker that freezes for 2 s of every 3 s",
     holds="nothing but time is lost",
     any_program=True,
 )

@@ -95,7 +95,7 @@ def stop_and_start(on: World) -> str:
 
 
 def _stop(on: World) -> int:
-    """Stops by SIGTERM; another exit code than 0 is a failure."""
+    """Stops by SIGTERM; any exit code other than 0 is a failure."""
     code = on.application.stop()
     if code != 0:
         on.application.died.append(f"exit code {code} after SIGTERM: {on.application.current.last_words()}")

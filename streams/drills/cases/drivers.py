@@ -1,4 +1,4 @@
-"""Faults of drivers, their checkpoints and their tasks: killed, stalled, two at a time, short of memory, of another program."""
+"""Faults of drivers, their checkpoints and their tasks: killed, stalled, two at a time, short of memory, or foreign."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ MANY_ATTEMPTS = ("--set", "spark.master=local[2,40]")
 )
 def crash_points(world: World) -> None:
     points = [point for point in POINTS if point not in RESTORING and not (world.live and point in REPORTING)]
-    # One in each step. Both sub-topologies have the versions, so whichever comes first dies, and continues to the next one. Live
-    # tasks fence only when they begin, and the ones that have not died are many steps ahead.
+    # One in each step. Both sub-topologies have these versions, so the first to reach one dies there, and continues to the next
+    # one. Live tasks fence only when they begin, and the ones that have not died are many steps ahead.
     where = (point if world.live else f"{point}@*:{version}" for version, point in enumerate(points, 2))
     # Most of them may fall before the first result.
     world.application.start(faults=",".join(f"kill {point}" for point in where))
@@ -91,11 +91,11 @@ def transaction_timeout(world: World) -> None:
     world.start("--set", "transaction_timeout_ms=5000", faults="freeze before_commit@0:4")
     worker = frozen_worker(world)
     step = world.application.happened()[0][1].partition("@")[2]
-    # The broker aborts a transaction by itself; the step's records are then in the log, and nobody will ever read them.
+    # The broker aborts a transaction by itself; the step's records are then in the log, and no reader will ever see them.
     world.wait_for(lambda: step in aborted_steps(world), "the broker aborts the transaction")
     world.saw(f"the broker aborted the transaction of step {step} while its worker was stalled")
     os.kill(worker, signal.SIGCONT)
-    world.recovers("the stalled worker went on")
+    world.recovers("the stalled worker continued")
 
 
 @drill(
@@ -230,7 +230,7 @@ def to_its_end(world: World, running: CommandProcess) -> None:
     "D42",
     "killed within rescales",
     injects="SIGKILL to `streams rescale`, several times, from 2 tasks to 3 and back",
-    holds="what was begun is continued, and the results are those without a rescale",
+    holds="the rescale continues, and the results are the same as without it",
     minutes=3,
 )
 def killed_within_rescales(world: World) -> None:
@@ -264,7 +264,7 @@ def killed_within_a_rescale(world: World, tasks: str) -> bool:
     "D51",
     "killed within a hand-over",
     injects="SIGKILL to `streams export-app`, then to `streams import-app`, each once it has written to Kafka",
-    holds="the same command ends what was begun, and the results are those without a hand-over",
+    holds="the same command finishes the hand-over, and the results are the same as without it",
     minutes=3,
 )
 def killed_within_a_hand_over(world: World) -> None:
@@ -275,7 +275,7 @@ def killed_within_a_hand_over(world: World) -> None:
         again = command(world, name)
         again.ended(ADOPT_S)
         if "`streams adopt` finishes it" in again.log():
-            # It was killed behind the last marker.
+            # It was killed after the last marker.
             again.close()
             adopt(world)
         else:
@@ -294,7 +294,7 @@ def killed_within_writes_of(world: World, name: str) -> None:
     world.saw(f"streams {name} was killed when {world.commits() - before} records of markers were written")
 
 
-# Faults of whole drivers: killed between two commits, two at a time, stalled and back, and of another program.
+# Faults of whole drivers: killed between two commits, two at a time, stalled and resumed, or from another program.
 
 SECOND_DRIVER_S = 300.0
 LATE_S = 12.0
@@ -331,7 +331,7 @@ def between_commits(world: World) -> None:
 
 
 def newest(world: World, log: str) -> list[int]:
-    """The newest micro-batch in one of Spark's logs, by sub-topology."""
+    """Sub-topology -> the newest micro-batch in one of Spark's logs."""
     folders = sorted(folder for folder in world.application.checkpoint.iterdir() if (folder / "offsets").is_dir())
     return [last_batch(folder / log) for folder in folders]
 
@@ -413,7 +413,7 @@ def zombie(world: World) -> None:
 @drill(
     "D31",
     "changed program",
-    injects="a program of another structure on the state of one that was killed within a step",
+    injects="a program with another structure on the state of a program that was killed within a step",
     holds="a `TopologyMismatchError` before anything is written; the right program continues",
 )
 def changed_program(world: World) -> None:
@@ -437,7 +437,7 @@ def exhausted_epochs(world: World) -> None:
     world.application.kill_all()
     name = writer(world)
     with JavaAdmin({"bootstrap.servers": world.broker.bootstrap_servers}) as admin:
-        # What the kill has left open is aborted by the first one, which takes an epoch of its own.
+        # The first one aborts what the kill has left open, and takes a new epoch.
         admin.fence(name)
         first, epoch = admin.producer(name)
         for _ in range(LAST_EPOCH - epoch):

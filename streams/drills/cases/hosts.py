@@ -128,7 +128,7 @@ def moved(world: World, host: LoopbackHost, how: str = "") -> str:
 @drill(
     "D38",
     "slow host",
-    injects="one of two hosts stands still for 1.5 s of every 2 s",
+    injects="one of two hosts freezes for 1.5 s of every 2 s",
     holds="every task continues writing results",
     minutes=1.5,
     conditions=Conditions(hosts=True),
@@ -196,7 +196,7 @@ def driver_killed(world: World) -> None:
     world.start()
 
 
-# A host that is lost, and another one that takes its tasks over: from the changelogs, and from the copies of a replica.
+# A host is lost, and another host takes over its tasks: from the changelogs, or from a replica's copies.
 
 KEYS_OF_STATE = 60_000
 """Each of these keys gets an order, so that the state is large enough to show whether copying is faster than restoring."""
@@ -218,7 +218,7 @@ class ReplicaHost:
         self.process = CommandProcess([*command, "--interval", "500ms", "--json"], world.folder)
 
     def tasks(self) -> dict[Task, bool]:
-        """Task -> whether the host's copy of it is warm, from its last report; tasks without a copy are left out."""
+        """Task -> whether the host's copy of the task is warm, by its last report; tasks without a copy are left out."""
         found: dict[Task, bool] = {}
         for line in self.process.log().splitlines():
             with suppress(json.JSONDecodeError, TypeError, KeyError):
@@ -250,7 +250,7 @@ def replica_hosts(world: World, *names: str) -> Iterator[list[ReplicaHost]]:
 @drill(
     "D32",
     "failover",
-    injects="a lost host whose tasks another one takes over, without a copy of the state and with that of a replica",
+    injects="a lost host whose tasks another host takes over, once without a copy of the state and once with a replica's copy",
     holds="two replicas share the tasks; a copy is taken over instead of restored from the changelogs",
     minutes=2,
     conditions=Conditions(options=LARGE_STEPS),

@@ -111,7 +111,7 @@ def poison(world: World) -> None:
 @drill(
     "D24",
     "wrong timestamps and clocks",
-    injects="orders of ten years ahead; a clock that steps by two hours, both ways",
+    injects="orders dated ten years ahead; a clock that steps by two hours, both ways",
     holds="dead letters that move no time; the same results",
 )
 def wrong_times(world: World) -> None:
@@ -121,19 +121,19 @@ def wrong_times(world: World) -> None:
     ahead = int(time.time() * 1000) + YEARS_MS
     world.topics.write(ORDERS, *[(b"key-%d" % n, b'{"id":"ahead"}', ahead) for n in range(4)])
     world.wait_for(lambda: len(read_committed(world.servers, DEAD)) == 4, "four dead letters")
-    world.saw("4 orders of ten years ahead are dead letters")
+    world.saw("4 orders dated ten years ahead are dead letters")
     world.recovers("timestamps far ahead")
     for by_ms in (HOURS_MS, -HOURS_MS):
         step.write_text(str(by_ms))
         world.wait_for(partial(is_wrong_by, world, by_ms), "a step by a clock that has stepped")
-        world.saw(f"the clock of steps went to {by_ms / 3_600_000:+g} h")
+        world.saw(f"the clock of steps moved to {by_ms / 3_600_000:+g} h")
         world.recovers(f"a clock that is wrong by {by_ms / 3_600_000:+g} h")
     found = len(read_committed(world.servers, DEAD))
     world.require(found == 4, f"{found} dead letters of 4 bad records")
 
 
 def is_wrong_by(world: World, by_ms: int) -> bool:
-    """Whether the clock of the newest step is off by about `by_ms`."""
+    """Whether the newest step's clock is off by about `by_ms`."""
     newest = committed_ms(world) if world.live else planned_ms(world)
     return abs(newest - time.time() * 1000 - by_ms) < HOURS_MS / 2
 

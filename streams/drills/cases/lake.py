@@ -54,7 +54,7 @@ TABLES_S = 120.0
     "D35",
     "driver killed around a Delta commit",
     injects="SIGKILL to the driver before, within and after commits of two Delta tables, five times",
-    holds="each order is in the tables once, by a reader of their files that knows neither Spark nor Delta",
+    holds="each order is in the tables once, according to a reader of their files that uses neither Spark nor Delta",
     minutes=4,
     conditions=Conditions(options=("--set", "spark.driver.memory=1g")),
 )
@@ -183,7 +183,7 @@ def killed_around_a_call(world: World) -> None:
 @drill(
     "D44",
     "killed within an ingest",
-    injects="SIGKILL to all while one task of a source outside Kafka has written its batch; then a checkpoint one batch behind",
+    injects="SIGKILL to all after one task of a source outside Kafka has written its batch; then a checkpoint one batch behind",
     holds="a `CheckpointMismatchError`; with the right checkpoint put back, each row is written once",
     minutes=2,
     conditions=Conditions(options=FOUR_AT_ONCE),
@@ -237,7 +237,11 @@ def _markers(world: World) -> dict[int, int]:
 
 
 def _become_right(world: World, wrong: Callable[[], list[str]]) -> None:
-    """Waits until all input is read and there is no difference, as long as the tables change: a sink writes after the steps."""
+    """Waits until all input is read and there is no difference.
+
+    It waits as long as the tables change, because a sink writes
+    after the steps.
+    """
     world.at_rest()
     before, since = [""], 0.0
     while found := wrong():

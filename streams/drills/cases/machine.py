@@ -30,7 +30,7 @@ from streams.drills.world import World
 _MOUNTS, _OWN_GROUPS = Path("/proc/mounts"), Path("/proc/self/cgroup")
 _EMPTY_S = 10.0
 _LESS = 0.9
-"""The new limit, as a share of the memory in use: so much less that freeing page caches does not suffice."""
+"""The new limit, as a share of the memory in use: low enough that freeing page caches does not suffice."""
 
 
 class _Version(NamedTuple):
@@ -69,7 +69,7 @@ class ControlGroup:
     def __init__(self, path: Path, version: _Version, folder: Path) -> None:
         self._path, self._version = path, version
         self.python = folder / "python-in-group"
-        # A worker that finds no group any more works without one.
+        # A worker that finds no group works without one.
         members = shlex.quote(str(path / "cgroup.procs"))
         self.python.write_text(
             f'#!/bin/sh\n{{ echo $$ > {members}; }} 2>/dev/null\nexec {shlex.quote(sys.executable)} "$@"\n'
@@ -108,7 +108,7 @@ class ControlGroup:
         (self._path / self._version.limit).write_text(self._version.unlimited)
 
     def close(self) -> None:
-        """Moves the processes to the group above, and removes this one."""
+        """Moves the processes to the parent group, and removes this group."""
         deadline = time.monotonic() + _EMPTY_S
         while self._path.is_dir() and time.monotonic() < deadline:
             for pid in (self._path / "cgroup.procs").read_text().split():
@@ -129,7 +129,7 @@ class Watcher:
         self.killed = 0
 
     def __str__(self) -> str:
-        return "SIGKILL to the worker that is larger than the limit (no control group can be had here)"
+        return "SIGKILL to the worker that is larger than the limit (no control group is available here)"
 
     def lower(self) -> None:
         with suppress(psutil.NoSuchProcess):
@@ -156,14 +156,14 @@ def limit_of_workers(folder: Path, workers: Callable[[], list[psutil.Process]]) 
 
 
 def _made(group: Path, version: _Version, folder: Path) -> ControlGroup | None:
-    """A new group below another one, or None if it cannot be made."""
+    """A new group inside another one, or None if it cannot be created."""
     path = group / f"streams-drill-{os.getpid()}"
     try:
         path.mkdir()
     except OSError:
         return None
     with suppress(OSError):
-        # Only the second version asks for that; it refuses where processes are in the group itself.
+        # Only version 2 needs that; it refuses if the group itself has processes.
         if version.name == "cgroup v2" and not (path / version.limit).exists():
             (group / "cgroup.subtree_control").write_text("+memory")
     made = ControlGroup(path, version, folder)
@@ -174,7 +174,7 @@ def _made(group: Path, version: _Version, folder: Path) -> ControlGroup | None:
 
 
 def _places(mounts: str) -> Iterator[tuple[Path, _Version]]:
-    """The groups below which a new one might be made: this process's own, those above it, and the root."""
+    """The groups in which a new one might be created: this process's own, its parents, and the root."""
     for line in mounts.splitlines():
         _, place, kind, options = line.split()[:4]
         if kind not in _VERSIONS or (kind == "cgroup" and "memory" not in options.split(",")):

@@ -85,7 +85,7 @@ def _has_begun(world: World) -> bool:
     "D47",
     "killed while paused",
     injects="SIGKILL to workers, and to driver, JVM and workers, while the application is paused, and in the moment of a pause",
-    holds="it stays paused over the kill and a new start, and continues after `streams resume` where it was",
+    holds="it stays paused through the kill and a new start, and continues after `streams resume` where it was",
     minutes=2,
     any_program=True,
 )
@@ -122,7 +122,7 @@ def killed_while_paused(world: World) -> None:
     "D48",
     "wrong clock of a worker",
     injects="workers whose clocks are a day ahead, then a day behind",
-    holds="the same results: what is due is decided by the clock of the driver",
+    holds="the same results: the driver's clock decides what is due",
     minutes=1.5,
     any_program=True,
 )

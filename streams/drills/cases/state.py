@@ -109,7 +109,7 @@ def stale_state(world: World) -> None:
     world.start()
 
     def compacted() -> bool:
-        # Each look reads the whole log, through the proxy of the application.
+        # Each check reads the whole log, through the application's proxy.
         time.sleep(LOOK_S)
         written = world.topics.end(TOTALS_LOG) - missed
         return written >= MISSED and left_since(world, missed) < written // 2
@@ -118,7 +118,7 @@ def stale_state(world: World) -> None:
     world.stop()
     written, left = world.topics.end(TOTALS_LOG) - missed, left_since(world, missed)
     world.require(left < written, "nothing was compacted")
-    world.saw(f"of {written} offsets of {TOTALS_LOG}-0 that the old copy lacks, compaction has left {left} records")
+    world.saw(f"the old copy lacks {written} offsets of {TOTALS_LOG}-0, and compaction has left {left} records")
     shutil.rmtree(world.application.state)
     shutil.move(copy, world.application.state)
     world.saw("local state of an earlier run was put back")
@@ -154,7 +154,7 @@ def odd_ends(world: World) -> None:
     "D34",
     "killed within snapshots",
     injects="SIGKILL to Python workers while snapshots are taken and stored; then local state is lost",
-    holds="no step is lost, and state is restored from a snapshot that is whole",
+    holds="no step is lost, and state is restored from a complete snapshot",
     conditions=Conditions(options=MANY_ATTEMPTS),
     any_program=True,
 )
@@ -203,7 +203,7 @@ def lost_changelog(world: World) -> None:
 @drill(
     "D21",
     "old event times",
-    injects="input of years ago on a broker that deletes what is older than a minute",
+    injects="input from years ago on a broker that deletes records older than a minute",
     holds="neither state nor changelogs lose anything",
     conditions=Conditions(broker=SHORT_RETENTION, begin_ms=OLD_MS),
 )
@@ -215,7 +215,7 @@ def old_times(world: World) -> None:
     # A segment is deleted once it is not the active one any more.
     world.topics.alter(clock, {"segment.ms": "1000"})
     world.wait_for(lambda: world.topics.begin(clock) > 0, "the broker deletes old records of another topic")
-    world.saw(f"the broker deleted a record as old as the input from a topic of its defaults ({clock})")
+    world.saw(f"the broker deleted a record as old as the input from a topic with default settings ({clock})")
     world.require(world.topics.begin(ORDERS) == 0, "the broker has deleted input")
     world.application.kill_all()
     world.application.delete_state()
@@ -258,7 +258,7 @@ def away_from_a_global_table(world: World) -> None:
     rows.change()
     world.application.kill_all()
     world.restarts("driver and workers were killed")
-    # At rest, so that no step that was begun sees the table as it was.
+    # At rest, so that no running step sees the old table.
     world.at_rest()
     world.application.kill_all()
 

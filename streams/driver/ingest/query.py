@@ -71,14 +71,14 @@ class PauseHold:
     sleep: Callable[[float], object] = time.sleep
 
     def holds(self, source: str) -> bool:
-        """Whether a source is paused now, by itself or with the whole application."""
+        """Whether a source is paused now, individually or with the whole application."""
         return self.read().of(source) is not None
 
     def pass_when_resumed(self, source: str, gate: StopGate) -> None:
         """Returns once a source is not paused.
 
         Raises:
-            BatchInterruptedError: The query is to stop.
+            BatchInterruptedError: The query should stop.
         """
         while self.holds(source):
             gate.enter()
@@ -181,7 +181,7 @@ class IngestRun:
         """Writes a batch, and shows the reports of its tasks.
 
         Raises:
-            CheckpointMismatchError: The last batch that tasks have written is another one, or had other rows.
+            CheckpointMismatchError: The last batch that tasks have written is a different one, or had different rows.
         """
         config, topic, tasks = self.application.config, self._topic(ingest), ingest.partitions
         log = LiveKafka(config.client, config.transaction_timeout_ms, config.bulk_io, (topic,), query_id)

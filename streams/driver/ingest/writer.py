@@ -122,7 +122,7 @@ class RowRecords:
     """Makes records from a task's rows, with the source's serdes.
 
     As at a sink, a time before 1970 becomes 1970, and a row that cannot be serialised, or that Kafka would refuse, meets the policy
-    `production`: one such row would otherwise stop the source for ever.
+    `production`: one such row would otherwise stop the source forever.
 
     Attributes:
         counters: The counts of rows that were left out or changed.

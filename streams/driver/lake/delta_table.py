@@ -1,7 +1,7 @@
 """`SparkDeltaTable`: the Delta table of a sink, written with `txnAppId` and `txnVersion`.
 
-`append` and MERGE take the two from different places (options of the writer, settings of the session), and so does the commit's
-`userMetadata`; here they are set for one write and removed after it, so that an OPTIMIZE never carries them.
+`append` takes these two and the commit's `userMetadata` from options of the writer, MERGE from settings of the session. Here they
+are set for one write and removed after it, so that an OPTIMIZE never carries them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class SparkDeltaTable:
 
     def write(self, frame: DataFrame, commit: SinkCommit) -> None:
         """Appends or merges the rows in one commit, as `streams.lake.writer.Table` describes."""
-        if self.table_id() != self._id:  # an append would make a new table without the rows so far
+        if self.table_id() != self._id:  # an append would create a new table without the existing rows
             raise LakePositionError(
                 f"{self._of}: the table {self._target.name} was dropped or replaced while the application ran. Nothing "
                 f"was written, and the rows of this batch wait in the sink's internal topic. Put the table back, then start again."
@@ -136,7 +136,7 @@ class SparkDeltaTable:
             f"{self._of}: the table {self._target.name} does not take a row of this batch: {says}. Nothing of the batch was "
             f"written, and its rows wait in the sink's internal topic. Let the table take the row: ALTER TABLE {self._sql_name} "
             f"with DROP CONSTRAINT, ALTER COLUMN ... DROP NOT NULL, or ALTER COLUMN ... TYPE STRING. Start again, correct the row "
-            f"in the table, then put the rule back. Filter such records out in front of the sink. Or discard all rows that wait: "
+            f"in the table, then put the rule back. Filter such records out before the sink. Or discard all rows that wait: "
             f"`streams reset {self._of.application_id} --drop-sink {self._of.sink}`."
         )
 

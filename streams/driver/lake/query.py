@@ -94,19 +94,19 @@ class SinkStore(Table[DataFrame], Protocol):
         """Whether the store may have commits of the sink."""
 
     def table_id(self) -> str:
-        """An id that differs from the ids of other stores of the same name; empty if the store does not exist."""
+        """An id that distinguishes the store from others of the same name; empty if the store does not exist."""
 
     def prepare(self) -> str:
         """Creates missing parts of the store; returns the id."""
 
     def rules(self) -> tuple[ColumnRule, ...]:
-        """The rules of the store for the columns, besides their types."""
+        """The store's rules for the columns, apart from their types."""
 
     def arranged(self, frame: DataFrame, offsets: int) -> DataFrame:
         """The rows in the arrangement that the store needs; `offsets` is the approximate number of records."""
 
     def tidy(self, version: int) -> None:
-        """Called after each commit with rows, to tidy up."""
+        """Called after each commit that has rows, to clean up."""
 
     def close(self) -> None:
         """Closes connections and files."""
@@ -190,7 +190,7 @@ class LakeRun:
             else SparkDeltaTable(self.session, of, sink.target, sink.layout)
         )
         try:
-            # Before the table is made or gets columns: where a table is missing, the user may want to put it back.
+            # Before the table is created or changed: if it is missing, the user may want to put it back.
             found = table.newest_commit() if table.exists() else None
             saved = _saved(self._files.read(f"{sink.name}/{TABLE_COMMIT}"), of)
             at = resume(of, sink.target_text, found, table.table_id(), saved, log)
@@ -250,7 +250,7 @@ class LakeRun:
                 table.tidy(writer.at.version)
             self._written(sink, batch_id, writer.at.version, offsets, started)
 
-        # Spark's checkpoint goes with the query, and so does what the table holds open.
+        # Spark's checkpoint is deleted with the query, and the table's open resources are closed with it.
         weakref.finalize(write, shutil.rmtree, folder, ignore_errors=True)
         weakref.finalize(write, table.close)
         first = FirstBatch(SourceOffsets({topic: ready.at.position}), fixed=True)

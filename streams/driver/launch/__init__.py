@@ -1,1 +1,1 @@
-"""What happens before pyspark is imported: the settings of a session, its Java process, and a session that is started early."""
+"""The work before pyspark is imported: a session's settings, its Java process, and a session that is started early."""

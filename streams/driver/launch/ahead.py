@@ -50,7 +50,7 @@ class Ahead:
             self._session.add_done_callback(_end)
 
     def wait_for_end(self) -> None:
-        """Waits until a session that nobody has taken has started and ended."""
+        """Waits until an unused session has started and ended."""
         self._thread.join()
 
 
@@ -65,7 +65,7 @@ def _end(started: Future[SparkSession]) -> None:
 
 _ahead: list[Ahead] = []
 _ending: list[Ahead] = []
-"""The sessions that nobody has taken: they may still be starting, in this process, which can start only one at a time."""
+"""The sessions that nothing has used yet. They may still be starting, and this process can start only one at a time."""
 
 
 def starts_ahead() -> bool:
@@ -79,7 +79,7 @@ def _started_ahead(asked: tuple[str, Mapping[str, str], str, bool]) -> Ahead | N
 
 
 def _wait_for_others() -> None:
-    """Waits for the end of sessions that were started ahead for nobody: pyspark starts one Java process at a time."""
+    """Waits for the end of unused sessions that were started ahead: pyspark starts only one Java process at a time."""
     while _ending:
         _ending.pop().wait_for_end()
 
@@ -131,7 +131,7 @@ def start_session(
         user: The user's settings.
         checkpoint_dir: The folder of checkpoints.
         delta: Whether it reads and writes Delta tables.
-        late: Whether a stand-in for a session is enough (`session.late_session`).
+        late: Whether a substitute for a session is enough (`session.late_session`).
 
     Raises:
         ConfigError: A setting cannot work, or the session was started without the engine's daemon.

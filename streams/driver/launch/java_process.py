@@ -28,9 +28,9 @@ _VERSION = "4.2."
 _MAIN = "org.apache.spark.api.python.PythonGatewayServer"
 _PLACE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _IGNORE_SIGNALS = ("/bin/sh", "-c", 'trap "" INT TERM; exec "$@"', "sh")
-"""Makes Java ignore signals, which are for the driver: it stops Spark in order. Service managers and terminals send signals to all
-processes of a group, and Java would end at once, under running tasks, and print pages. Java never handles signals that are ignored
-when it starts."""
+"""Makes Java ignore signals. They are for the driver, which stops Spark in an orderly way. Service managers and terminals send
+signals to all processes of a group, and Java would end at once, under running tasks, and print pages. Java never handles signals
+that are ignored when it starts."""
 _POLL_S = 0.005
 _NUMBER = struct.Struct("!i")
 
@@ -118,7 +118,7 @@ def command_for(settings: Mapping[str, str]) -> list[str] | None:
         return None
     java_home = os.environ.get("JAVA_HOME")
     jars = home / "jars"
-    # In the order in which Spark's launcher has them: the archive of classes fits no other.
+    # In the same order as Spark's launcher, because the class archive matches no other order.
     places = [home / "conf", *sorted(jars.glob("slf4j-api-*.jar")), jars / "*"]
     memory = settings.get("spark.driver.memory", "1g")
     return [
@@ -190,7 +190,7 @@ class JavaProcess:
         return port, secret.decode()
 
     def end(self) -> None:
-        """Ends a process in which nothing has run yet. If only its folder were deleted, it would wait for calls for ever."""
+        """Ends a Java process that has not run anything yet. If only its folder were deleted, it would wait for calls forever."""
         self.process.kill()
         self.process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -41,9 +41,10 @@ SPARK_SETTINGS: Mapping[str, str] = {
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
     # A digest of all shuffled bytes, by which Spark sees whether a repeated reader gave other rows, and then repeats or aborts the
-    # whole job. Ours give the same records in other portions, as they arrive; the commit marker sees what matters, for each task.
+    # whole job. Our readers give the same records in other portions, as they arrive. The commit marker records what matters, for
+    # each task.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
-    # A second one, which would only name the cause of a failed fetch.
+    # A second checksum, which would only name the cause of a failed fetch.
     "spark.shuffle.checksum.enabled": "false",
     # The engine's results are not tables: adaptive execution and code generation only add planning time to each micro-batch.
     "spark.sql.adaptive.enabled": "false",
@@ -95,8 +96,8 @@ LOCAL_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m -XX
 """The JVM only plans and moves blobs: without its second compiler and concurrent collector it took 2.2 us of CPU a record
 instead of 5.5 (the benchmark `devices`). Rows are garbage as soon as they are passed on, so a small young generation is enough, and
 the rest of the heap grows only as far as it is needed; by default it begins with a 64th of the machine's memory. With one compiler,
-Java reserves only 48 MB for compiled code, which queries with Delta fill in minutes, and then compiles nothing any more; reserved
-addresses are not memory until there is code in them. Without effect where spark-submit has already started the JVM."""
+Java reserves only 48 MB for compiled code, which queries with Delta fill in minutes, and then stops compiling; reserved
+addresses are not memory until there is code in them. Has no effect if spark-submit has already started the JVM."""
 LOCAL_MEMORY = "512m"
 """The heap's limit, about the smallest that Spark accepts: micro-batches pass through it in parts (Spark's own default: 1g)."""
 

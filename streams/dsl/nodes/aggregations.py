@@ -91,7 +91,7 @@ class Aggregation:
         value_serde: The serde of the result, if it does not depend on the user; None: the serde of `Materialized`.
         value_type: The type of the result, according to the user's functions; None: unknown.
         keeps_type: Whether the result has the stream's type (reductions).
-        whole: The reason why the aggregation takes whole records, if `fields` is None.
+        whole: If `fields` is None, the reason why the aggregation takes whole records.
     """
 
     kind: NodeKind
@@ -111,7 +111,7 @@ class Aggregation:
 
     @property
     def counts_distinct(self) -> bool:
-        """Whether it counts distinct values, which need a store of their own."""
+        """Whether it counts distinct values, which need their own store."""
         return self.fields is not None and any(
             isinstance(one, CountDistinct) for one in self.fields.aggregates.values()
         )
@@ -137,7 +137,7 @@ class Aggregation:
             field, name = self.projection[0], type(serde).__name__
             raise TopologyError(
                 f"An aggregate reads the field {field!r}, but the values of '{node}' are those of {name}, which have no "
-                f"fields: read them with JsonSerde, or make a dict or an object of each with map_values(...) before."
+                f"fields: read them with JsonSerde, or first turn each into a dict or an object with map_values(...)."
             )
 
 
@@ -230,7 +230,8 @@ class WindowKind(ABC, Generic[W]):
         """
         raise TopologyError(
             f"agg.count_distinct counts over all time, or in windows that are known before their records (TimeWindows, "
-            f"CalendarWindows), not in {type(self.windows).__name__}, which depend on them: make the day or hour part of the key, "
+            f"CalendarWindows), not in {type(self.windows).__name__}, whose windows depend on the records: make the day or "
+            f"hour part of the key, "
             f"as in group_by(fields('channel', day=col('at')[0:10])), or collect the values with an aggregate of your own."
         )
 
@@ -265,7 +266,7 @@ def segmented_store(name: str, kind: StoreKind, how: Materialized, needed_ms: in
 
 
 def own_class(fields: FieldAggregates) -> str | None:
-    """Why aggregates process whole records where accumulators are merged or copied: one has a user's own class; None: none has."""
+    """Why aggregates process whole records although accumulators are merged or copied: one is user-defined; None: none is."""
     own = (one for one in fields.aggregates.values() if type(one) not in BUILT_IN)
     return next(
         (

@@ -1,8 +1,8 @@
 """Adds nodes for streams and tables, and describes the output of each node as a `Port`.
 
-Every call adds its nodes at once (so that children run in the order of the calls) and returns the port behind them. A port also
-knows whether records are in the task of their key. In the head, keys may change freely, since the shuffle follows. Behind a
-stateful operator, a changed key leaves records in the wrong task until they go through a repartition topic (`colocated`).
+Every call adds its nodes at once (so that children run in the order of the calls) and returns the port after them. A port also
+knows whether records are in the task of their key. In the head, keys may change freely, since the shuffle follows. After a stateful
+operator, a changed key leaves records in the wrong task until they go through a repartition topic (`colocated`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Port:
         key_serde, value_serde: The serdes. For objects made by an operator: a `DerivedSerde` if their type is known, else None.
         lineage: The origin of the records, for names.
         in_head: Whether all nodes above are stateless.
-        needs_repartition: Whether the key was changed behind an operator that is stateful or not repeatable.
+        needs_repartition: Whether the key was changed after an operator that is stateful or not repeatable.
         repeatable: Whether all nodes above, since the last topic, are repeatable (`NodeSpec.repeatable`).
     """
 
@@ -135,7 +135,7 @@ class GraphBuilder:
         new_value: bool = False,
         types: tuple[Type, Type] = (None, None),
     ) -> Port:
-        """Adds a stateless operator behind one or more ports. New keys and values get a serde for their type if it is known."""
+        """Adds a stateless operator after one or more ports. New keys and values get a serde for their type if it is known."""
         ports = (port, *others)
         lineage = lineage_of(port, *others)
         name = name or stateless_name(spec.kind, lineage, self.topology.nodes)
@@ -178,7 +178,7 @@ class GraphBuilder:
         value_serde: Serde | None = None,
         input_key_serde: Serde | None = None,
     ) -> Port:
-        """Adds a stateful operator behind one or more ports; its output stays in its task.
+        """Adds a stateful operator after one or more ports; its output stays in its task.
 
         `input_key_serde` is the serde of the keys that it receives, if it is not the serde of its results' keys.
         """
@@ -232,9 +232,9 @@ class GraphBuilder:
         self.topology.nodes[name] = replace(self.operator(name), spec=spec)
 
     def colocated(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
-        """Returns the port, or a port behind a new repartition topic if the records are not in the tasks of their keys.
+        """Returns the port, or a port after a new repartition topic if the records are not in the tasks of their keys.
 
-        Another call without a name for the same port returns the port behind the existing repartition topic.
+        Another call without a name for the same port returns the port after the existing repartition topic.
         """
         if port.needs_repartition:
             return self._behind_topic(port, name, key_serde, value_serde)
@@ -244,7 +244,7 @@ class GraphBuilder:
         return port
 
     def in_reader(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:
-        """Returns the port, or a port behind a new repartition topic if an operator added here would not run in a reader."""
+        """Returns the port, or a port after a new repartition topic if an operator added here would not run in a reader."""
         return port if port.in_head else self._behind_topic(port, name, key_serde, value_serde)
 
     def _behind_topic(self, port: Port, name: str | None, key_serde: Serde, value_serde: Serde) -> Port:

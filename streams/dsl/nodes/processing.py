@@ -158,7 +158,8 @@ class Retries:
         if hasattr(key_serde, "serialize_base_key"):
             raise TopologyError(
                 f"'{name}' cannot retry records whose keys are windows: retried records are placed by their whole key. Make "
-                f"another key in front, such as select_key(lambda key, value: key.key)."
+                f"another key first, such as select_key(lambda key, value: "
+                f"key.key)."
             )
         topics = tuple(
             InternalTopic(f"{name}-retry-{number}", delay_ms=delay) for number, delay in enumerate(retry.delays_ms, 1)
@@ -174,7 +175,7 @@ class Retries:
         return Attempts(tuple(map(str, self.topics)))
 
     def add_store(self, graph: GraphBuilder, key_serde: Serde) -> str:
-        """Adds the store of the records that wait behind a failed record of their key, and returns its name."""
+        """Adds the store of the records that wait for a failed record of their key, and returns its name."""
         return graph.store(StoreSpec(f"{self.name}-waiting", StoreKind.KEY_VALUE), key_serde, JsonSerde())
 
     def end(self, graph: GraphBuilder) -> None:
@@ -227,7 +228,7 @@ class _Shape:
                     f"enrich({made.__name__}): objects of this class cannot be called; give it a __call__."
                 )
             call: Any = made.__call__
-            # An object of the class is called, which needs no argument for `self`.
+            # It is an object of the class that is called, so `self` needs no argument.
             return cls(True, partial(call, None), inspect.iscoroutinefunction(call))
         if not callable(function):
             raise TopologyError(f"enrich takes a function, or a class whose objects are called, not {function!r}.")
@@ -282,7 +283,7 @@ class EnrichOptions:
 def add_enrich(
     graph: GraphBuilder, port: Port, function: functions.Function, options: EnrichOptions, name: str | None
 ) -> Port:
-    """Adds the node to the stream's head, or behind a repartition topic to the head of the next sub-topology."""
+    """Adds the node to the stream's head or, after a repartition topic, to the head of the next sub-topology."""
     shape = _Shape.of(function)
     options.check_sort(function, shape)
     failing = _on_error(options.on_error)
@@ -301,7 +302,7 @@ def add_enrich(
 def _whole(number: int | None, what: str, least: int, default: int | None = None) -> int:
     number = default if number is None else number
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
-        raise TopologyError(f"enrich({what}=...) must be a whole number from {least} on, not {number!r}.")
+        raise TopologyError(f"enrich({what}=...) must be a whole number of at least {least}, not {number!r}.")
     return number
 
 
@@ -356,7 +357,7 @@ def add_deduplicate(
 
 
 def add_dropped(graph: GraphBuilder, port: Port, name: str | None) -> Port:
-    """Adds a node that receives the records dropped by the operator behind `port`."""
+    """Adds a node that receives the records dropped by the operator of `port`."""
     nodes = _dropping(graph, port)
     for node in nodes:
         # An operator on columns has no records to forward, so it becomes one on records.

@@ -65,7 +65,7 @@ def key_value_store(name: str, how: Materialized) -> StoreSpec:
     if how.history_retention is not None:
         raise TopologyError(
             f"The aggregate '{name}' cannot have a versioned store: history_retention is for tables that are read, "
-            f"made of a stream, filtered, mapped or joined. Make one of it: aggregate.to_stream().to_table(...)."
+            f"made of a stream, filtered, mapped or joined. Turn it into such a table: aggregate.to_stream().to_table(...)."
         )
     return store_spec(name, StoreKind.TIMESTAMPED_KEY_VALUE, how)
 
@@ -120,7 +120,7 @@ def buffer_store(name: str, how: StreamJoined) -> StoreSpec:
 def unmatched_store(
     graph: GraphBuilder, name: str, how: StreamJoined, right: Serde, left: Serde, by_field: bool = False
 ) -> str:
-    """Adds the store of a stream join's records that have no match yet, with the serdes of their values.
+    """Adds the store of the records of a stream join that have no match yet, with the serdes of their values.
 
     `by_field`: whether a field limits the time in which a record may find a match. The key then has that time, not the record's.
     """

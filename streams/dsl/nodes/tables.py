@@ -64,7 +64,8 @@ class TableNode:
     Attributes:
         nodes: The names of the operators that can fill `Change.old`.
         store: The table's store; None if there is none so far.
-        materialize: Adds a store (for a computed table, of the values it has forwarded); None if no store can be added later.
+        materialize: Adds a store (a computed table's store has the values that it has forwarded); None if no store can be added
+            later.
         parents: The tables that this one derives from.
         computed: Makes the view for look-ups without a store; None: look-ups need the store.
         from_stored: Converts stored values to the table's values; None: they are equal.
@@ -183,7 +184,7 @@ def add_table(
     key_serde: Serde,
     value_serde: Serde,
 ) -> tuple[Port, TableNode]:
-    """Adds the table's operator behind a port whose records are in the tasks of their keys.
+    """Adds the table's operator after a port whose records are in the tasks of their keys.
 
     Rows that expire are in a store from the start, and their deadlines in a second store.
     """
@@ -275,7 +276,7 @@ def add_transform_values(
     """Adds a table whose values a transformer computes. It has a store if it has a name, is looked up, or must send old values."""
     if isinstance(supplier, ValueTransformer) or not callable(supplier):
         raise TopologyError(
-            f"transform_values takes something that makes value transformers, such as the class or a lambda, not "
+            f"transform_values takes a supplier of value transformers, such as the class or a lambda, not "
             f"{supplier!r}: every task needs one of its own."
         )
     graph = above.graph
@@ -319,7 +320,7 @@ def add_stored(
     how: Materialized,
     value_serde: Serde,
 ) -> tuple[Port, str]:
-    """Adds an operator whose table has a store; returns the port behind it, and the store's name."""
+    """Adds an operator whose table has a store; returns its port, and the store's name."""
     key_serde = graph.key_serde(ports[0].key_serde)
     graph.store(table_store(store, how), how.key_serde or key_serde, value_serde)
     port = graph.stateful(
@@ -404,8 +405,9 @@ class WithRanks:
     def _fields(self, value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise RecordError(
-                f"top(rank={self.field!r}) adds a field to JSON objects (dict), not to {described(value)}: make them of the values "
-                f"with map_values(...) before"
+                f"top(rank={self.field!r}) adds a field to JSON objects (dict), not to {described(value)}: first turn the "
+                f"values into objects with "
+                f"map_values(...)"
             )
         return value
 
@@ -421,5 +423,5 @@ def checked_top(n: int, by: functions.Function, rank: str | None) -> Callable[[A
     if rank is not None and (not isinstance(rank, str) or not rank):
         raise TopologyError(f"top(rank=...) takes the name of the field that gets the rank, not {rank!r}.")
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise TopologyError(f"top takes how many rows there are to be, at least 1, not {n!r}.")
+        raise TopologyError(f"top takes the number of rows, at least 1, not {n!r}.")
     return functions.value_only(by, "score")

@@ -190,7 +190,7 @@ class GlobalTables:
         return bool(missing)
 
     def _missing(self, ends: Mapping[TopicPartition, int], logs: TopicLogs) -> dict[TopicPartition, LogRange]:
-        """The offsets to read of each partition. Clears the tables first if reading on would not make them right."""
+        """The offsets to read of each partition. Clears the tables first if reading further would not make them correct."""
         missing = {}
         for place, end in ends.items():
             at, as_of_ms = self.position(*place), self.as_of_ms(*place)

@@ -1,9 +1,9 @@
 """The error policies for records, and dead letters.
 
-A dead letter (KIP-1034) is the original record that failed, with headers that say why, cut to the size that Kafka accepts. If
-Kafka refused a dead letter, the application would stop over the very record that it is meant to set aside. One that is too large
-is therefore cut in this order: stack trace, message, value and headers (the larger first), key. A header says what was cut. Its
-timestamp is that of the step, because the record's own may be the cause of the failure and is kept in a header.
+A dead letter (KIP-1034) is the original record that failed, with headers that say why, cut to the size that Kafka accepts. If Kafka
+refused a dead letter, the application would stop at the very record that should be set aside. One that is too large is therefore
+cut in this order: stack trace, message, value and headers (the larger first), key. A header says what was cut. Its timestamp is
+that of the step, because the record's own may be the cause of the failure and is kept in a header.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ CountedBy = Callable[[str, str], tuple[str, ...]]
 
 
 def nobody(topic: str, node: str) -> tuple[str, ...]:
-    """Stands for `counted_by` where no operator would count a record twice."""
+    """The value of `counted_by` if no operator would count a record twice."""
     return ()
 
 
@@ -136,7 +136,7 @@ _WHAT = {
 
 
 class Origin(NamedTuple):
-    """The source record behind the current one, as it is in Kafka.
+    """The source record of the current one, as it is in Kafka.
 
     Attributes:
         topic: Source topic. None without a single source record (flush, punctuation): then key, timestamp and headers are those
@@ -218,8 +218,8 @@ class ErrorHandlers:
         task_id: For messages.
         send: Sends a dead letter.
         counted_by: Given a topic and the node where a record failed, the operators that would count it twice if it were read again.
-        retry_topics: The sub-topology's own retry topics. Headers of the engine found there were written by this application;
-            elsewhere, by another one.
+        retry_topics: The sub-topology's own retry topics. The engine's headers on these topics were written by this application; on
+            other topics, by another one.
     """
 
     def __init__(

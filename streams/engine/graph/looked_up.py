@@ -33,8 +33,8 @@ class LookedUp:
     """The look-ups of one node of a join: one side of a join of tables, or both sides of a join of streams.
 
     Attributes:
-        number: The number of records for which it has looked on the other side.
-        missing: Reason -> how many of them found nothing there.
+        number: The number of records that it has looked up on the other side.
+        missing: Reason -> how many of them found no match there.
     """
 
     node: str
@@ -51,7 +51,7 @@ class LookedUp:
         return self.number >= _FEWEST and self.found_nothing > _NEARLY_ALL * self.number
 
     def says(self, where: str = "") -> str:
-        """Says in one line how many records found nothing, and why. `where` names the table."""
+        """Says in one line how many records found no match, and why. `where` names the table."""
         why = ", ".join(
             f"{count:,} {_REASONS.get(reason, reason)}" for reason, count in sorted(self.missing.items()) if count
         )

@@ -68,7 +68,7 @@ class Punctuation:
         return bool(self.state.get("cancelled"))
 
     def advance(self, time: int) -> None:
-        """Moves the due time to the next multiple after `time`, at which the call was due."""
+        """The call was due at `time`: moves the due time to the next multiple of the interval after it."""
         due = self.state["next"]
         self.state["next"] = due + ((time - due) // self.interval_ms + 1) * self.interval_ms
 

@@ -1,4 +1,4 @@
-"""The records that a step sends: collected as columns, and checked against what Kafka accepts."""
+"""The records that a step sends: collected as columns, and checked against Kafka's limits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SendBatch:
         keys: binary[n], null = no key.
         values: binary[n], null = tombstone.
         timestamps: int64[n], milliseconds.
-        partition_keys: binary[n], hashed in place of the keys where they differ (windowed keys are partitioned by their
+        partition_keys: binary[n], hashed instead of the keys where they differ (windowed keys are partitioned by their
             inner key); None = the keys.
         partitions: int32[n] chosen by a partitioner, -1 = by hash; None = all by hash.
         headers: binary[n], see `state.columns`; None = no record has any.
@@ -169,7 +169,7 @@ def placed(batch: SendBatch, partitions: int, placement: Placement, own: int) ->
 
 # --- Checks for results that Kafka would refuse. They run on each result before anything is sent, so the production policy applies.
 #
-# If Kafka refuses one record of a transaction, the whole step is lost, repeated, and refused again, for ever. The limits of a
+# If Kafka refuses one record of a transaction, the whole step is lost, repeated, and refused again, forever. The limits of a
 # topic come from outside (`OutputTopics`), once for each topic and step.
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")

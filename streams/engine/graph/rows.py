@@ -47,7 +47,7 @@ class RowBatch:
         entry: Index of the `TaskInput` of the sub-topology, or `DEAD_LETTER_ENTRY`.
         rows: Columns as in the module's docstring.
         order: The times by which its rows are merged with those of other partitions; None: their timestamps. Not encoded. In live
-            execution a record keeps its place in the order even if no row of it is left.
+            execution, a record keeps its place in the order even if none of its rows is left.
     """
 
     topic: str
@@ -78,11 +78,11 @@ def decode(blob: bytes) -> RowBatch:
 
 # --- A digest of the tasks to which functions of the topology have sent the records of a range.
 #
-# If a function makes the key before the shuffle, it decides which task gets the record. Should another attempt of the micro-batch
-# make another key, a task that has already committed would miss the record, or a second task would process it again. So the digest
-# goes into the task's commit marker, and an attempt that finds the step committed compares the digest with its own.
+# If a function makes the key before the shuffle, it decides which task gets the record. If another attempt of the micro-batch made
+# another key, a task that has already committed would miss the record, or a second task would process it again. So the digest goes
+# into the task's commit marker, and an attempt that finds the step committed compares the digest with its own.
 #
-# A dead letter counts with its offset and stage in place of the record, because the function may fail in one attempt only.
+# For a dead letter, the digest has its offset and stage instead of the record, because the function may fail in only one attempt.
 #
 # Invariant: the same records and keys give the same digest, however they are divided into pieces for reading.
 

@@ -85,15 +85,13 @@ class TaskSettings:
 # `one_by_one:<node>:<reason>`: records of steps that a node should have processed together, but could not.
 # Of `enrich`: `calls:<node>`, `retries:<node>` (repeated calls), `failures:<node>` (failed calls), `call_ms:<node>` (their total
 # duration).
-# `cpu_ns:<node>`: CPU time, where operators are timed: of a source with the head behind it, and of the nodes of a task that are
-# timed together (`streams.topology.planning.units`), under the name of the first one.
-# `followed:<sample>`: a sample of a record (`streams.engine.graph.following`).
-# `restored_from_copy`: 1 if a step, or a live task at its start, had to restore its stores and began with a snapshot or a replica's
-# copy.
+# `cpu_ns:<node>`: CPU time, where operators are timed: of a source and its head, and of the nodes of a task that are timed together
+# (`streams.topology.planning.units`), under the name of the first one. `followed:<sample>`: a sample of a record
+# (`streams.engine.graph.following`). `restored_from_copy`: 1 if a step, or a live task at its start, had to restore its stores and
+# began with a snapshot or a replica's copy.
 # `early:<source>`: rows from outside Kafka with a time before 1970.
-# `looked_up:<node>`, `unmatched:<node>:<reason>`: records for which a join has looked on its other side, and how many of them found
-# nothing there.
-# `moved`, counted by the driver: steps, or starts of live tasks, on another host than before.
+# `looked_up:<node>`, `unmatched:<node>:<reason>`: records that a join has looked up on its other side, and how many of them found
+# no match. `moved`, counted by the driver: steps, or starts of live tasks, on another host than before.
 
 ONE_BY_ONE: Final = "one_by_one:"
 CPU_NS: Final = "cpu_ns:"

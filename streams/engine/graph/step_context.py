@@ -106,8 +106,8 @@ class StepContext:
         settings: Policies and mode.
         task_id: For messages.
         now_ms: The step's wall clock.
-        private_rows: Stores with a cache give each reader its own copy of a value. A step begins without this, because it costs one
-            conversion for each call of a function, and runs again with it when a function has failed (`ChangedInPlace`).
+        private_rows: If a store has a cache, each reader gets its own copy of a value. A step begins without this, because it costs
+            one conversion for each call of a function, and runs again with it when a function has failed (`ChangedInPlace`).
         stores: Typed stores by name.
         operator_state: Small state of nodes (`nodes`), shared state (`shared`) and state of the task (`task`).
         stream_time: Largest timestamp read so far.
@@ -115,7 +115,7 @@ class StepContext:
         collector: The records to send.
         store_times: Windowed store -> the stream time that decides which of its rows are kept.
         cursor: Rows and index of the current record; None while flushing.
-        flushing: Whether the step is at its end.
+        flushing: Whether the step is ending.
         held: The held-back record whose results are being processed.
         position: The position of the current record in the step (`ColumnarBatch.order`).
         numbered: Whether an operator makes results that come from no record of the step. `position` is then its next result's.
@@ -184,10 +184,10 @@ class StepContext:
         return NOWHERE if self.cursor is None else self.cursor[0].origin(self.cursor[1])
 
     def function_failed(self) -> None:
-        """Is called when a function has failed whose arguments may be values of a cache.
+        """Called when a function fails and its arguments may be values of a cache.
 
         Raises:
-            ChangedInPlace: The step would continue with a value that may be half changed.
+            ChangedInPlace: The step would continue with a value that may be only partly changed.
         """
         if self.settings.processing != "fail":
             self.run_with_private_rows()
@@ -284,7 +284,7 @@ def check_operator_state(operator_state: Mapping[str, Mapping[str, Any]], task_i
 
 
 def _sizes(operator_state: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, int]]:
-    """Kind, name and size as JSON of each state; the size is -1 if it is not JSON."""
+    """For each state: kind, name, and size as JSON; -1 if it is not JSON."""
     found = []
     for kind, states in operator_state.items():
         for name, state in states.items():

@@ -77,7 +77,10 @@ def load_written(data: bytes) -> Any:
 
 
 def dump_job(job: Any) -> bytes:
-    """Serialises a job with the functions of a program. What cannot be imported is sent by value, classes with an id."""
+    """Serialises a job with the functions of a program.
+
+    Objects that cannot be imported are sent by value, and classes get an id.
+    """
     data = io.BytesIO()
     pickler = _JobPickler(data, _PROTOCOL)
     # The classes are collected while the job is serialised, so they are written after it.
@@ -109,7 +112,7 @@ def _class_of(name: str) -> type:
 
 
 def _too_deep(value: Any) -> RecordError:
-    return RecordError(f"a value of type {type(value).__qualname__} is nested too deeply to be handed on")
+    return RecordError(f"a value of type {type(value).__qualname__} is nested too deeply to be passed on")
 
 
 def _can_be_imported(kind: type) -> bool:

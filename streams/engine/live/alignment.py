@@ -1,8 +1,9 @@
 """Keeps the tasks of a backlog together in event time: the driver hears how far each has come, and limits how far each may go.
 
-Without it, a task with few records would be months ahead of one with many. What the slower one writes would then be late where both
+Without it, a task with few records would be months ahead of one with many. Records of the slower one would then be late where both
 meet: in the partitions of a repartition topic. So no task goes further ahead of the slowest than an allowance (as in Flink's
-watermark alignment, FLIP-182). This also holds for a sub-topology that reads a repartition topic, because the records still to come
+    watermark alignment, FLIP-182). This also holds for a sub-topology that reads a repartition topic, because the records still to
+    come
 there may be as old as the next record of the sub-topology that writes it. Micro-batches are aligned by their planner
 (`streams.engine.source.backlog`).
 
@@ -27,9 +28,9 @@ MOST_MS = 30 * 24 * 3600 * 1000
 """How far a task may be ahead of the slowest if nothing downstream drops late records, ms. Each round costs a step of each task: in
 rounds of a day, a year of few records would take minutes."""
 LEAST_MS = 1000
-"""How far a task may be ahead however short the grace is, ms, because each round costs a step."""
+"""How far a task may be ahead even if the grace is short, ms, because each round costs a step."""
 WAIT_MS = -(1 << 52)
-"""Stands for the time of a task that has not yet reported what it has reached, ms."""
+"""The assumed time of a task that has not yet reported its time, ms."""
 SILENT_S = 120.0
 """How long a silent task holds up the others, s. After that it counts as hanging, or as lost and restoring somewhere else."""
 BEHIND_AFTER_S = 2.0
@@ -65,7 +66,7 @@ def readings(subs: Sequence[SubTopology]) -> dict[str, Reading]:
     late = {sub.name: _least_grace(sub) for sub in subs}
     found = {}
     for name, after in behind.items():
-        # A task's own partitions are in one order, but records from a repartition topic may lag behind records of other topics.
+        # A task reads its own partitions in one order, but records from a repartition topic may lag behind those of other topics.
         grace_ms = min((late[one] for one in (after | {name} if before[name] else after)), default=inf)
         # Every sub-topology that writes to a topic read downstream must keep up; one that reads its output need not.
         writers = before[name].union(*(before[one] for one in after)) - (after - before[name])
@@ -192,7 +193,7 @@ class Alignment:
             return {name: self._bound(self._readings[name], times) for name in asked}
 
     def _is_asked(self, near: Collection[str], now: float) -> bool:
-        """Whether a task among these has a backlog, for which the others must know its progress, and all have reported theirs."""
+        """Whether one of these tasks has a backlog, so that the others must know its progress, and all have reported theirs."""
         places = [place for name in near for place in self._places[name]]
         if (
             now - self._began < SILENT_S

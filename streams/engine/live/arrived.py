@@ -1,8 +1,8 @@
 """The records that have arrived for a live task, as rows that the reader's part of its sub-topology has made of them.
 
 Each record has its place in the order. It is read when it arrives, because only reading shows its event time and whether it is
-rejected. A rejected record is gone, and moves nothing. A record that stops the task does so when it is next in the order, so the
-records in front of it are processed first.
+rejected. A rejected record is gone, and does not advance any time. A record that stops the task does so when its turn comes, so the
+records before it are processed first.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def why_elsewhere(columns: RecordColumns, rows: pa.RecordBatch, partitions: int,
 
     Args:
         columns: The records as they are in the topic.
-        rows: The rows made of some of them for another task.
+        rows: The rows that some of the records gave for another task.
         partitions: The number of the topic's partitions.
         placement: The placement that the sub-topology uses.
     """
@@ -214,7 +214,7 @@ def why_elsewhere(columns: RecordColumns, rows: pa.RecordBatch, partitions: int,
     if written[0].as_py() != rows["key"][0].as_py():
         return (
             f"its producer writes the key in another notation, {written[0].as_py()!r}, than the key's serde does, "
-            f"{rows['key'][0].as_py()!r}, and the producer's bytes are what has put it here"
+            f"{rows['key'][0].as_py()!r}, and the producer's bytes have put it here"
         )
     functions = functions_of(written, columns.partition, partitions)
     if functions:

@@ -28,7 +28,7 @@ class RunEnd:
         self._written: Mapping[TopicPartition, int] = {}
 
     def hear(self, sub: str, read: Iterable[Sequence[Any]]) -> None:
-        """Takes in the positions up to which a task has read and committed, with nothing left to do."""
+        """Notes the positions up to which a task has read and committed, with nothing left to do."""
         with self._lock:
             self._read |= {(sub, (topic, number)): at for topic, number, at in read}
 
@@ -47,7 +47,7 @@ class RunEnd:
         """Whether the run is over.
 
         Args:
-            paused: Sub-topologies that read nothing at present. What they have left is for another run.
+            paused: Sub-topologies that read nothing at present. Records that they have left are for another run.
             written: Asks Kafka for the ends of topics, records in open transactions included.
         """
         # The positions read come first, then the ends: a step under way now has read records that are still missing from the
@@ -64,7 +64,7 @@ class RunEnd:
                 if place[0] in topics[sub]
             )
 
-        # Until the ends of the last answer are reached, asking again is of no use.
+        # Until the ends of the last answer are reached, there is no point in asking again.
         if not have_read(self._outside, self._until) or not have_read(self._inside, self._written):
             return False
         inside = sorted(set().union(*(self._inside[sub] for sub in subs)))

@@ -1,7 +1,7 @@
 """The partitions that a live task reads: the records that have arrived, and which of them come next.
 
 The order of records is Kafka Streams' (`PartitionGroup`): within a partition by offset, and between partitions the one comes next
-whose first record has the smallest event time. A record waits for those in front of it in its partition, so its place is the
+whose first record has the smallest event time. A record waits for the records before it in its partition, so its place is the
 largest time up to it. These running maxima put all records in one order, whatever way they arrive, and each step takes the first
 ones in it. While the brokers have further records of a partition (KIP-695), its next one has at least the largest time so far. So a
 step takes only records that come before all that may still arrive.
@@ -32,13 +32,16 @@ MOST_RECORDS = 50_000
 """The most records of a partition that wait, and the most records of a step, because a step is one transaction and is held in
 memory."""
 FEW_RECORDS = 1_000
-"""Newly arrived records are joined with waiting ones up to this many, because each arrival looks at all pieces."""
+"""Newly arrived records are merged with waiting ones up to this number, because each arrival looks at all pieces."""
 FIRST_RECORDS = 100
 """The most records of a task's first step, when it is not yet known how long its functions take."""
 GROWTH = 8
-"""How many times as many records as the last step the next one may have, if the last one took little time."""
+"""The largest growth from one step to the next, as a factor of the records, if the last step took little time."""
 STEP_S = 1.0
-"""How long the steps of a slot may take together, s. Until they end, it does not hear a stop and commits none of their records."""
+"""How long the steps of a slot may take together, s.
+
+Until they end, it does not notice a stop and commits none of their records.
+"""
 LEAST_STEP_S = 0.1
 """How long a step may take if many tasks share a slot, s. Much shorter ones would cost more than their records."""
 SILENT_S = 10.0
@@ -178,7 +181,7 @@ class OwnPartition:
         return self.reader.position if self.failure is None else self.failed_at
 
     def poll(self, most: int, most_bytes: int, read: Read) -> bool:
-        """Reads what has arrived, as far as there is room, but at least one record if none waits.
+        """Reads the records that have arrived, as long as there is room, but at least one record if none is waiting.
 
         Returns whether any has arrived.
         """

@@ -1,4 +1,4 @@
-"""A slot: runs several live tasks in turns, in one process, until its lease ends or the driver asks it to stop."""
+"""A slot: runs several live tasks in turn, in one process, until its lease ends or the driver asks it to stop."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ class Slot:
         """Starts opening the tasks in threads, so that a task without state need not wait for another task's restore."""
         opened.callback(self._close_untaken)
         pool = opened.enter_context(self._pool(max(1, min(MOST_OPENING, len(numbers)))))
-        # This is called first at the end: nobody waits for a restore, which the next lease continues.
+        # At the end this is called first, because nothing waits for a restore: the next lease continues it.
         opened.callback(self._end_opening)
         for sub, number in numbers:
             with self._named(sub.job, number):
@@ -352,7 +352,7 @@ class Slot:
         """Begins a step if the task has anything to do, and returns whether it had."""
         if self._is_paused(task):
             return False
-        # The step before may have taken so long that the driver is gone. Then the other execution may have taken over.
+        # The previous step may have taken so long that the driver is gone. Then the other execution may have taken over.
         self._link.listen()
         if self._link.lost:
             return False
@@ -413,7 +413,7 @@ class Slot:
                 self._link.tell({"sub": task.job.sub.name, "positions": positions})
 
     def _tell_progress(self, now: float) -> None:
-        """Reports how far tasks have come in a backlog and, if the run is to end, what they have read."""
+        """Reports how far tasks have come in a backlog and, if the run should end, what they have read."""
         reached: dict[str, list[tuple[Any, ...]]] = {}
         for task in self._tasks:
             if task.reached is not None and self._is_news(task, task.reached, now):

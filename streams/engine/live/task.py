@@ -98,7 +98,7 @@ class LiveTask:
     Attributes:
         reached: How far it has come; None until it has heard of all its partitions.
         is_held: Whether records wait for other tasks, so that the next step is due as soon as these have come further.
-        read: The positions up to which nothing was left to do when the task last had nothing to do.
+        read: The positions up to which everything was done when the task was last idle.
         passed_bytes: The size of all records that it has processed.
     """
 
@@ -239,7 +239,7 @@ class LiveTask:
         waited = not self._empty if bound.asked else self._emptied is None or now - self._emptied >= BEHIND_AFTER_S
         behind = next_ms is not None and waited
         if partitions.are_known:
-            # If other tasks ask, they must also wait for what will be written of these records.
+            # If other tasks ask, they must also wait for the results of these records.
             least_ms = min(next_ms if next_ms is not None and (behind or bound.asked) else inf, bound.coming_ms)
             self.reached = Reached(None if least_ms == inf else int(least_ms), behind, bound.asked)
         before_ms = bound.of(self.job.sub.name, self.task, self.reached is None or self.reached.is_behind)
@@ -253,7 +253,7 @@ class LiveTask:
         return taken
 
     def _poll(self, now: float, now_ms: int) -> None:
-        """Reads what has arrived, as far as there is room for it."""
+        """Reads the records that have arrived, as long as there is room for them."""
         cpu = time.process_time()
         most_bytes = min(self._share, self.job.source.max_bytes // (self.job.tasks * len(self.job.sub.topics)))
         self._partitions.poll(now, self._most_records, most_bytes, lambda columns: self._arrivals.read(columns, now_ms))
@@ -377,7 +377,7 @@ class LiveTask:
                 )  # fmt: skip
 
     def _check_same(self) -> None:
-        # A thread found this out, and the slot may hear of it only after this step.
+        # A thread detected this, and the slot may learn of it only after this step.
         if self._recreated is not None:
             raise self._recreated
 

@@ -106,7 +106,7 @@ class Columns:
         null_values: bool[n]: whether a value is null.
         without_fields: bool[n]: whether a value is a text, a number or the like.
         rows: bool[n]: the records that have come so far.
-        keys: The new keys; None if the records have the source's.
+        keys: The new keys; None if the records have the source's own.
         whole: The whole values; None if no later node takes them.
     """
 
@@ -287,7 +287,7 @@ def whole_rows(
     at: npt.NDArray[np.int64],
     with_source: bool,
 ) -> pa.RecordBatch:
-    """Makes rows with whole values of the records at `at`."""
+    """Makes rows with the whole values of the records at `at`."""
     source = piece.columns
     columns = source if len(at) == len(source) else source.take(at)
     keys = piece.keys if new_keys is None else new_keys

@@ -100,9 +100,10 @@ class Ways:
             shift += children[level] + results
         if shift > _POSITION_BITS - _LEAST_RECORD_BITS:
             raise TopologyError(
-                f"The operators in front of the stateful ones of sub-topology {sub.name!r} part at {len(levels)} levels, too "
+                f"The operators before the stateful ones of sub-topology {sub.name!r} branch at {len(levels)} levels, too "
                 f"often to keep the order of their results. Write some of the results to a topic with repartition(), and "
-                f"continue behind it."
+                f"continue after "
+                f"it."
             )
         self.bits = shift
         self.most_records = 1 << (_POSITION_BITS - shift)
@@ -216,7 +217,7 @@ class Head:
         """Passes the records of a piece through all operators that follow a source. Their positions are their numbers in the piece.
 
         Raises:
-            RecordFailedError: The policy for a failed record is to stop. No record before it has failed, in whichever operator.
+            RecordFailedError: The policy for a failed record is to stop. No earlier record has failed in any operator.
         """
         try:
             self._process(source, batch)

@@ -5,8 +5,8 @@ of the piece, so their order does not depend on how records were gathered.
 
 Invariant: an operator's results for a record may differ between attempts, but the set of tasks that may get them must not. A
 task that has committed an attempt must be called again in the next one to notice the commit. Otherwise its next step would find a
-commit that it cannot explain. So every task that a record could reach is `touched`, and a dead letter goes where the result
-would have gone.
+commit that it cannot explain. So every task that a record could reach is `touched`, and a dead letter goes to the task that the
+result would have gone to.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ReaderContext(StepContext):
         behind: For each node that holds records back, the entries reachable from it.
         current: The piece that is being processed.
         touched: Keys whose tasks must be called, even if they get no rows.
-        letters_by_partition: Whether rows leave the head by their source partition, and dead letters therefore, too.
+        letters_by_partition: Whether rows leave the head by their source partition, and so dead letters do, too.
     """
 
     def __post_init__(self) -> None:
@@ -109,7 +109,7 @@ class ReaderContext(StepContext):
         self._letter_stages.append(dict(letter.headers)[STAGE] if self._resumed is None else None)
 
     def _route_of(self, letter: DeadLetter, origin: Origin) -> bytes | None:
-        """The key that would send the record's results to their task. Its notation may differ from the dead letter's key."""
+        """The key that would send the record's results to their task. The dead letter may have the key in another notation."""
         piece = self.current.read
         if piece is None or piece.keys is piece.columns.keys or origin.topic is None:
             return letter.key
@@ -157,7 +157,7 @@ class ReaderContext(StepContext):
 
     @contextmanager
     def resume(self, held: Any) -> Iterator[None]:
-        """Makes a record the current one within the context: a held-back one, or the one of a cursor."""
+        """Within the context, makes a record the current one: a record that was held back, or the record of a cursor."""
         before = self.cursor, self.position, self._resumed
         if isinstance(held, Held):
             self.cursor, self.position, self._resumed = held.cursor, held.position, held

@@ -312,9 +312,10 @@ class TaskInputRunner:
 
     def _not_picklable(self, origin: Origin, error: ValueNotPicklableError) -> ValueNotPicklableError:
         return ValueNotPicklableError(
-            f"'{self.entry.from_node}' gives '{self.entry.node}', which runs in a task, something that cannot travel there: "
-            f"{error}. It came of the record at {origin.topic}-{origin.partition} offset {origin.offset}, but no policy for "
-            f"records applies: make values of data (plain values, dataclasses, classes that can be pickled), without open files, "
+            f"'{self.entry.from_node}' gives '{self.entry.node}', which runs in a task, a value that cannot be sent there: "
+            f"{error}. It came from the record at {origin.topic}-{origin.partition} offset {origin.offset}, but no policy for "
+            f"records applies: use values that are data (plain values, dataclasses, classes that can be pickled), without open "
+            f"files, "
             f"connections, locks or generators, and start again"
         )
 

@@ -25,8 +25,9 @@ from streams.engine.source.sampling import (
 # and the limit is 2,020 records. The micro-batch takes two hours of both: 20 records and 2,000.
 #
 # The planner finds that record by reading a few of the partition's own records between its position and its end. Kafka's
-# time index is of no use here. It includes control records, which carry the broker's clock. It also covers the whole log, so one
-# record dated far ahead and read long ago would hold its partition back until all others are at their ends.
+# time index is of no use here. It includes control records, which carry the broker's clock. It also covers the whole log, so a
+# single record with a time far in the future, even if read long ago, would hold back its partition until all others are at their
+# ends.
 
 ROUNDS = 6
 """The most rounds of sampling for one micro-batch. Three or four are usual, because samples of earlier micro-batches are reused."""
@@ -129,7 +130,7 @@ def _filled(low: Positions, high: Positions, spare: int) -> dict[TopicPartition,
 FIRST_RECORDS = 10_000
 """The most records of the first micro-batch of a run. Workers warm up with it, so its duration means nothing."""
 FACTOR = 4
-"""A micro-batch has at most this many times the records of the one before."""
+"""A micro-batch has at most this many times the records of the previous one."""
 WANTED_MS = 2_000
 """Micro-batches that take less than this time grow."""
 FIXED_PARTS = 3

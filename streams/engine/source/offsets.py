@@ -134,8 +134,8 @@ class FirstBatch:
     Attributes:
         end: Where its first micro-batch ends; None: it is planned like any other. An adopted checkpoint first repeats the last
             micro-batch of the old one, over the same ranges.
-        fixed: Whether state ends at this start, so that it holds before any micro-batch is logged. Otherwise a start without a
-            logged micro-batch decides again where to begin.
+        fixed: Whether the state ends exactly at this start, so that it is valid before any micro-batch is logged. Otherwise a start
+            without a logged micro-batch decides again where to begin.
     """
 
     start: SourceOffsets

@@ -1,4 +1,4 @@
-"""What an operator has ordered for an application: pauses (Kafka Streams: KIP-834, which keeps none), and its execution.
+"""What an operator has requested for an application: pauses (Kafka Streams: KIP-834, which keeps none), and its execution.
 
 The topic `<app>-__pauses-commits` has a record for each paused sub-topology, and one without a name for the whole application; a
 resume deletes it. So any host of the cluster can pause and resume, and a pause outlives every process. The planner reads the topic
@@ -67,7 +67,7 @@ class Pauses(NamedTuple):
     left_live: Mapping[str, LeftLive] = MappingProxyType({})
 
     def of(self, sub_topology: str) -> int | None:
-        """When a sub-topology was paused, by itself or with the whole application, ms since 1970; None if it is not."""
+        """When a sub-topology was paused, individually or with the whole application, ms since 1970; None if it is not."""
         times = [self.since_ms[name] for name in (WHOLE, sub_topology) if name in self.since_ms]
         return min(times, default=None)
 

@@ -167,7 +167,7 @@ class BatchPlanner:
         chosen |= self._retries.admit(positions, retried)
         self._planned_all = not found.first and all(chosen[tp] >= end[tp] for tp in partitions)
         admitted = with_positions(topics, chosen, start)
-        # Asked for last, so that a record is processed with everything that was written to global tables before it.
+        # Requested last, so that a record is processed with everything written to global tables before it.
         tables = self._sources.global_ends(start.global_topics)
         self._planned = replace(admitted, global_topics=tables, tick=tick, now_ms=self._now_ms())
         return self._planned

@@ -21,9 +21,9 @@ Positions = Mapping[TopicPartition, int]
 AHEAD_MS = 24 * 3600 * 1000
 """Timestamps further ahead of the clock than this are ignored."""
 TIME_OF = 5
-"""The time at an offset is the median of this many records, so that a single record that is dated ahead or late does not count."""
+"""The time at an offset is the median of this many records, so that a single record with a wrong time does not count."""
 NEAR_END = 5
-"""How far before a partition's end its last sample is, so that records are found there."""
+"""How far the last sample is before a partition's end, so that it finds records."""
 
 
 class Sampled(Protocol):

@@ -6,10 +6,10 @@ worker's busy time. In addition, each new worker would import pyarrow, pandas an
 the engine's kernels. The daemon does all of this once, before it forks.
 
 The daemon then freezes its heap, because Spark runs `gc.collect()` after every task, which would otherwise walk all those modules.
-Within a step, the collector would walk the step's objects after every few hundred new ones, which was half of the CPU of an
-aggregation by functions. Few of them are in reference cycles, so it runs seldom; live slots
-also run it by the bytes that they have processed (`streams/engine/live/slot.py`).
-No thread may exist before the fork, so no Kafka client is created here. Nothing of pyspark may be imported above `drop_archives`.
+Within a step, the collector would walk the step's objects after every few hundred new ones, which took half of the CPU time of an
+aggregation with functions. Few of them are in reference cycles, so it runs seldom; live slots also run it by the bytes that they
+have processed (`streams/engine/live/slot.py`). No thread may exist before the fork, so no Kafka client is created here. Nothing of
+pyspark may be imported above `drop_archives`.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def hand_over() -> bool:
     place = os.environ.pop(PLACE, None)
     if place is None:
         return False
-    # A signal that arrives now is held until it is known which process it is for.
+    # A signal that arrives now is held until the process that it is for is known.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     with socket.socket(socket.AF_UNIX) as connection:
         process = _taken_over(connection, place)

@@ -101,8 +101,8 @@ def dump_job(job: QueryJob) -> bytes:
 def job_of_worker(data: bytes) -> QueryJob:
     """Returns the job of one of Spark's Python tasks, and freezes the heap at the task's start.
 
-    Spark runs `gc.collect()` after every task. Objects that have survived the last one (modules that steps import, kernels, jobs,
-    clients) live as long as the worker, so they are frozen: walking them took a twelfth of a worker's CPU under load.
+    Spark runs `gc.collect()` after every task. Objects that have survived the last collection (modules that steps import, kernels,
+    jobs, clients) live as long as the worker, so they are frozen: walking them took a twelfth of a worker's CPU under load.
     """
     gc.freeze()
     return load_job(data)

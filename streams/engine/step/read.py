@@ -65,8 +65,7 @@ PlannedPartition: TypeAlias = PlannedRange | PlannedCall
 
 
 SMALL_RECORDS = 20_000
-"""Ranges with up to this many offsets in total are read one after the other, which is less work than starting another Spark
-task."""
+"""Ranges with up to this many offsets in total are read one after the other, which costs less than another Spark task."""
 MOST_TOGETHER = 8
 """The most ranges that are read one after the other, because each may have to wait for its broker."""
 MOST_UNEVEN = 1.1
@@ -263,8 +262,8 @@ def read_range(job: QueryJob, planned: PlannedRange, pieces: Iterable[RecordColu
     """Yields the rows for one range.
 
     The last row has no payload. It carries the head's counters and event time (and the partition time, if an extractor needs it) to
-    the task that reports this partition's progress, which therefore runs even without records. Rows without payload also go to the
-    tasks that must be called because another attempt may have had rows for them (`ReaderPipeline.touched`).
+    the task that reports this partition's progress, which therefore runs even without records. Rows without payload also go to
+    tasks that must be called because an earlier attempt may have had rows for them (`ReaderPipeline.touched`).
     """
     offsets = planned.offsets
     head = ReaderPipeline(job.sub, job.tasks, job.settings)
@@ -313,7 +312,7 @@ def call_every_task(job: QueryJob, call: PlannedCall) -> Iterator[TaskRow]:
 FAR_ABOVE = 4
 """A range may have this many times the planned size of a whole micro-batch."""
 NEVER_TOO_LARGE = 256 * 1024 * 1024
-"""Bytes that every worker can take, however small micro-batches are planned."""
+"""Bytes that every worker can hold, even if micro-batches are planned to be small."""
 
 
 def bounded(pieces: Iterable[RecordColumns], offsets: OffsetRange, max_bytes: int) -> Iterator[RecordColumns]:

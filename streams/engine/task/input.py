@@ -151,7 +151,7 @@ def _turn_away(batch: RowBatch, sub: SubTopology, run: StepContext) -> None:
 
 
 def source_rows(batch: RowBatch, sub: SubTopology) -> SourceRows:
-    """The rows as originally read, as far as the original keys and values were sent along."""
+    """The rows as originally read, if the original keys and values were sent along."""
     transport = sub.entries[batch.entry].transport
     if transport == "columns":
         return _columns_as_raw(batch)
@@ -396,7 +396,7 @@ def _in_one(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 
 def _column(rows: Sequence[pa.RecordBatch], name: str, at: Int64s | None) -> BinaryColumn:
-    """Joins one column of all batches, in order. It is null where a batch lacks the column."""
+    """Joins one column of all batches, in order. It is null if a batch lacks the column."""
     parts = [
         _plain(one.column(name)) if name in one.schema.names else pa.nulls(one.num_rows, pa.binary()) for one in rows
     ]

@@ -174,7 +174,7 @@ class StreamTask:
         return StepOutput(sends, run.operator_state, dict(run.counters), run.stream_time, records_in)
 
     def _placed(self, batch: SendBatch, run: StepContext) -> SendBatch:
-        """Gives each record the partition in which its reader looks for its key."""
+        """Assigns each record to the partition in which its reader looks for its key."""
         placement = self._settings.placements.get(batch.topic)
         if placement is None:
             return batch

@@ -163,7 +163,7 @@ class UnitRunner:
 
 
 def _of_fields(process: Callable[[ColumnarBatch], None], paths: Sequence[str], batch: ColumnarBatch) -> None:
-    """Processes a batch with the fields of its values in place of these, if they are texts."""
+    """Processes a batch with the fields of its values instead of the values, if these are texts."""
     process(with_fields(batch, paths))
 
 
@@ -305,7 +305,7 @@ class TaskGraph:
                 self._results_of(name, runner.processor.flush)
 
     def _advance(self, name: str, idle_ms: int, limits: dict[str, int]) -> None:
-        """Advances one operator as far as those above it allow, and notes the limit for those below it."""
+        """Advances one operator as far as the operators above it allow, and notes the limit for the operators below it."""
         runner = self._nodes[name]
         above = self._sub.nodes[name].parents
         limit = limits[name] = min((limits.get(parent, NO_LIMIT) for parent in above), default=NO_LIMIT)

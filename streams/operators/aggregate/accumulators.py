@@ -295,7 +295,7 @@ class Accumulators(ABC):
         """
 
     def check(self) -> None:  # noqa: B027 - most accumulators have no such numbers
-        """Raises `OneByOne` if a number has overflowed. The record that caused this must fail, and has to be found."""
+        """Raises `OneByOne` if a number has overflowed. The record that caused this must fail, so it has to be found."""
 
     @abstractmethod
     def take(self, slots: Int64s) -> list[Any]:
@@ -347,7 +347,7 @@ class FieldAccumulators:
             part.apply(rows, slots)
 
     def check(self) -> None:
-        """Raises `OneByOne` if a number has overflowed. The record that caused this must fail, and has to be found."""
+        """Raises `OneByOne` if a number has overflowed. The record that caused this must fail, so it has to be found."""
         for part in self._parts:
             part.check()
 
@@ -472,7 +472,7 @@ class _Chosen(Accumulators):
 
     def __init__(self, mode: int, column: FieldColumn, before: list[Any], slots: int) -> None:
         self._mode, self._column, self._before = mode, column, before
-        # The row whose value is chosen, or ~s for the value with which slot s began.
+        # The row whose value is chosen, or ~s for the initial value of slot s.
         self._choices = np.full(slots, _NONE, np.int64)
         self._choices[: len(before)] = [_NONE if value is None else ~slot for slot, value in enumerate(before)]
 
@@ -656,7 +656,9 @@ def _distinct_texts(aggregate: ApproxCountDistinct, column: FieldColumn) -> list
         else aggregate.item(number)
         if kind == FLOAT
         else text.decode()
-        if text is not None and text[:1] == b'"' and b"\\" not in text  # without escapes, there is one way to write it
+        if text is not None
+        and text[:1] == b'"'
+        and b"\\" not in text  # without escapes, it can be written in only one way
         else aggregate.item(cell(column, row))
         for row, (kind, whole, number, text) in enumerate(numbers)
     ]

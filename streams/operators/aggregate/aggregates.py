@@ -212,7 +212,7 @@ def assign_any(timestamps: Int64s, windows: Windows, stream_time: int) -> Assign
     """Assigns timestamps to windows of any class, as `assign` does for columns.
 
     Raises:
-        TopologyError: A user's class of windows contradicts itself, so that rows would be lost.
+        TopologyError: A user-defined class of windows contradicts itself, so rows would be lost.
     """
     if type(windows) is TimeWindows:
         return assign(timestamps, windows, stream_time)
@@ -232,7 +232,7 @@ def _open_starts(timestamp: int, windows: Windows, close_time: int) -> tuple[lis
     """The starts of the open windows of a timestamp, and the number of its closed windows.
 
     Raises:
-        TopologyError: A user's class of windows contradicts itself, so that rows would be lost.
+        TopologyError: A user-defined class of windows contradicts itself, so rows would be lost.
     """
     starts, size_ms, found = list(windows.starts(timestamp)), windows.size_ms, list[int]()
     for start in starts:
@@ -344,7 +344,7 @@ class FoldedAggregate(Operator):
             cell: The aggregate's bytes; None: they are not known, unless the step runs with private rows.
 
         Raises:
-            Exception: The step has to run again with private rows.
+            Exception: The step has to be repeated with private rows.
         """
         if cell is None:
             self.ctx.run_with_private_rows()
@@ -688,7 +688,7 @@ class Fold:
 
     def _call(self, values: Any, places: Sequence[int]) -> tuple[npt.NDArray[np.bool_], list[int]]:
         """Calls the functions. Returns which calls are done (their records have not failed), and which begin an aggregate."""
-        # An aggregate that calls share must be the value that its bytes give; other aggregates are bytes between two calls.
+        # An aggregate that several calls share must equal the value of its bytes. Other aggregates are kept as bytes between calls.
         seen, unseen = None, None
         if isinstance(values, list) and not all(one.operator.functions.counts for one in self._parts):
             seen, unseen = (None, list[Any]()) if self._may_wait else (self._store.codec.seen, None)
@@ -748,7 +748,7 @@ class Fold:
     def _explain_nothing(
         self, at: int, functions: AggregationFunctions, aggregate: Any, original: Any, values: Any
     ) -> None:
-        """Handles an aggregator that has returned None in place of an aggregate of `values`, or of a copy of the original.
+        """Handles an aggregator that has returned None instead of an aggregate of `values`, or of a copy of the original.
 
         Raises:
             RecordError: The aggregator has changed the aggregate.

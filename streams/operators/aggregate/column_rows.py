@@ -20,7 +20,7 @@ from streams.serdes.json_text import dumps, loads
 
 Int64s = npt.NDArray[np.int64]
 
-# --- Columns of the fields that operators have declared, in place of whole values.
+# --- Columns of the fields that operators have declared, instead of whole values.
 
 ABSENT: Final = 0
 INT: Final = 1
@@ -101,7 +101,7 @@ class RankedColumn(FieldColumn):
         return RankedColumn(by.kinds, by.ints, by.floats, by.texts, values)
 
     def pair(self, row: int) -> list[Any] | None:
-        """What a row is compared by, and its kept value; None if it has nothing to compare, so that it is never chosen."""
+        """The part of a row to compare, and its kept value; None if there is nothing to compare, so the row is never chosen."""
         by = _plain_cell(self, row)
         if by is None:
             return None

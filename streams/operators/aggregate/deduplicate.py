@@ -59,7 +59,7 @@ class Deduplicate(Operator):
 
     Args:
         store: Window store of the forwarded records: keys, or `CombinedKey(key, id)` if there is an id.
-        within_ms: The time difference from which records are no longer repetitions.
+        within_ms: Records at least this far apart are not repetitions.
         grace_ms: How late a record may be.
         by: `(key, value) -> id`; None: only the key counts. A record whose id is None is always forwarded.
     """
@@ -103,7 +103,7 @@ class Deduplicate(Operator):
         self.ctx.forward_batch(batch if len(forwarded) == len(batch) else batch.take(forwarded))
 
     def _find_passed(self, keys: StoreKeys, timestamps: Int64s) -> npt.NDArray[np.bool_]:
-        """Whether each record repeats neither a stored record nor an earlier one of the batch."""
+        """Whether each record is new: it repeats neither a stored record nor an earlier record of the batch."""
         earliest = np.full(len(keys.cells), MAX_TIME)
         latest = np.full(len(keys.cells), -1)
         np.minimum.at(earliest, keys.codes, np.maximum(timestamps - self.within_ms + 1, 0))

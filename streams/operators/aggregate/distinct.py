@@ -131,7 +131,7 @@ class CountsDistinct(AddsFields):
     ) -> AddedGroups:
         """Counts new values. `begin` writes their rows later, when nothing can fail any more."""
         if (at[1:] == at[:-1]).any():
-            # If windows overlap, a record's value may be new in one and not in another. So each pair becomes a row of its own.
+            # If windows overlap, a record's value may be new in one and not in another. So each pair becomes a separate row.
             rows = rows._replace(batch=rows.batch.take(at))
             columns = [None if one is None else one.take(at) for one in columns]
             at = np.arange(len(at))

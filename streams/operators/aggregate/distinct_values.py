@@ -92,7 +92,7 @@ def _item(value: object) -> int | bytes:
 
 
 def _item_of_text(text: bytes) -> int | bytes:
-    # Of a text without escapes, there is one way to write it.
+    # A text without escapes can be written in only one way.
     return text if text[:1] == b'"' and b"\\" not in text else _item(loads(text))
 
 
@@ -104,7 +104,7 @@ class Candidates(NamedTuple):
 
     Attributes:
         keys: The key of each value's row.
-        firsts: int64[c], which of the records is the first that has it.
+        firsts: int64[c], the first record that has it.
         numbers: int64[c], the number of its aggregate.
     """
 
@@ -148,7 +148,7 @@ class Candidates(NamedTuple):
     def marked(
         self, columns: Sequence[FieldColumn | None], at: Int64s, which: Sequence[int]
     ) -> list[FieldColumn | None]:
-        """The columns of all aggregates, where the numbered ones read something of the first record of each value alone."""
+        """The columns of all aggregates, where the numbered ones read a value only from its first record."""
         found = list(columns)
         for number in which:
             column = columns[number]

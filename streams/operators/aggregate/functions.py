@@ -259,7 +259,7 @@ _SCALARS: Final = frozenset({int, float, str, bool, type(None)})
 
 
 def _in_json(aggregate: Aggregate, value: Any) -> Any:
-    """A value as the store will return it, so that it is the same before: an object becomes its JSON form."""
+    """A value as the store will return it, so that functions always see the same value: an object becomes its JSON form."""
     if type(value) in _SCALARS:
         return value
     try:

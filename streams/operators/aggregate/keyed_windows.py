@@ -5,8 +5,8 @@ batch. It takes them key by key and writes down operations, each of which adds a
 another window into it. Then the operations are carried out: for built-in aggregates on arrays (`FieldAccumulators`), for functions
 one after the other, in the order of the records (`_Calls`).
 
-A closed window is not changed any more. A record that is in time may merge with a closed session, but that makes another
-window. So if built-in aggregates emit on close, the windows of a batch close after all its records have been added.
+A closed window is not changed any more. A record that is in time may merge with a closed session, but the result is a new window.
+So if built-in aggregates emit on close, the windows of a batch close after all its records have been added.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The index of open windows in order of their ends, which emission on close reads in place of the windows themselves.
+"""The index of open windows in order of their ends. Emission on close reads it instead of the windows themselves.
 
 A window store is ordered by key, so finding closed windows there would mean reading the whole store for each record. This
 index is ordered by end, start and key bytes, the order in which Kafka Streams emits (`RocksDBTimeOrderedWindowStore`). Its

@@ -329,7 +329,7 @@ class SlidingAggregate(KeyedAggregation[SlidingWindows]):
         windows: WindowsOfBatch,
     ) -> list[WindowUpdate]:
         """The windows that the record changes, each with the largest timestamp of its records."""
-        begun: dict[int, bytes | None] = {}  # what new windows hold of others
+        begun: dict[int, bytes | None] = {}  # content that new windows took from others
         last: dict[int, WindowUpdate] = {}
         updates: list[WindowUpdate] = []
         for source, window in operations:
@@ -342,7 +342,7 @@ class SlidingAggregate(KeyedAggregation[SlidingWindows]):
                 last[window] = last[window] if self._shows_origin else last[window]._replace(old=last[window].cell)
             else:
                 cell = begun[window]
-                assert cell is not None, "it is what another window holds"
+                assert cell is not None, "it is the content of another window"
                 last[window] = WindowUpdate(window, self.read(cell), cell, None, timestamp_of(cell))
             updates.append(last[window])
         return updates
@@ -369,7 +369,7 @@ class SlidingAggregate(KeyedAggregation[SlidingWindows]):
 
     @property
     def _shows_origin(self) -> bool:
-        """Whether a new window's old value is the one it was made from, although never emitted, as in Kafka Streams."""
+        """Whether a new window's old value is the value that it was made from, even if never emitted, as in Kafka Streams."""
         return self.ctx.mode == "compat" and not self.caching
 
     def keeps(self, window: Window) -> bool:

@@ -234,7 +234,7 @@ class _AsOfStep:
         by_time = stored[np.argsort(times[stored], kind="stable")]
         new, starts = grouped(right.keys.codes[right.rows], by_time, len(right.keys.cells))
         found = newest_at(groups.astype(np.int64), earliest, timestamps, times[new], starts)
-        # The store may have a newer record. At the same time, the step's record is the later one.
+        # The store may have a newer record. Of two right records with the same time, the step's is the later one.
         after = np.where(found >= 0, np.append(times[new], 0)[found] + 1, earliest)
         older = self._store.newest_cells(cells.take(pa.array(due.keys.codes)), after, timestamps)
         own = right.values.take(pa.array(np.append(new, 0)[found], mask=found < 0)).to_pylist()

@@ -81,7 +81,7 @@ class StreamJoinAll(WindowJoin):
         self._side_of = np.array([streams.index(one.name) for one in group])
 
     def _as(self, name: str) -> StreamJoinAll:
-        """Another stream's side, with this side's context."""
+        """The side of another stream, with this side's context."""
         other = self.with_store(self.stores[name])
         other.name = name
         return other

@@ -27,8 +27,8 @@ from streams.serdes.json_text import loads
 CONSTANT, FIELD, EVERYTHING = 0, 1, 2
 """The kinds of parts of an object: a constant; a field of a value, or the whole value, under a new name; all fields of a value."""
 KIND, SIDE, NAME, FIRST, LAST, COLUMNS = range(6)
-"""The columns that describe a part: its kind; the side of its value; and positions in the table of texts: of its name with a colon,
-of the first text of the path or of the constant, and after the last one.
+"""The columns that describe a part: its kind, the side of its value, and three positions in the table of texts: of its name with a
+colon, of the first text of its path or constant, and after the last text.
 """
 
 _0, _1, _2 = np.uint64(0), np.uint64(1), np.uint64(2)

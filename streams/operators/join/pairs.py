@@ -292,7 +292,7 @@ class WindowJoin(Operator):
     @property
     def latest(self) -> int:
         """The time of the newest row in this side's store, or a later one; later rows need not be searched."""
-        # A store without this entry was written by a program of another form.
+        # A store without this entry was written by a program with another structure.
         latest: int = self.state.get(self.store_name, MAX_TIME)
         return latest
 
@@ -362,7 +362,7 @@ class StoredStep:
         Earlier results stay; the record is not stored, does not wait, and is not dropped.
 
         Raises:
-            Exception: The error, if there are several records. The one that fails then has to be found first.
+            Exception: The error, if there are several records. The record that fails then has to be found first.
         """
         if not self.alone:
             raise error

@@ -263,7 +263,7 @@ class PairStep(StoredStep):
 #
 # * A record that is not open on arrival is late, and is dropped.
 # * A pair within the window is emitted if both records are open when the second one arrives.
-# * A record of an outer side without a partner is emitted when it is no longer open, with None in place of the partner.
+# * A record of an outer side without a partner is emitted when it is no longer open, with None instead of the partner.
 #
 # So within the grace period, the results do not depend on the order of arrival. Example: a left join with before = after = 10 and
 # grace = 5. The left record at 100 is open while T <= 115. A right record at 105 is joined with it, even if T is 115 already. If

@@ -21,7 +21,7 @@ from streams.operators.table.value_getter import ValueGetter
 
 
 class _Unseen(Enum):
-    """Marks that neither side has a row any more, perhaps unseen by the other: a joined row that was forwarded is deleted."""
+    """Marks that neither side has a row, even if one side has not seen it: a joined row that was forwarded is deleted."""
 
     ROW = "row"
 
@@ -48,7 +48,7 @@ class TableTableJoin(Operator):
         alone: Whether a row of this side has a result without one of the other side.
         other_alone: Whether a row of the other side has a result without one of this side.
         versioned: Whether this side's table is versioned.
-        related: Whether both sides derive from the same table, or one from the other, so that one update changes both.
+        related: Whether both sides derive from the same table, or one side from the other, so that one update changes both.
         send_old: Whether children need `Change.old`.
     """
 
@@ -156,7 +156,7 @@ class TableJoinMerge(TableOperator):
         send_old: Whether children need `Change.old`, the value that was forwarded last. In compat mode, without caching, it is
             computed as in Kafka Streams: this side's old value with the other side's current one, which may never have been
             forwarded.
-        passed_on: Name of a store for `PassedOn`; None: the joined table is stored, or no row can vanish unseen.
+        passed_on: Name of a store for `PassedOn`; None: the joined table is stored, or each side sees every deletion of the other.
         only_strict: Whether the store is only for old values in strict mode, so that in compat mode the table is not stored.
     """
 

@@ -1,4 +1,7 @@
-"""Finds joins whose results consist only of fields and constants: the parts of such an object, or that it has to be computed."""
+"""Finds joins whose results consist only of fields and constants.
+
+Returns the parts of such an object, or that it has to be computed.
+"""
 
 from __future__ import annotations
 

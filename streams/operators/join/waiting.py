@@ -141,7 +141,7 @@ class WaitingRows:
 
     @property
     def cells(self) -> pa.BinaryArray:
-        """The row value of each record, as the only record in its row."""
+        """The row value of each record, if the row has only this record."""
         return rows_of_one(self.sides, self.headers, self.values)
 
     def take(self, rows: Int64s) -> WaitingRows:
@@ -478,7 +478,7 @@ class WaitingStep(ABC):
         return rows.times
 
     def _gone(self) -> tuple[int, int]:
-        """For each side, a time before which the step leaves no row, ms; `NO_TIME`: unknown."""
+        """For each side, a time before which no rows are left after the step, ms; `NO_TIME`: unknown."""
         return NO_TIME, NO_TIME
 
     def _new_rows(self) -> WaitingRows:
@@ -526,7 +526,7 @@ def is_in(cells: pa.BinaryArray, others: pa.BinaryArray) -> Bools:
 
 
 def _first_of_each(partners: Int64s, rows: Int64s, count: int) -> Int64s:
-    """For each of n records, the first of `rows` (ascending) whose partner it is; n: none."""
+    """For each of n records, the first of `rows` (ascending) that it matches; n: none."""
     first = np.full(count, count, np.int64)
     own = np.flatnonzero(partners >= 0)[::-1]
     first[partners[own]] = rows[own]
@@ -604,7 +604,7 @@ class CompatWaitingStep(WaitingStep):
         return self._play(triggers, before, behind)
 
     def _would_scan(self, triggers: Bools) -> bool:
-        """Whether there is a scan, and not only records that wait for the first one."""
+        """Whether a scan takes place; otherwise the records only wait for the first scan."""
         added = np.full(self.count + 1, self._least, np.int64)
         added[self.added + 1] = self.new.times
         least = np.minimum.accumulate(added)[:-1]

@@ -32,7 +32,7 @@ def check_supplier(supplier: Callable[[], Any]) -> None:
     """
     if isinstance(supplier, Processor) or not callable(supplier):
         raise TopologyError(
-            f"process takes something that makes processors, such as the class or a lambda, not {supplier!r}: every task makes "
+            f"process takes a supplier of processors, such as the class or a lambda, not {supplier!r}: every task makes "
             f"processors of its own, a new one for each micro-batch."
         )
     missing = _missing_arguments(supplier)

@@ -254,8 +254,8 @@ _CONTAINERS = (list, dict, set, deque, bytearray)
 class Attributes:
     """The attributes of an object as they were after `init`.
 
-    An attribute has changed if it is new, has another value, or is a container of another length. Changes inside an object are not
-    detected. A value equal to the earlier one, such as a buffer that is empty again, is not a change.
+    An attribute has changed if it is new, has another value, or is a container with another length. Changes inside an object are
+    not detected. A value equal to the earlier one, such as a buffer that is empty again, is not a change.
 
     Args:
         owner: The object.
@@ -304,7 +304,7 @@ class Attributes:
 class FixedKeyProcessor(UserProcessor):
     """Runs a processor, and fails if it forwards a record under another key than the current record's.
 
-    So results stay in the right partition, and the processor needs no repartition behind it. During a punctuation there is no
+    So results stay in the right partition, and need no repartition topic after the processor. During a punctuation there is no
     current record, and the processor chooses the keys: it should only forward keys that it has seen.
     """
 

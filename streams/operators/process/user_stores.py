@@ -57,7 +57,7 @@ class InProcess:
         """The default time of a store's write.
 
         Raises:
-            TopologyError: There is neither a record nor a punctuation.
+            TopologyError: There is no current record and no punctuation.
         """
         if self.record is not None:
             return self.record.timestamp
@@ -175,7 +175,7 @@ class GlobalKeyValueStore(ReadOnlyKeyValueStore[K, V]):
 
 
 def typed_store_of(store: Any) -> Any:
-    """The store behind a global one, for operators that look up many keys at once; returns other stores unchanged."""
+    """The underlying store of a global store, for operators that look up many keys at once. Returns other stores unchanged."""
     return store._store if isinstance(store, GlobalKeyValueStore) else store
 
 

@@ -177,7 +177,7 @@ class CachedRows(ABC):
         return data
 
     def _get(self, key: bytes, start: int, *, own: bool = True) -> ValueAndTimestamp | None:
-        """Value and timestamp of a row; a value from the cache is copied if it is to be the caller's `own`."""
+        """Value and timestamp of a row; a value from the cache is copied if it should be the caller's `own`."""
         entry = self._cache.get((key, start)) if self._cache else None
         if entry is not None:
             value = entry.value
@@ -295,7 +295,7 @@ class TypedTimestampedKeyValueStore(CachedRows, TypedKeyValueStore):
         return self._get(self.codec.key(key), -1)
 
     def get_shared(self, key: Any) -> ValueAndTimestamp | None:
-        """`get` for those who only look at the value: copying a list of objects takes longer than comparing it."""
+        """`get` for callers that only read the value: copying a list of objects takes longer than comparing it."""
         self.settle()
         return self._get(self.codec.key(key), -1, own=False)
 

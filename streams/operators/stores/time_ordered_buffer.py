@@ -1,8 +1,8 @@
 """Rows in order of time: the index of rows that are due first, and the buffer of records that wait.
 
 The rows of a key-value store are taken from its front, in key order. A scan would merge the step's writes with the committed rows,
-which costs as much as there are writes in its range. An operator that checks for due rows after each record cannot afford that.
-Here, reading continues in the committed rows where the last check ended, and the rows of this step are in a heap. Invariant: every
+at a cost that grows with the writes in its range. An operator that checks for due rows after each record cannot afford that. Here,
+reading continues in the committed rows where the last check ended, and the rows of this step are in a heap. Invariant: every
 existing row is ahead of the reader or in the heap, so none is missed; removed rows are skipped.
 """
 

@@ -182,7 +182,7 @@ def _headers_and_size(headers: BinaryColumn, sizes: Int64s) -> list[BinaryColumn
 
 
 def _numbers(*kinds_and_numbers: Any) -> BinaryColumn:
-    """Joins numbers of these kinds in each cell; each kind precedes its numbers."""
+    """Joins numbers of these kinds in each cell; the kind comes before its numbers."""
     kinds, numbers = kinds_and_numbers[::2], kinds_and_numbers[1::2]
     # A number that is the same in every cell has no length; there may be no cells.
     count = next(len(column) for column in numbers if np.ndim(column))
@@ -206,10 +206,10 @@ _Held: TypeAlias = tuple[bytes, int, int]
 
 
 class Turn:
-    """The effect of a batch on the buffer: each update is held, and then the updates are emitted that are due or exceed the bounds.
+    """The effect of a batch on the buffer: each update is held, and then all updates that are due or exceed the bounds are emitted.
 
-    This is decided one update after the other, but with numbers in place of updates: the buffer is read as columns before, and
-    written as columns afterwards. The batch's updates have the first numbers, and updates that were in the buffer have the next
+    This is decided one update after another, but with numbers instead of updates: the buffer is first read as columns, and
+    afterwards written as columns. The batch's updates have the first numbers, and updates that were in the buffer have the next
     ones.
 
     Args:

@@ -41,7 +41,7 @@ class TableGroupBy(Operator):
 
     If the row stays in its group, one `Change` has both values (KIP-904), so the group is never seen without the row. If the row
     moves to another group, there are two records, the old group's first. A row is in no group if the selector returns None, or
-    None as the group key or the value. Out-of-order updates of a versioned table are skipped (KIP-914).
+    returns None as the group key or as the value. Out-of-order updates of a versioned table are skipped (KIP-914).
 
     Example: the points of players, grouped by team. Ann joins team x with 5 points: x gets `Change(5, None)`. She now has 7: x gets
     `Change(7, 5)`. She moves to team y: x gets `Change(None, 7)`, then y gets `Change(7, None)`.

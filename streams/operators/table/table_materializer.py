@@ -114,7 +114,7 @@ class TableUpdates:
         return self._written if whole else self._written.take(pa.array(rows))
 
     def followed_by(self, later: TableUpdates) -> TableUpdates:
-        """These updates, then later ones of the same step, to be emitted together at the end of the step."""
+        """Emit these updates and later ones of the same step together, at the end of the step."""
         batch = concatenated([self.batch, later.batch])
         return TableUpdates(self._store, replace(batch, order=np.arange(len(batch))), self.caching)
 
@@ -475,7 +475,7 @@ class TableMaterializer:
         emit_pending(self._ctx, self._store, self._pending, partial(self._emit_with_old, self._store), self._result)
 
     def _flush_together(self, store: TypedTimestampedKeyValueStore, updates: TableUpdates) -> None:
-        """Emit the last update of each key. If that fails, hold each one back by itself, so that only the one at fault fails."""
+        """Emit the last update of each key. If that fails, hold back each one separately, so that only the one at fault fails."""
         last = updates.last_of_each_key()
         batch = updates.batch.take(last)
         try:

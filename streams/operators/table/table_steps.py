@@ -109,7 +109,7 @@ class TableFilter(_ComputedTable):
         store: Name of a timestamped key-value store or a versioned one; None = not stored.
         knows_old: Whether the table above fills `Change.old`.
         versioned: Whether the table above is versioned.
-        passed_on: Name of a store for `PassedOn`. Strict mode uses it in place of old values if the table above is a join that
+        passed_on: Name of a store for `PassedOn`. Strict mode uses it instead of old values if the table above is a join that
             computes them, and may not have forwarded them.
     """
 

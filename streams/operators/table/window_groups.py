@@ -62,7 +62,7 @@ class _GroupsOfWindows(TableOperator):
         super().close()
 
     def _is_new(self, key: Windowed[Any]) -> bool:
-        """Whether the window of a group may not be in the index: it has no row, and has not got one in this step."""
+        """Whether the window of a group may be missing in the index: it has no row, and no row was added in this step."""
         return self._of_groups.codec.key(key) not in self._entered and self._of_groups.get(key) is None
 
     def _enter(self, key: Windowed[Any], timestamp: int) -> None:

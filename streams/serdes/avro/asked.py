@@ -39,7 +39,7 @@ class AskedFor:
         return repr(self.data)
 
     def value(self, schema: Schema) -> Any:
-        """The value itself. Only its type is right for certain, because the rest is checked when it is written.
+        """The value itself. Only its type is certain to be right, because the rest is checked when it is written.
 
         Args:
             schema: The parsed schema with which it is written.
@@ -114,7 +114,8 @@ class _Asked:
             except MisfitError:
                 continue
             value = marks.of(name_of(branch), bare)
-            # An int is shown as an int, and a float as a float; of two numbers, or a float of 32 bits, the value is the same.
+            # An int is shown as an int, and a float as a float. Between two types of numbers, or for a float of 32 bits, the value
+            # stays the same.
             if repr(self._shown(value)) == repr(data):
                 found[type(value), getattr(value, "branch", ""), repr(value)] = value
         if len(found) != 1:

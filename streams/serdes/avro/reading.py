@@ -94,7 +94,7 @@ class _Resolver:
         return self._resolved(writer, reader)
 
     def _of_union(self, writer: list[Schema], reader: Schema) -> Fix | None:
-        """The conversion for a union: that of the value's branch, found by the name of a named type, else by the value's type."""
+        """The conversion for a union: that of the branch, found by the name if the type is named, else by the value's type."""
         named: dict[str, Fix | None] = {}
         typed: dict[type, Fix | None] = {}
         for branch in self._writer.branches(writer):

@@ -37,7 +37,7 @@ from streams.serdes.base import a_value, shown
 from streams.wording import did_you_mean
 
 Write: TypeAlias = Callable[[Any], Any]
-"""Converts a value to the form that fastavro is to write. Raises `MisfitError`."""
+"""Converts a value to the form that fastavro writes. Raises `MisfitError`."""
 
 _BITS = {"int": 32, "long": 64}
 _TYPE_HINT = "-type"
@@ -439,7 +439,7 @@ def _enum(schema: Schema, exact: bool) -> Write:
     return write
 
 
-# Logical types. The value of the type below them is taken, too, where a value leaves.
+# Logical types. When a value leaves the application, the value of the type below them is also accepted.
 
 
 def _decimal(schema: Schema, exact: bool) -> Write:

@@ -24,7 +24,7 @@ from streams.serve.http.security import CERTIFICATE, network_of
 AtOnce = Callable[[Any], Response | None]
 """Returns the answer to a request, given its ASGI connection; None: the request needs an asyncio task."""
 _PROGRESS_BYTES = 16 * 1024
-"""A client has to read so many bytes of an answer within `unread_s`."""
+"""A client has to read this many bytes of an answer within `unread_s`."""
 _LATE_S = 1.0
 """A look that comes later than that is skipped."""
 _BODY = frozenset({b"content-length", b"transfer-encoding"})

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 HANDSHAKE_S = 10.0
 """How long a handshake may take."""
 _AGAIN_S = 1.0
-"""If there are no file descriptors left, the server tries to accept connections again after so long."""
+"""If there are no file descriptors left, the server tries to accept connections again after this long."""
 Made = Callable[[], asyncio.Protocol]
 """Makes the protocol that gets a connection."""
 
@@ -62,7 +62,7 @@ class Handshake:
             found.connection_made = connection_made  # type: ignore[method-assign]
             return found
 
-        # From now on the loop closes the connection: its descriptor may be that of another one later.
+        # From now on the loop closes the connection: its descriptor may later belong to another connection.
         self._is_loops = True
         try:
             await self.loop.connect_accepted_socket(

@@ -56,7 +56,7 @@ class SecretFile(Generic[T]):
                 return False
             self.content = self._read(self._path)
         except ConfigError as error:
-            log.error("the content of %s from before stays in force: %s", self._option, error)
+            log.error("the content of %s from before remains in effect: %s", self._option, error)
             return False
         self._stamp = stamp
         log.info("%s was read again: %s", self._option, self._path)

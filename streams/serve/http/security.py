@@ -200,7 +200,10 @@ class Guard:
         raise RefusedError(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
 
     def _with_token(self, token: str, network: str) -> Caller:
-        """The owner of a token. Only unknown tokens count, so a client that guesses locks nobody out at the same address."""
+        """The owner of a token.
+
+        Only unknown tokens count, so a client that guesses does not lock out others at the same address.
+        """
         if self._tokens is not None:
             self._tokens.look()
             if (found := self._tokens.content.get(_digest(token))) is not None:
@@ -325,8 +328,8 @@ def _tokens(path: Path) -> dict[bytes, Caller]:
             )
         if len(words[0]) < SHORTEST_TOKEN:
             raise ConfigError(
-                f"--token-file {path}, line {number}: the token has fewer than {SHORTEST_TOKEN} characters, so that it could be "
-                'guessed: take what `python -c "import secrets; print(secrets.token_urlsafe())"` prints'
+                f"--token-file {path}, line {number}: the token has fewer than {SHORTEST_TOKEN} characters, so it could be "
+                'guessed: use the output of `python -c "import secrets; print(secrets.token_urlsafe())"`'
             )
         remember({"token": words[0]})
         found[_digest(words[0])] = Caller(words[2] if len(words) == 3 else f"token {number}", Scope(words[1]))

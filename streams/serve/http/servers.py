@@ -76,7 +76,7 @@ def listening(address: Address, what: str, option: str, shared: bool = False) ->
 
 
 def bound(address: Address, what: str, option: str, shared: bool = False) -> socket.socket:
-    """Takes the port as `listening` does, but without listening: nobody can connect yet."""
+    """Takes the port as `listening` does, but without listening: no client can connect yet."""
     try:
         family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
         # With the protocol, since asyncio sets TCP_NODELAY only then: without it, each answer waited for 40 ms.
@@ -202,7 +202,7 @@ def run_processes(number: int, address: Address, asked: threading.Event, command
     Args:
         number: The number of processes.
         address: Where they listen.
-        asked: Set when they are to end.
+        asked: Set when they should end.
         command: What to run; default: this command.
 
     Returns:

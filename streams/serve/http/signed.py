@@ -300,7 +300,7 @@ def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
     given = next((claims[name] for name in ("scope", "scp", "scopes") if name in claims), "")
     parts = given.split() if isinstance(given, str) else given
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
-        raise NotValidError("its claim 'scope' is not a text, and no list of texts")
+        raise NotValidError("its claim 'scope' is neither a text nor a list of texts")
     return frozenset(parts)
 
 

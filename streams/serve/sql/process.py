@@ -36,11 +36,11 @@ _PARSED_S = 2.0
 _STARTED_S = 60.0
 """How long a process may take to start, also on a busy machine."""
 _GRACE_S = 2.0
-"""A query's process is killed so long after the limit, because DuckDB is asked to stop first."""
+"""A query's process is killed this long after the limit, because DuckDB is asked to stop first."""
 _BESIDES_BYTES = 512 * 1024 * 1024
 """The memory of a process beyond DuckDB's: the rows, the result, and what DuckDB does not count."""
 _AT_A_TIME = 100
-"""Rows of a result are fetched so many at a time, so that their bytes are counted early."""
+"""This many rows of a result are fetched at a time, so that their bytes are counted early."""
 _SIZE = struct.Struct(">Q")
 _FIXED: Mapping[str, Any] = {
     "threads": 1,
@@ -102,7 +102,7 @@ class _Alarms:
 
     @contextmanager
     def at(self, seconds: float, call: Callable[[], object]) -> Iterator[None]:
-        """Calls a function once after so many seconds, unless the block has ended by then."""
+        """Calls a function once after this number of seconds, unless the block has ended by then."""
         name = object()
         with self._lock:
             self._set[name] = time.monotonic() + seconds, call
@@ -132,7 +132,7 @@ class _Alarms:
 
 
 _IDLE_S = 10.0
-"""After so long without a query the thread ends; the next query starts it again."""
+"""After this long without a query, the thread ends; the next query starts it again."""
 _at = _Alarms().at
 
 

@@ -75,7 +75,7 @@ class SourceNode:
     `offset_reset` is `"earliest"`, `"latest"`, `"none"`, `"duration:<ms>"` or None for the application's setting.
     With a `pattern`, all matching topics are read; `topics` has the ones that exist at the start, and is empty before.
     `retries` marks the source of an operator's retry topics. It has no part in names and hashes, so a program may begin or stop
-    to retry without moving its state.
+    retrying without moving its state.
     """
 
     name: str

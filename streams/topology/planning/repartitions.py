@@ -119,7 +119,7 @@ def behind_new_keys(topology: G, subs: Sequence[Planned]) -> G:
         receivers = sorted(receiver for receiver, _, _ in found)
         _, made_by, key_serde = found[0]
         name, value_serde = _options(topology, sender, key_serde)
-        topic = _topic(topology, cuts, name or receivers[0], f"{made_by} makes keys in front of {', '.join(receivers)}")
+        topic = _topic(topology, cuts, name or receivers[0], f"{made_by} makes keys before {', '.join(receivers)}")
         cuts.append(_Cut(topic, sender, frozenset(receivers), key_serde, value_serde))
     return _with_cuts(topology, cuts)
 
@@ -186,7 +186,7 @@ def misplaced(
         topology: The topology, with the topics after new keys.
         groups: The names of each sub-topology's nodes.
         topics: How the records of each of the program's topics are distributed.
-        tasks: The number of tasks that each sub-topology is to have; None: as many as partitions.
+        tasks: The number of tasks that each sub-topology will have; None: as many as partitions.
     """
     found: dict[str, str] = {}
     for names in groups:

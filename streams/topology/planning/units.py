@@ -107,8 +107,8 @@ class Unit:
         groups: The same nodes in the order in which they process batches, in groups that process jointly; most units are one group
             of one node. Empty: each record passes all nodes, depth first, before the next one.
         reason: Why there are no groups.
-        in_parts: Whether all groups but the first only pass on what it gives them, so that a part of the records can pass all
-            groups before the next part does.
+        in_parts: Whether the later groups only pass on results of the first group, so that one part of the records can pass all
+            groups before the next part.
         ranks: Parent and node -> the rank of results from the parent among all results of one record; 0 for most.
     """
 
