@@ -1,7 +1,7 @@
 """Open transactions on topics: who began them, whether they hold up readers, and whether a coordinator will end them.
 
 A partition's leader knows the producers with an open transaction there; a transaction's coordinator knows the partitions
-that it will close. A transaction *hangs* if a leader has it open and no coordinator is going to close it (KIP-664): then the
+that it will close. A transaction *hangs* if a leader has it open and no coordinator will close it (KIP-664): then the
 partition's last stable offset stands still, and `read_committed` readers wait forever. Leaders are asked first, then the
 coordinators, then the leaders again, so that a transaction that ends in the meantime does not seem to hang.
 """
@@ -39,7 +39,7 @@ class OpenTransaction:
     Attributes:
         coordinator: The coordinator's view of the producer's transactional id; None: no coordinator knows the producer.
         blocks: Whether the partition's last stable offset waits for this transaction.
-        hangs: Whether no coordinator is going to close it.
+        hangs: Whether no coordinator will close it.
     """
 
     place: TopicPartition

@@ -127,7 +127,7 @@ class Aggregate(ABC):
         Only grouped tables call it, because their rows change and are deleted. The built-in aggregates count, sum, mean and
         quantile implement it.
         """
-        raise NotImplementedError(f"{self.text} cannot take a value back")
+        raise NotImplementedError(f"{self.text} cannot remove a value")
 
     @property
     def takes_back(self) -> bool:

@@ -139,7 +139,7 @@ def tick_lost(made: Made, markers: list[CommitMarker | None]) -> None:
         (other_topology, "written by another topology"),
         (
             rolled_back,
-            "task 0 has committed micro-batch 3 .* up to 2 only: it was rolled back.*`streams adopt .* -a app",
+            "task 0 has committed micro-batch 3 .* only up to 2: it was rolled back.*`streams adopt .* -a app",
         ),
         (
             rolled_back_and_gone_on,

@@ -51,7 +51,7 @@ def test_a_checkpoint_that_was_rolled_back(world: World) -> None:
     for log in ("offsets", "commits"):
         (Path(world.config.checkpoint_dir) / "in" / log / "1").unlink()
     found = only(world.findings(), "checkpoint")
-    assert "the checkpoint knows them up to 0 only: it was rolled back to an older copy" in found.says
+    assert "but the checkpoint has them only up to 0: it was rolled back to an older copy" in found.says
     assert found.command == ADOPT
 
 

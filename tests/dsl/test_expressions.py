@@ -460,7 +460,7 @@ def test_the_time_is_that_of_processing_where_the_extractor_says_so() -> None:
     ],
 )
 def test_where_the_key_cannot_be_read_it_is_taken_into_the_value_before(wrong: Callable[[KStream], Any]) -> None:
-    with pytest.raises(TopologyError, match=r"before, as in map_values\(fields\('\*', name=record_"):
+    with pytest.raises(TopologyError, match=r"first add it to the value, as in map_values\(fields\('\*', name=record_"):
         wrong(stream())
 
 
@@ -471,7 +471,7 @@ untyped: Any = col
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (lambda: untyped("a").str.lower(), r"functions stand at the expression itself, as in col\('x'\).lower"),
+        (lambda: untyped("a").str.lower(), r"functions are methods of the expression, as in col\('x'\).lower"),
         (lambda: untyped("a").fillna(0), "use otherwise"),
         (lambda: untyped("a").isNull, "use is_null"),
         (lambda: untyped("a").alias("b"), "the name is that of the argument"),

@@ -205,7 +205,7 @@ def test_partitions_that_nobody_reads_have_a_known_lag_and_are_named() -> None:
         unread.missing(2, [1], True)
     (event,) = heard
     assert (event.kind, event.fields) == (PARTITIONS_UNREAD, {"partitions": ["in-1", "in-3"]})
-    assert "nobody reads in-1, in-3: 1 of 2 slots" in event.message
+    assert "no slot reads in-1, in-3: 1 of 2 slots" in event.message
     assert metrics.obstacles == {OBSTACLE: event.message}
     unread.missing(2, [], False)
     assert not metrics.obstacles

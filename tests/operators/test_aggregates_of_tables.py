@@ -113,7 +113,7 @@ def test_an_aggregate_of_a_users_own_that_takes_values_back():
 @pytest.mark.parametrize("kind", ["min", "max", "first", "last"])
 def test_what_cannot_be_taken_back_is_refused(kind):
     grouped = StreamsBuilder().table("in").group_by(col("team"))
-    with pytest.raises(TopologyError, match=r"cannot take a value back.*\.top\(1, by=\.\.\.\)"):
+    with pytest.raises(TopologyError, match=r"cannot remove a value.*\.top\(1, by=\.\.\.\)"):
         grouped.aggregate(x=getattr(agg, kind)("n"))
     with pytest.raises(TopologyError, match="either an initializer, an adder and a subtractor, or built-in"):
         grouped.aggregate(lambda: 0)

@@ -64,7 +64,7 @@ class WithLimit(Pass):
 @pytest.mark.parametrize(
     ("supplier", "said"),
     [
-        (Pass(), r"makes processors, such as the class or a lambda, not <"),
+        (Pass(), r"takes a supplier of processors, such as the class or a lambda, not <"),
         (lambda record: None, r"calling <lambda> without arguments, but it wants record: give a class, or lambda"),
         (WithLimit, r"calling WithLimit without arguments, but it wants limit: give lambda: WithLimit\(limit\)"),
         (dict, r"let the class dict inherit from Processor"),

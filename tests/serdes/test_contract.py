@@ -78,7 +78,7 @@ def test_whatever_can_be_called_as_a_serde_is_one(serde):
         (lambda: TimeWindowedSerde(StringSerde(), 1.5), "must be a timedelta or whole milliseconds"),
         (
             lambda: TimeWindowedSerde(StringSerde(), -1),
-            r"TimeWindowedSerde\(size_ms=-1\): the size of a window is not negative",
+            r"TimeWindowedSerde\(size_ms=-1\): the size of a window must not be negative",
         ),
     ],
 )

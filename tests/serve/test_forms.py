@@ -232,7 +232,7 @@ def test_numbers_that_json_does_not_have_are_said(http: TestClient) -> None:
 def test_a_prefix_of_bytes_that_are_no_text_is_refused(http: TestClient) -> None:
     for name in ("int", "small", "float", "half", "bool", "tuple"):
         answer = http.get(f"/v1/stores/{name}/range?prefix=7")
-        assert (answer.status_code, "no prefix" in answer.json()["message"]) == (400, True), name
+        assert (answer.status_code, "no prefixes" in answer.json()["message"]) == (400, True), name
     assert [row["key"] for row in http.get("/v1/stores/uuid/range?prefix=7b").json()["rows"]] == [str(ID)]
 
 
