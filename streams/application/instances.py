@@ -132,8 +132,7 @@ def group_is_shared(application_id: str, members: Sequence[str]) -> str:
     """The message for consumers that are members of the group in which an application commits its offsets."""
     return (
         f"consumers have joined the group {application_id} ({', '.join(members)}), which belongs to the application: they "
-        f"overwrite the offsets of its tasks with their "
-        "own"
+        f"overwrite the offsets of its tasks with their own"
     )
 
 

@@ -214,8 +214,7 @@ class StoreReader:
         if isinstance(serde, _FRAMED):
             raise ConfigError(
                 f"keys of store {self._node.name!r} are of {type(serde).__name__}, whose bytes do not begin like the keys, so "
-                f"they have no "
-                f"prefixes: ask for a range, or for all rows"
+                f"they have no prefixes: ask for a range, or for all rows"
             )
         return prefix.encode()
 

@@ -107,8 +107,7 @@ def _check_batch(sub: SubIdentity, checkpoint: Checkpoint, task: int, marker: Co
         raise misfit(
             sub,
             f"{who} with other input ranges than the checkpoint has for it: the checkpoint was rolled back to an older copy, "
-            f"and has continued from "
-            "there",
+            f"and has continued from there",
         )
 
 

@@ -89,8 +89,7 @@ class PositionOptions(OptionGroup, panel="Where the next start reads from"):
         bool,
         option(
             "Keep stores, changelogs and commits, and only move the positions. Records that are read again are counted again; "
-            "skipped ones never "
-            "are."
+            "skipped ones never are."
         ),
     ] = False
     execute: Annotated[bool, option("Carry it out, without asking.")] = False

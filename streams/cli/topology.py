@@ -75,8 +75,7 @@ def describe(
         Execution,
         option(
             "Plan for an application that first starts with this execution. All but micro-batch add repartition topics where a "
-            "function makes "
-            "keys.",
+            "function makes keys.",
             "--execution",
         ),
     ] = StreamsConfig.model_fields["execution"].default,

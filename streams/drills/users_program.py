@@ -242,8 +242,7 @@ def check_nothing_waits(application: Application, admin: KafkaAdmin) -> None:
         raise ConfigError(
             f"the program fails on records of this input without any fault, and retries them later: they wait in "
             f"{', '.join(sorted(waiting))}, so there are no final results to compare with. Take input that it can process, or "
-            f"run the drill with a program that does not "
-            f"retry"
+            f"run the drill with a program that does not retry"
         )
 
 

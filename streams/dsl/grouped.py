@@ -635,8 +635,7 @@ class KGroupedTable(Facade, Generic[K, V]):
                 raise TopologyError(
                     f"{one.text} cannot aggregate the rows of a grouped table, which change and leave: it cannot remove a "
                     f"value. agg.count, agg.sum, agg.mean and agg.quantile can; the rows with the largest or smallest values "
-                    f"are in "
-                    f".top(1, by=...); a class of your own needs remove(accumulator, value)."
+                    f"are in .top(1, by=...); a class of your own needs remove(accumulator, value)."
                 )
         assert what.fields is not None, "they are fields"
         rows = RowAggregates(what.fields)

@@ -321,8 +321,7 @@ def _refused(aggregate: Aggregate, value: Any) -> RecordError:
     what = "" if aggregate.takes_only is None else aggregate.takes_only[1]
     return RecordError(
         f"{aggregate.text} {what}, not {described(value)}: first convert the field with map_values(...) or an expression, or "
-        f"drop such records with "
-        f"filter(...)"
+        f"drop such records with filter(...)"
     )
 
 

@@ -289,8 +289,7 @@ class UserClient:
             except Exception as error:
                 raise EnrichError(
                     f"{self.name}() cannot be created in this process: {type(error).__name__}: {error}. enrich() creates it "
-                    f"before the first call, without arguments. Everything it needs must be available wherever records are "
-                    f"read."
+                    f"before the first call, without arguments. Everything it needs must be available wherever records are read."
                 ) from error
         return await work(self._made)
 

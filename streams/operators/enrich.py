@@ -95,8 +95,7 @@ class Enrich(RecordOperator):
             raise CallFailedError(
                 f"{self._who} failed in all its calls, the last time with {type(error).__name__}: "
                 f"{str(error).removesuffix('.')}. on_error= decides what happens to such records; retries= and timeout= decide "
-                f"how long to "
-                f"try"
+                f"how long to try"
             ) from error
 
     def _retry(self, attempts: Attempts, record: Record, outcome: Any) -> None:

@@ -90,8 +90,7 @@ def pauses(inspection: Inspection) -> Iterator[Finding]:
         what = inspection.app if name == WHOLE else "this sub-topology"
         yield Finding.note(
             f"{what} has been paused for {age_in_words(inspection.now_ms() - since_ms)}: it reads nothing, also after a "
-            f"restart, until "
-            "it is resumed",
+            f"restart, until it is resumed",
             f"streams resume {inspection.app}" + ("" if name == WHOLE else f" --sub-topology {name}"),
             Place(sub_topology=name or None),
         )
@@ -300,8 +299,7 @@ def _unlike(inspection: Inspection, sub: SubTopology, node: ProcessorNode, other
     if min(len(left), len(right)) >= FEWEST and not formats[0] & formats[1]:
         yield Finding.note(
             f"'{node.name}' joins '{topics[0]}' and '{topics[1]}', whose newest keys have different formats, so it finds no "
-            f"matches: "
-            f"{left[-1]!r:.60} and {right[-1]!r:.60}. Write both with the same key serde, or change one with select_key",
+            f"matches: {left[-1]!r:.60} and {right[-1]!r:.60}. Write both with the same key serde, or change one with select_key",
             place=Place(sub.name, topic=topics[0]),
         )
 

@@ -335,8 +335,7 @@ class Importer:
         raise ConfigError(
             f"store '{wrong or prepared.sub.name}': its keys are not in the partitions in which "
             f"{prepared.placement or 'murmur2, crc32 or fnv1a'} puts them: its records come from a custom partitioner, so no "
-            f"task here would find "
-            "them. Nothing was written"
+            f"task here would find them. Nothing was written"
         )
 
     def _markers(self, prepared: PreparedSub) -> dict[int, CommitMarker | None]:

@@ -197,8 +197,7 @@ def _check_keeps_topics(before: Application, after: Application) -> None:
     if missing:
         raise RescaleError(
             f"{before.config.application_id}: the topic {min(missing)} of its plan does not exist in the new plan, and this "
-            f"version cannot remove it: report "
-            f"this"
+            f"version cannot remove it: report this"
         )
 
 

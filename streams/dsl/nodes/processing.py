@@ -158,8 +158,7 @@ class Retries:
         if hasattr(key_serde, "serialize_base_key"):
             raise TopologyError(
                 f"'{name}' cannot retry records whose keys are windows: retried records are placed by their whole key. Make "
-                f"another key first, such as select_key(lambda key, value: "
-                f"key.key)."
+                f"another key first, such as select_key(lambda key, value: key.key)."
             )
         topics = tuple(
             InternalTopic(f"{name}-retry-{number}", delay_ms=delay) for number, delay in enumerate(retry.delays_ms, 1)

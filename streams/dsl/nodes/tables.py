@@ -406,8 +406,7 @@ class WithRanks:
         if not isinstance(value, dict):
             raise RecordError(
                 f"top(rank={self.field!r}) adds a field to JSON objects (dict), not to {described(value)}: first turn the "
-                f"values into objects with "
-                f"map_values(...)"
+                f"values into objects with map_values(...)"
             )
         return value
 

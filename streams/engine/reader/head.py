@@ -102,8 +102,7 @@ class Ways:
             raise TopologyError(
                 f"The operators before the stateful ones of sub-topology {sub.name!r} branch at {len(levels)} levels, too "
                 f"often to keep the order of their results. Write some of the results to a topic with repartition(), and "
-                f"continue after "
-                f"it."
+                f"continue after it."
             )
         self.bits = shift
         self.most_records = 1 << (_POSITION_BITS - shift)

@@ -315,8 +315,7 @@ class TaskInputRunner:
             f"'{self.entry.from_node}' gives '{self.entry.node}', which runs in a task, a value that cannot be sent there: "
             f"{error}. It came from the record at {origin.topic}-{origin.partition} offset {origin.offset}, but no policy for "
             f"records applies: use values that are data (plain values, dataclasses, classes that can be pickled), without open "
-            f"files, "
-            f"connections, locks or generators, and start again"
+            f"files, connections, locks or generators, and start again"
         )
 
 
