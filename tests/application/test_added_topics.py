@@ -97,7 +97,7 @@ def test_what_began_in_micro_batches_keeps_its_plan(tmp_path: Path, lost: bool) 
     (prepared,) = world.start(built(counted), Execution.AUTO).subs
     why = obstacle(prepared, {"in": 2})
     assert why is not None
-    assert "makes keys in front of KSTREAM-AGGREGATE-counts" in why
+    assert "makes keys before KSTREAM-AGGREGATE-counts" in why
     assert "`streams rescale TARGET` adds it" in why
 
 

@@ -69,7 +69,7 @@ def test_a_pause_is_a_note_and_its_topic_is_in_use(plain: World) -> None:
     first, second = plain.findings()["pauses"]
     assert set(plain.findings()) == {"pauses"}, "nothing else is wrong, nothing is left over"
     assert (first.severity, first.command) == (Severity.NOTE, "streams resume app")
-    assert "app is paused for 3 min" in first.says
+    assert "app has been paused for 3 min" in first.says
     assert second.command == "streams resume app --sub-topology in"
     plain.kafka.append(pauses_topic("app"), *pause_record(WHOLE, None), partition=0)
     plain.kafka.append(pauses_topic("app"), *pause_record("in", None), partition=0)

@@ -169,7 +169,7 @@ def test_where_topics_are_added(build: Build, names: list[str]) -> None:
 
 def test_each_has_a_reason() -> None:
     (why,) = topics(grouped).values()
-    assert why.endswith(" makes keys in front of KSTREAM-AGGREGATE-counts"), why
+    assert why.endswith(" makes keys before KSTREAM-AGGREGATE-counts"), why
     assert topics(merged) == {"orders-repartition": "orders has 3 partitions, and users has 4"}
     text = with_needed_topics(built(merged), {name: Placed(count) for name, count in UNEVEN.items()}, None).describe()
     assert "(topic: orders-repartition, because orders has 3 partitions, and users has 4)" in text

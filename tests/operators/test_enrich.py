@@ -282,7 +282,7 @@ def test_a_plain_class_and_one_that_cannot_be_made():
     assert Plain.closed == [True]
     with (
         TopologyTestDriver(topology(Refused)) as driver,
-        pytest.raises(EnrichError, match=r"Refused\(\) cannot be made .* no such host"),
+        pytest.raises(EnrichError, match=r"Refused\(\) cannot be created .* no such host"),
     ):
         pipe(driver, [1])
 

@@ -241,13 +241,13 @@ def test_rows_are_where_the_added_topic_brings_their_keys(tmp_path: Path) -> Non
         ("by-value-repartition", ["by-value"]),
     ]
     assert plan.added == {
-        "app-by-value-repartition": "KSTREAM-KEY-SELECT-in makes keys in front of KSTREAM-AGGREGATE-by-value"
+        "app-by-value-repartition": "KSTREAM-KEY-SELECT-in makes keys before KSTREAM-AGGREGATE-by-value"
     }
     assert _line(sub) == (
         "in: from 2 tasks by murmur2 to in (2 tasks by murmur2, by-key), by-value-repartition (2 tasks by murmur2, by-value)"
     )
     assert list(_about(plan, world.kafka)) == [
-        "adds the topic app-by-value-repartition: KSTREAM-KEY-SELECT-in makes keys in front of KSTREAM-AGGREGATE-by-value"
+        "adds the topic app-by-value-repartition: KSTREAM-KEY-SELECT-in makes keys before KSTREAM-AGGREGATE-by-value"
     ]
     assert as_dict(sub)["parts"][1] == {
         "name": "by-value-repartition", "tasks": 2, "placement": "murmur2", "stores": ["by-value"]
