@@ -113,7 +113,7 @@ def test_each_task_finds_its_own_part_of_a_batch_that_only_some_have_written(kaf
 def test_a_checkpoint_that_does_not_fit_is_refused(kafka: SimulatedKafka, batch: int, query: str, told: str) -> None:
     write(kafka, 0, "a")
     write(kafka, 1, "b")
-    with pytest.raises(CheckpointMismatchError, match=f"task 0 of 2 of app/rows-ingest is to write {told}"):
+    with pytest.raises(CheckpointMismatchError, match=f"task 0 of 2 of app/rows-ingest should write {told}"):
         write(kafka, batch, "c", query=query)
     assert written(kafka) == ["a", "b"]
 
