@@ -81,7 +81,7 @@ def test_rows_of_dataframes_are_read_exactly_once(harness: Harness) -> None:
     # Files have offsets that only their lost checkpoint explains.
     shutil.rmtree(checkpoint)
     with pytest.raises(
-        ApplicationFailedError, match=r"(?s)is to write batch 0 .*has last written batch 1 of query .*Put back"
+        ApplicationFailedError, match=r"(?s)should write batch 0 .*has last written batch 1 of query .*Put back"
     ):
         harness.run(topology(folder, delays, airlines))
     assert len(harness.read(delays)) == 3
