@@ -18,7 +18,7 @@ from streams.errors import OversizedRowError
 from streams.model.record import NO_TIME, ValueAndTimestamp
 from streams.operators.columnar import EncodedValues, KeyColumn, WrittenValues, value_column
 from streams.serdes.base import Itself, Serde, cannot_keep, comes_back, kept
-from streams.serdes.columns import read_all, write_all
+from streams.serdes.columns import normal_cells, read_all, write_all
 from streams.serdes.json import is_plain_json
 from streams.serdes.json_text import all_kept
 from streams.serdes.order import KeyOrder, KeySpan, check_bound, key_order
@@ -245,6 +245,10 @@ class Codec:
 
     def encoded(self, cells: BinaryColumn) -> EncodedValues | None:
         return EncodedValues(cells, self._value_serde, self.topic, {}) if self.holds_json else None
+
+    def encoded_texts(self, texts: BinaryColumn) -> EncodedValues:
+        """Values of a store of plain JSON. A text that orjson would write differently is read, and written again."""
+        return EncodedValues(texts, self._value_serde, self.topic, {}, normal_cells(self._value_serde, texts))
 
     def encoded_old(self, stored: BinaryColumn) -> EncodedValues | None:
         """The result of `old_values`, not yet decoded, if the values are stored as plain JSON; otherwise None."""

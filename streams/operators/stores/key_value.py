@@ -205,8 +205,11 @@ class TypedKeyValueStore:
 
     def put(self, key: Any, value: Any, timestamp: int) -> None:
         """Write a value; None deletes. `timestamp` is that of the changelog record, ms."""
-        data = self.codec.key(key)
-        self.rows.put(data, self.codec.fitting(data, self.codec.value(value)), timestamp)
+        self.put_cell(self.codec.key(key), self.codec.value(value), timestamp)
+
+    def put_cell(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+        """Write a row whose bytes are known; None deletes. Raises `OversizedRowError` if it does not fit the changelog."""
+        self.rows.put(key, self.codec.fitting(key, value), timestamp)
 
     def put_column(self, keys: BinaryColumn, values: BinaryColumn, timestamps: npt.NDArray[np.int64]) -> None:
         """Write the local values of many rows in this order; null deletes."""

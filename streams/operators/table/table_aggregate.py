@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, groupby, islice, repeat, takewhile, zip_longest
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,9 @@ from streams.operators.columnar import NULL_KEY, ColumnarBatch, KeyColumn
 from streams.operators.operator import Operator, OperatorContext, RecordOperator, call_each, drop_rows, latest_only
 from streams.operators.stores.key_value import TypedKeyValueStore, TypedTimestampedKeyValueStore
 from streams.operators.table.table_materializer import TableOperator, numbered
+from streams.operators.table.top_lists import TopLists
 from streams.serdes.base import Serde
+from streams.serdes.json import is_plain_json
 from streams.wording import described
 
 # --- `group_by` (Kafka Streams: `KTableRepartitionMap`).
@@ -230,6 +232,8 @@ class TableTop(RecordOperator, TableOperator):
     """
 
     leaves_values = True
+    lists_together: ClassVar[bool] = True
+    """Whether the lists of a step are written together, from the bytes of their values, if these are JSON (`TopLists`)."""
 
     def __init__(
         self,
@@ -256,45 +260,61 @@ class TableTop(RecordOperator, TableOperator):
     def init(self, ctx: OperatorContext) -> None:
         super().init(ctx)
         assert self.store_name is not None, "the lists are kept"
-        self._tops = ctx.store(self.store_name)
+        self._tops: TypedTimestampedKeyValueStore = ctx.store(self.store_name)
         self._rows: TypedKeyValueStore = ctx.store(self.rows_name)
         self._ranks = Ranks(self.largest)
         self._groups = _Groups(self._rows)
         self._values: dict[bytes, Any] = {}
+        self._scores: dict[bytes, Score] = {}
+        are_json = is_plain_json(self.value_serde) and self._tops.codec.holds_json
+        together = self.lists_together and self.caching and are_json
+        self._lists = TopLists(self._tops, self._table, self._data, self._value) if together else None
 
     def flush(self) -> None:
+        if self._lists is not None:
+            self._lists.flush()
         super().flush()
         self._groups.forget()
         self._values.clear()
+        self._scores.clear()
 
     def process(self, record: Record) -> None:
         """Remove the old value, add the new one, read the first n."""
-        group = None if record.key is None else self.key_serde.serialize(self.rows_name, record.key)
-        if group is None:
+        key = None if record.key is None else self.key_serde.serialize(self.rows_name, record.key)
+        if key is None:
             self.ctx.drop(record, "null_key")
             return
-        change: Change = record.value
+        group, change = _prefix(key), record.value
         # Both scores are computed before any row changes, because the record may fail at its new value.
         old, new = self._left(group, change.old), self._ranked(group, change.new)
         if new is not None:
             self._check(group, new.score, None if old is None else old.key)
+        lists = self._lists if self._lists is not None and self._lists.knows(group, record.key, self._first) else None
         for ranked, difference in ((old, -1), (new, 1)):
             if ranked is not None:
-                self._groups.add(_prefix(group), ranked.key, difference, record.timestamp)
+                self._groups.add(group, ranked.key, difference, record.timestamp)
+        if new is not None:
+            self._remember(new.key, new.score)
+        if lists is not None:
+            lists.update(group, self._first(group), record)
+        else:
+            self._set(record, list(map(self._value, self._first(group))) or None)
+
+    def _set(self, record: Record, now: list[Any] | None) -> None:
+        """Sets the list of a record's group, unless it is the same as before."""
         found = self._tops.get_shared(record.key)
         before, timestamp = (None, -1) if found is None else found
-        now = self._first(group) or None
         if now != before:
             time = max(timestamp, record.timestamp)
             self._table.update(Record(record.key, None, time, record.headers), now)
 
     def _ranked(self, group: bytes, value: Any) -> _Ranked | None:
-        """The score of a value, and its key in the store of rows; None if it is not ranked."""
+        """The score of a value, and its key in the store of rows; None if it is not ranked. `group` is the prefix of the key."""
         score = None if value is None else score_of(self.by(value))
         if score is None:
             return None
         data = self.value_serde.serialize(self.rows_name, value) or b""
-        return _Ranked(score, _prefix(group) + self._ranks.key(score, data))
+        return _Ranked(score, group + self._ranks.key(score, data))
 
     def _left(self, group: bytes, value: Any) -> _Ranked | None:
         """`_ranked` for a value that leaves its group. If its score fails now, it failed on arrival too, so it was not ranked."""
@@ -305,7 +325,7 @@ class TableTop(RecordOperator, TableOperator):
 
     def _check(self, group: bytes, score: Score, leaves: bytes | None) -> None:
         """Raises `RecordError` if a score cannot be compared with those of the group's other rows, without the row `leaves`."""
-        for key, count in self._groups.rows(_prefix(group)):
+        for key, count in self._groups.rows(group):
             if key != leaves or count > 1:
                 check_alike(score, self._score(key))
                 return
@@ -314,26 +334,44 @@ class TableTop(RecordOperator, TableOperator):
         """The value in a row's key. It is decoded once per step, or each time if functions below may change it."""
         value = self._values.get(key)
         if value is None:
-            value = self.value_serde.deserialize(self.rows_name, self._ranks.data(key[_skipped(key) :]))
+            value = self.value_serde.deserialize(self.rows_name, self._data(key))
             if len(self._values) == _MOST_VALUES:
                 self._values.clear()
             if not self.ctx.results_change:
                 self._values[key] = value
         return value
 
+    def _data(self, key: bytes) -> bytes:
+        """The bytes of the value in a row's key."""
+        return self._ranks.data(key[_skipped(key) :])
+
     def _score(self, key: bytes) -> Score:
-        score = score_of(self.by(self._value(key)))
-        assert score is not None, "only what has a score is ranked"
+        score = self._scores.get(key)
+        if score is None:
+            score = score_of(self.by(self._value(key)))
+            assert score is not None, "only what has a score is ranked"
+            self._remember(key, score)
         return score
 
-    def _first(self, group: bytes) -> list[Any]:
-        ranked = self._in_order(self._groups.rows(_prefix(group)))
+    def _remember(self, key: bytes, score: Score) -> None:
+        if len(self._scores) == _MOST_VALUES:
+            self._scores.clear()
+        self._scores[key] = score
+
+    def _first(self, group: bytes) -> list[bytes]:
+        """The keys of the rows in a group's list, in its order: each key as often as there are rows with it."""
+        first = None if self.ties else self._groups.first(group, self.n)
+        if first is not None and (
+            not first or self._ranks.are_ordered(*(_place(key) for key in (first[0], first[-1])))
+        ):
+            return first
+        ranked = self._in_order(self._groups.rows(group))
         keys = chain.from_iterable(repeat(key, count) for key, count in ranked)
         first = list(islice(keys, self.n))
         if self.ties and len(first) == self.n:
             last = self._score(first[-1])
             first += takewhile(lambda key: self._score(key) == last, keys)
-        return list(map(self._value, first))
+        return first
 
     def rows_of(self, key: Any) -> list[bytes]:
         """The keys of all rows of a group, in order."""
@@ -342,7 +380,7 @@ class TableTop(RecordOperator, TableOperator):
 
     def _in_order(self, rows: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
         """The rows in the order of their scores, even if several integers are the same float."""
-        for place, run in groupby(rows, lambda row: row[0][_skipped(row[0]) :][:_FLOAT]):
+        for place, run in groupby(rows, lambda row: _place(row[0])):
             if not self._ranks.may_differ(place):
                 yield from run
             else:
@@ -357,7 +395,7 @@ class _Groups:
     make the step's cost grow with the square of its records.
 
     Args:
-        rows: The store: key of a ranked row -> number of occurrences.
+        rows: The store: key of a ranked row -> number of occurrences, as JSON.
     """
 
     def __init__(self, rows: TypedKeyValueStore) -> None:
@@ -374,17 +412,28 @@ class _Groups:
         """The rows of a group in the order of their keys, each with its number of occurrences."""
         known = self._read(group)
         if known is None:
-            yield from self._rows.prefix(group)
+            yield from self._stored(group)
         else:
             keys, counts = known
             yield from ((key, counts[key]) for key in keys)
+
+    def first(self, group: bytes, n: int) -> list[bytes] | None:
+        """The first n keys, each as often as its row occurs; None if the group is not in memory."""
+        known = self._read(group)
+        if known is None:
+            return None
+        keys, counts = known
+        return list(islice(chain.from_iterable(repeat(key, counts[key]) for key in keys[:n]), n))
+
+    def _stored(self, group: bytes) -> Iterator[tuple[bytes, int]]:
+        return ((key, int(cell)) for key, cell in self._rows.rows.prefix(group))
 
     def add(self, group: bytes, key: bytes, difference: int, timestamp: int) -> None:
         """Adds `difference` to the number of occurrences of a row, which does not become less than 0."""
         known = self._read(group)
         before = (self._rows.get(key) or 0) if known is None else known[1].get(key, 0)
         count = max(before + difference, 0)
-        self._rows.put(key, count or None, timestamp)
+        self._rows.put_cell(key, b"%d" % count if count else None, timestamp)
         if known is None:
             return
         keys, counts = known
@@ -405,7 +454,7 @@ class _Groups:
         while self._count > _MOST_IN_MEMORY:
             dropped = self._known.pop(next(iter(self._known)))
             self._count -= 0 if dropped is None else len(dropped[0])
-        found = dict(islice(self._rows.prefix(group), _MOST_OF_GROUP + 1))
+        found = dict(islice(self._stored(group), _MOST_OF_GROUP + 1))
         self._count += len(found)
         known = (list(found), found) if len(found) <= _MOST_OF_GROUP else None
         self._known[group] = known
@@ -487,6 +536,11 @@ class Ranks:
         end = len(key) - _LENGTH
         return key[end - int.from_bytes(key[end:], "big") : end]
 
+    def are_ordered(self, first: bytes, last: bytes) -> bool:
+        """Whether all rows from one place to another one are in the order of their scores for certain."""
+        alike = first.startswith(self._others) == last.startswith(self._others)
+        return alike and not self.may_differ(first) and not self.may_differ(last)
+
     def may_differ(self, place: bytes) -> bool:
         """Whether different numbers have these bytes: integers beyond 2^53 are rounded to floats."""
         least, most = self._exact_up_to
@@ -495,6 +549,12 @@ class Ranks:
 
 def _prefix(group: bytes) -> bytes:
     return len(group).to_bytes(4, "big") + group
+
+
+def _place(key: bytes) -> bytes:
+    """The first bytes of a row's score."""
+    start = _skipped(key)
+    return key[start : start + _FLOAT]
 
 
 def _skipped(key: bytes) -> int:

@@ -118,6 +118,9 @@ class WindowGroupAggregate(_GroupsOfWindows, TableAggregate):
 class WindowGroupTop(_GroupsOfWindows, TableTop):
     """`TableTop` of groups that are windows."""
 
+    # Whether a window is new is read from the store for each record.
+    lists_together = False
+
     def __init__(self, store: str, rows: str, open_store: str, grace_ms: int, keep_ms: int, *others: Any) -> None:
         super().__init__(store, rows, *others)
         self.open_name, self.grace_ms, self.keep_ms = open_store, grace_ms, keep_ms
