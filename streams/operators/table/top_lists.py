@@ -1,7 +1,7 @@
 """The lists of `top` within a step, as bytes: a list's JSON is made of the JSON of its values, which are in the rows' keys.
 
 The definition (`TableTop`) decodes a group's values for each update, compares them with the list in the store, and writes that
-anew. Here a list is known by the keys of its rows. Two lists are compared by these keys, and only values whose keys differ are
+again. Here a list is known by the keys of its rows. Two lists are compared by these keys, and only values whose keys differ are
 decoded. Each changed list is written once, at the end of the step. Results, rows and their order are those of the definition.
 
 If the stored list has other bytes than its rows, or another operator reads or changes single rows, the lists of the step become
