@@ -113,16 +113,6 @@ def rows_of(*numbers: Any, first: int = 0) -> list[Fed]:
     ]
 
 
-def test_a_list_that_the_changelog_cannot_hold_fails_alone():
-    long = [
-        Fed("in", b"long%d" % at, b'{"g":"y","n":%d,"t":"%s"}' % (at, b"x" * 700), at, partition=0) for at in range(3)
-    ]
-    steps = [[*rows_of(1, 2), *long], [*rows_of(5, first=9), long[0]]]
-    found = both(program("number", 3, True, False, "list"), steps, [0], max_record_bytes=2_000)
-    assert sum(count for name, count in found.counters.items() if name.startswith("dropped:")) > 0, found.counters
-    assert found.values("out")[-1] == b'[{"g":"x","n":5},{"g":"x","n":2},{"g":"x","n":1}]'
-
-
 def of_table(table: KTable[Any, Any]) -> None:
     table.group_by(col("g"), key_serde=StringSerde()).top(2, SCORES["number"]).to_stream().to("out")
 
