@@ -30,11 +30,12 @@ from streams.dsl.nodes.graph_builder import GraphBuilder, Port
 from streams.dsl.nodes.inferred_types import aggregate_type, list_of, serde_type
 from streams.dsl.nodes.stores import key_value_store, table_names
 from streams.dsl.nodes.stream_joins import common_key_serde
-from streams.dsl.nodes.tables import TableNode, TopAggregator, WithRanks, checked_top
+from streams.dsl.nodes.tables import TableNode, checked_top
 from streams.dsl.options import Grouped, Materialized, Stored
 from streams.errors import TopologyError
 from streams.model.agg import agg
 from streams.model.aggregates import Aggregate, Field
+from streams.model.ownership import only_reads
 from streams.model.record import Windowed
 from streams.model.typing import (
     KR,
@@ -50,7 +51,8 @@ from streams.model.typing import (
     ValueMapper,
 )
 from streams.model.windows import EmitStrategy, GroupingWindows, SessionWindows, Windows, WindowsByStart
-from streams.operators.aggregate.functions import RowAggregates
+from streams.operators.aggregate.functions import AggregationFunctions, RowAggregates
+from streams.operators.aggregate.top import TopAggregator, WithRanks
 from streams.serdes.base import Serde
 from streams.serdes.internal import ChangeSerde
 from streams.serdes.json import JsonSerde, is_plain_json
@@ -205,7 +207,8 @@ class Aggregating(Facade, Generic[K, V, KR]):
         """
         best = TopAggregator(n, checked_top(n, by, rank), largest, ties)
         kind = list_of(serde_type(self._group.grouped.value_serde or self._group._port.value_serde))
-        what = replace(by_functions(NodeKind.KSTREAM_AGGREGATE, list, best, best.merge, kind), whole=RANKS)
+        functions = AggregationFunctions(best, list, best.merge, built_in=only_reads(best.by))
+        what = Aggregation(NodeKind.KSTREAM_AGGREGATE, functions, value_type=kind, whole=RANKS)
         return with_ranks(self._build("top", what, named, materialized), rank, best.by, ties)
 
     def _build(self, method: str, what: Aggregation, named: object, materialized: object) -> KTable[KR, Any]:

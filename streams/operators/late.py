@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from streams.operators.aggregate.distinct import WindowDistinctAggregateOnClose as WindowDistinctAggregateOnClose
     from streams.operators.aggregate.session_aggregate import SessionAggregate as SessionAggregate
     from streams.operators.aggregate.sliding_aggregate import SlidingAggregate as SlidingAggregate
+    from streams.operators.aggregate.top_columns import StreamTop as StreamTop
+    from streams.operators.aggregate.top_columns import WindowTop as WindowTop
     from streams.operators.enrich import Enrich as Enrich
     from streams.operators.join.as_of import AsOfJoin as AsOfJoin
     from streams.operators.join.foreign_key import ForeignKeyResult as ForeignKeyResult
@@ -78,6 +80,7 @@ NAMES: Final = {
     "aggregate.distinct": "StreamDistinctAggregate WindowDistinctAggregate WindowDistinctAggregateOnClose",
     "aggregate.session_aggregate": "SessionAggregate",
     "aggregate.sliding_aggregate": "SlidingAggregate",
+    "aggregate.top_columns": "StreamTop WindowTop",
     "enrich": "Enrich",
     "join.as_of": "AsOfJoin",
     "join.foreign_key": "ForeignKeyResult ForeignKeySubscribe ForeignKeySubscriptions ForeignKeyUpdate",

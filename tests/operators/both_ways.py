@@ -13,7 +13,7 @@ import orjson
 from hypothesis import strategies as st
 
 from state.headers import decode_headers
-from streams import JsonSerde, StreamsBuilder, StringSerde
+from streams import JsonSerde, StreamsBuilder, StringSerde, Topology
 from streams.testing import TopologyTestDriver
 from streams.topology.plan import plan_alone
 from tests.both_ways import quietly
@@ -111,6 +111,11 @@ def everything(build: Callable[[Any], Any], columns: bool, steps: list[Step], **
     topology = builder.build()
     transports = {entry.transport for sub in plan_alone(topology).sub_topologies for entry in sub.entries}
     assert ("columns" in transports) == columns
+    return left_behind(topology, steps, **settings)
+
+
+def left_behind(topology: Topology, steps: list[Step], **settings: Any) -> dict[str, Any]:
+    """What a topology gives and keeps, as `everything` has it."""
     policies = {"deserialization": "skip", "processing": "dlq", "production": "skip", "dead_letter_topic": "dead"}
     given = {**policies, **settings}
     with quietly(), TopologyTestDriver(topology, partitions={"in": 2}, tasks=1, settings=given) as driver:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial, singledispatch
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 from state.stores.spec import StoreKind, StoreSpec
 from streams.dsl.nodes.graph_builder import GraphBuilder
@@ -31,18 +31,21 @@ from streams.model.windows import (
     to_ms,
 )
 from streams.operators.aggregate.functions import AggregationFunctions, FieldAggregates
+from streams.operators.aggregate.top import ranks_columns
 from streams.operators.late import (
     SessionAggregate,
     SlidingAggregate,
     StreamAggregate,
     StreamColumnAggregate,
     StreamDistinctAggregate,
+    StreamTop,
     WindowAggregate,
     WindowAggregateOnClose,
     WindowColumnAggregate,
     WindowColumnAggregateOnClose,
     WindowDistinctAggregate,
     WindowDistinctAggregateOnClose,
+    WindowTop,
 )
 from streams.operators.processor import AnyProcessor
 from streams.serdes.base import Serde
@@ -61,7 +64,7 @@ from streams.serdes.primitives import (
 )
 from streams.serdes.wrappers import CustomWindowedSerde, SessionWindowedSerde, TimeWindowedSerde
 from streams.topology.node_kind import NodeKind
-from streams.topology.specs.aggregations import FUNCTIONS
+from streams.topology.specs.aggregations import FUNCTIONS, RANKS_TEXTS
 from streams.topology.specs.base import Parameters
 
 _WITHOUT_FIELDS = frozenset(
@@ -190,6 +193,9 @@ W = TypeVar("W")
 class WindowKind(ABC, Generic[W]):
     """Stores and computes an aggregation in one kind of windows."""
 
+    ranks_texts: ClassVar[bool] = False
+    """Whether `top` ranks JSON texts by columns of their scores, unless results come on close."""
+
     def __init__(self, windows: W) -> None:
         self.windows = windows
 
@@ -283,6 +289,8 @@ def own_class(fields: FieldAggregates) -> str | None:
 class Unwindowed(WindowKind[None]):
     """A group that is not divided into windows."""
 
+    ranks_texts = True
+
     @property
     def parameters(self) -> Parameters:
         return ()
@@ -296,7 +304,8 @@ class Unwindowed(WindowKind[None]):
     def operator(
         self, functions: AggregationFunctions, store: str, open_store: str | None, how: Materialized
     ) -> Supplier:
-        return partial(StreamAggregate, store, functions, caching=how.caching)
+        operator = StreamTop if ranks_columns(functions) else StreamAggregate
+        return partial(operator, store, functions, caching=how.caching)
 
     def column_operator(
         self, fields: FieldAggregates, store: str, open_store: str | None, how: Materialized
@@ -325,6 +334,8 @@ WithStarts = TypeVar("WithStarts", bound=Windows)
 class StartKeyedWindows(WindowKind[WithStarts]):
     """The store and the operators of all windows that are identified by their start."""
 
+    ranks_texts = True
+
     def store(self, name: str, how: Materialized) -> StoreSpec:
         """A window store, which retains a window for its size plus grace."""
         size_ms, grace_ms = self.windows.size_ms, self.windows.grace_ms
@@ -334,7 +345,8 @@ class StartKeyedWindows(WindowKind[WithStarts]):
     def operator(
         self, functions: AggregationFunctions, store: str, open_store: str | None, how: Materialized
     ) -> Supplier:
-        operator = WindowAggregate if open_store is None else WindowAggregateOnClose
+        with_updates = WindowTop if ranks_columns(functions) else WindowAggregate
+        operator = with_updates if open_store is None else WindowAggregateOnClose
         return partial(operator, store, self.windows, functions, open_store, caching=how.caching)
 
     def by_record(self, fields: FieldAggregates) -> str | None:
@@ -513,6 +525,8 @@ class Windowing:
 
     def columns(self, what: Aggregation) -> tuple[str, ...] | str:
         """The fields that the aggregation reads as columns, or the reason why it processes whole records one by one."""
+        if self.kind.ranks_texts and not self.emit.on_close and ranks_columns(what.functions):
+            return RANKS_TEXTS
         if what.fields is None or what.projection is None:
             return what.whole
         if any(one.gives_decimals for one in what.fields.aggregates.values()):

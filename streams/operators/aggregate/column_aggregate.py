@@ -375,7 +375,7 @@ class AddsFields(FoldedAggregate):
         batch, codec = rows.batch, self.store.codec
         groups = group(batch.keys.codes[at], window_starts)
         keys = column_of(rows.data, groups.codes)
-        stored = _stored(self.store, keys, groups.starts)
+        stored = stored_rows(self.store, keys, groups.starts)
         known = valid_rows(stored)
         # Known groups get the first slots.
         slots = np.empty(len(known), np.int64)
@@ -391,7 +391,7 @@ class AddsFields(FoldedAggregate):
         return AddedGroups(keys, groups.starts, known, before, accumulators, slots, times, groups.of_rows)
 
 
-def _stored(store: Any, keys: BinaryColumn, starts: Int64s) -> BinaryColumn:
+def stored_rows(store: Any, keys: BinaryColumn, starts: Int64s) -> BinaryColumn:
     """The stored row of each group; null if the store has none."""
     if isinstance(store, TypedTimestampedWindowStore):
         return store.fetch_columns(keys, starts)
@@ -399,7 +399,7 @@ def _stored(store: Any, keys: BinaryColumn, starts: Int64s) -> BinaryColumn:
     return found
 
 
-class _FoldedGroups(NamedTuple):
+class FoldedGroups(NamedTuple):
     """The groups of a step, in the order of their timestamps, then of their first rows.
 
     Attributes:
@@ -416,13 +416,61 @@ class _FoldedGroups(NamedTuple):
     arrivals: Int64s
 
 
-class ColumnAggregate(AddsFields):
-    """Aggregates fields of JSON values.
+class FoldsColumns(FoldedAggregate):
+    """An aggregation that forwards its updates at the end of the step, and keeps those of a batch of columns as columns until then.
 
-    Only an operator with caching gets fields. It forwards its updates at the end of the step. Usually one batch has the fields of
-    the whole step. But operators above it may forward several batches in a step. Then it adds the records of later batches one by
-    one.
+    Usually one batch has the whole step. But operators above it may forward several batches in a step. Then it adds the records of
+    later batches one by one.
     """
+
+    def init(self, ctx: OperatorContext) -> None:
+        super().init(ctx)
+        self._folded: FoldedGroups | None = None
+
+    def _unfold(self) -> None:
+        """Turns the folded groups into pending rows, so that the records of the next batch are added to these."""
+        folded, self._folded = self._folded, None
+        if folded is None:
+            return
+        rows = folded.rows
+        entries = self.store.entries(list(zip(rows.keys.to_pylist(), rows.starts.tolist(), strict=True)))
+        values, times = self.store.codec.read_values(rows.cells.to_pylist()), rows.timestamps.tolist()
+        for at in folded.arrivals.tolist():
+            entries[at].set(values[at], times[at])
+            self.keep(folded.keys[at], folded.results.headers_of(at), entries[at])
+
+    def _emit_updates(self) -> None:
+        folded, self._folded = self._folded, None
+        if folded is not None:
+            folded.rows.put(self.store)
+            self.ctx.forward_batch(folded.results)
+        super()._emit_updates()
+
+    def _wait(self, batch: ColumnarBatch, last: Int64s, order: Int64s, written: WrittenRows, changes: Changes) -> None:
+        """Keeps the updates of groups until the end of the step.
+
+        Args:
+            batch: The records.
+            last: int64[G], the last record of each group, by time.
+            order: int64[G], the number of each group in the order of first records, by time.
+            written: The groups' rows, by time.
+            changes: The groups' updates, by time.
+        """
+        results = self._results(batch, last, written, changes)
+        self._folded = FoldedGroups(written, results, batch.keys.take(last), np.argsort(order))
+
+    def _results(self, batch: ColumnarBatch, last: Int64s, written: WrittenRows, changes: Changes) -> ColumnarBatch:
+        """The groups' updates. `last` has the last row of each group: the update gets that row's headers."""
+        keys = self._keys(batch.keys.take(last), written.starts)
+        headers = None if batch.headers is None else [batch.headers[row] for row in last.tolist()]
+        numbers = np.arange(len(last))
+        held = HeldRows(lambda row: _name_result(written.keys, results, row), numbers)
+        results = ColumnarBatch(keys, changes, written.timestamps, numbers, headers, held=held)
+        return results
+
+
+class ColumnAggregate(FoldsColumns, AddsFields):
+    """Aggregates fields of JSON values. Only an operator with caching gets fields."""
 
     takes_null_values: ClassVar[bool] = True
 
@@ -430,10 +478,6 @@ class ColumnAggregate(AddsFields):
     def changes_in_place(self) -> bool:
         """False: only reading a field can fail, and all fields are read before an aggregate changes."""
         return False
-
-    def init(self, ctx: OperatorContext) -> None:
-        super().init(ctx)
-        self._folded: _FoldedGroups | None = None
 
     def process_batch(self, batch: ColumnarBatch) -> None:
         """Aggregate a batch of fields, or a batch of whole records as any `FoldedAggregate` does."""
@@ -448,7 +492,7 @@ class ColumnAggregate(AddsFields):
         at = rows_where(taken & ~picked.failing)
         assigned = self._assigned(batch.timestamps[at])
         try:
-            self._folded = self._fold(rows, picked.columns, at[assigned.rows], assigned.starts)
+            self._fold(rows, picked.columns, at[assigned.rows], assigned.starts)
         except Exception as error:
             if not concerns_records(error):
                 raise
@@ -483,29 +527,10 @@ class ColumnAggregate(AddsFields):
         """The windows of records with these timestamps."""
         return without_windows(np.arange(len(timestamps)))
 
-    def _unfold(self) -> None:
-        """Turns the folded groups into pending rows, so that the records of the next batch are added to these."""
-        folded, self._folded = self._folded, None
-        if folded is None:
-            return
-        rows = folded.rows
-        entries = self.store.entries(list(zip(rows.keys.to_pylist(), rows.starts.tolist(), strict=True)))
-        values, times = self.store.codec.read_values(rows.cells.to_pylist()), rows.timestamps.tolist()
-        for at in folded.arrivals.tolist():
-            entries[at].set(values[at], times[at])
-            self.keep(folded.keys[at], folded.results.headers_of(at), entries[at])
+    def _fold(self, rows: FieldRows, columns: Sequence[FieldColumn | None], at: Int64s, window_starts: Int64s) -> None:
+        """Computes the rows and updates of groups with these rows added, which wait for the step's end.
 
-    def _emit_updates(self) -> None:
-        folded, self._folded = self._folded, None
-        if folded is not None:
-            folded.rows.put(self.store)
-            self.ctx.forward_batch(folded.results)
-        super()._emit_updates()
-
-    def _fold(
-        self, rows: FieldRows, columns: Sequence[FieldColumn | None], at: Int64s, window_starts: Int64s
-    ) -> _FoldedGroups:
-        """Computes the rows and updates of groups with these rows added, but writes nothing. The arguments are as for `added`.
+        The arguments are as for `added`.
 
         Raises:
             Exception: The rows cannot be added at once.
@@ -521,18 +546,7 @@ class ColumnAggregate(AddsFields):
             old = [self.fields.result(before[slot]) if slot < len(before) else None for slot in slots.tolist()]
         changes = Changes(added.accumulators.values(slots), old)
         written = added.written(order, self.store.codec)
-        last = last_rows[order]
-        results = self._results(rows.batch, last, written, changes)
-        return _FoldedGroups(written, results, rows.batch.keys.take(last), np.argsort(order))
-
-    def _results(self, batch: ColumnarBatch, last: Int64s, written: WrittenRows, changes: Changes) -> ColumnarBatch:
-        """The groups' updates. `last` has the last row of each group: the update gets that row's headers."""
-        keys = self._keys(batch.keys.take(last), written.starts)
-        headers = None if batch.headers is None else [batch.headers[row] for row in last.tolist()]
-        numbers = np.arange(len(last))
-        held = HeldRows(lambda row: _name_result(written.keys, results, row), numbers)
-        results = ColumnarBatch(keys, changes, written.timestamps, numbers, headers, held=held)
-        return results
+        self._wait(rows.batch, last_rows[order], order, written, changes)
 
 
 class StreamColumnAggregate(ColumnAggregate, StreamAggregate):

@@ -169,7 +169,7 @@ class CountsDistinctOnUpdate(CountsDistinct, ColumnAggregate):
         assigned = self._assigned(batch.timestamps[at]).within(at)
         picked, pairs, starts = fields_in_time(self.fields, rows, assigned)
         try:
-            self._folded = self._fold(rows, picked.columns, pairs, starts)
+            self._fold(rows, picked.columns, pairs, starts)
         except Exception as error:
             if not concerns_records(error):
                 raise

@@ -12,6 +12,8 @@ from state.columns import rows_where
 from streams.errors import TopologyError
 from streams.model.ownership import lending, only_reads
 from streams.model.record import RIGHT, Change, Record
+from streams.operators.aggregate.top import WithRanks
+from streams.operators.aggregate.top_columns import with_ranks_in
 from streams.operators.columnar import NULL_KEY, Changes, ColumnarBatch
 from streams.operators.operator import Operator, OperatorContext, RecordOperator, call_each, compute_all, drop_rows
 from streams.operators.process.suppliers import check_methods
@@ -23,6 +25,7 @@ from streams.operators.stores.time_ordered_buffer import TimeOrderedBuffer
 from streams.operators.stream_time import StreamTime
 from streams.operators.table.table_materializer import PassedOn, TableMaterializer, TableOperator, TableUpdates
 from streams.serdes.base import Serde
+from streams.users_code import users_function
 
 # --- A topic or a stream as a table (Kafka Streams: `KTableSource`, also used by `toTable`).
 
@@ -171,10 +174,22 @@ class TableMapValues(_ComputedTable):
     ) -> None:
         super().__init__(store, caching, send_old)
         self.fn = fn
+        ranks = users_function(fn)
+        self._ranks = ranks if isinstance(ranks, WithRanks) else None
 
     @property
     def leaves_values(self) -> bool:
         return only_reads(self.fn)
+
+    def process_batch(self, batch: ColumnarBatch) -> None:
+        """Map the values together if the table has no store; the ranks of `top` are added to texts."""
+        ranked = None
+        if self._ranks is not None and not self._table.kept:
+            ranked = with_ranks_in(self._ranks, batch.values, self.send_old)
+        if ranked is None:
+            super().process_batch(batch)
+        else:
+            self.ctx.forward_batch(batch.with_values(ranked))
 
     def _changed(self, key: Any, change: Change) -> Change:
         """The update with the new value mapped, and the old value if it is needed and not stored."""

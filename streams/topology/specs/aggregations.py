@@ -19,6 +19,9 @@ FUNCTIONS: Final = (
 )
 OF_COGROUP: Final = "aggregates with functions, one for each stream of the cogroup"
 RANKS: Final = "ranks whole values: for the best one alone, agg.max_by('name', by='n') takes columns"
+RANKS_TEXTS: Final = (
+    "ranks JSON texts by columns of scores: for the best one alone, agg.max_by('name', by='n') takes columns"
+)
 _DISTINCT: Final = f"counts distinct values, each of which it looks up: {ONE_BY_ONE}"
 
 
