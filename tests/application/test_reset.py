@@ -320,7 +320,7 @@ def test_a_pause_is_neither_a_commit_nor_in_the_way(world: World) -> None:
     plan = plan_reset(world.config, world.kafka, world.kafka)  # type: ignore[arg-type]
     assert plan.topics[pauses] == "its pauses"
     assert plan.warnings == ()
-    assert "resumes" in "\n".join(plan.lines())
+    assert "resume with the next start" in "\n".join(plan.lines())
 
 
 def test_retry_topics_are_no_inputs_even_without_a_description(tmp_path: Path) -> None:

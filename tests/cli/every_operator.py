@@ -15,6 +15,7 @@ from streams import (
     TimeWindows,
     ValueTransformer,
     agg,
+    col,
 )
 from streams.dsl.kstream import KStream
 from streams.model.windows import EmitStrategy
@@ -71,11 +72,13 @@ def add_aggregates(events: KStream[str, dict[str, int]]) -> None:
     minutes = TimeWindows.of_size_and_grace(MINUTE, 0)
     grouped.aggregate(n=agg.sum("n")).suppress(Suppressed.until_time_limit(MINUTE)).to_stream().to("sums")
     grouped.aggregate(n=agg.count_distinct("n")).to_stream().to("distinct")
+    grouped.top(1, by=col("n"), materialized=Materialized(name="top")).to_stream().to("top")
     grouped.reduce(lambda total, value: value)
     of_minutes = grouped.windowed_by(minutes).count().group_by_window()
     of_minutes.count()
     of_minutes.top(1, lambda n: n)
     grouped.windowed_by(minutes).aggregate(n=agg.count_distinct("n"))
+    grouped.windowed_by(minutes).top(1, by=col("n"), materialized=Materialized(name="tops"))
     grouped.windowed_by(minutes).reduce(lambda total, value: value)
     closing = grouped.windowed_by(minutes).emit_strategy(EmitStrategy.on_window_close())
     closing.aggregate(n=agg.count_distinct("n"))
