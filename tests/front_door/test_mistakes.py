@@ -165,7 +165,7 @@ FUNCTIONS: list[Row] = [
     ('numbers.group_by_key().aggregate(total=agg.sum("n"))', "are those of Int64Serde, which have no fields"),
     (
         'stream.map_values(lambda v: v["n"]).group_by_key().sum("n")',
-        "record at in-0 offset 0 made … which has no fields: make a dict or an object of it",
+        "record at in-0 offset 0 made … which has no fields: first turn it into a dict or an object",
     ),
     # Times.
     ('builder.stream("in", timestamp_extractor="at")', "for a field of the value, timestamp_field('at')"),

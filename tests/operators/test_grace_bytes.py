@@ -140,7 +140,7 @@ VALUE = buffered_value(5, encode_headers([("a", None)]), b"value")
 @pytest.mark.parametrize(
     ("key", "value", "why"),
     [
-        (KEY[:12], VALUE, "less than 13 bytes"),
+        (KEY[:12], VALUE, "fewer than 13 bytes"),
         (KEY, VALUE[:-1], "lengths inside its value"),
         (KEY, VALUE + b"x", "lengths inside its value"),
         (KEY, b"", "lengths inside its value"),

@@ -156,7 +156,7 @@ def test_windows_and_sessions_of_a_range_of_keys(driver: TopologyTestDriver) -> 
 
 
 def test_a_windowed_store_that_a_test_writes_to_says_what_to_do(driver: TopologyTestDriver) -> None:
-    with pytest.raises(AttributeError, match="pipe records in"):
+    with pytest.raises(AttributeError, match="pipe in records that create the initial state"):
         driver.get_window_store("windows").put("a", 1, 0)  # type: ignore[attr-defined]
 
 
