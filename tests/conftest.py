@@ -84,13 +84,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now lives as long as the process: it is not searched for garbage again and again.
-
-    New objects are searched as seldom as in a worker (`YOUNG_OBJECTS`): by default, that was 5 % of the CPU of tests of operators.
-    """
+    """What is imported by now lives as long as the process: it is not searched for garbage again and again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000)
 
 
 @pytest.fixture(scope="session")

@@ -125,7 +125,7 @@ RAISED_IN = {
         "state/kafka/range_reader",
     ),
     "RecordError": (
-        "streams/dsl/nodes/tables",
+        "streams/operators/aggregate/top",
         "streams/model/aggregates",
         "streams/model/operations",
         "streams/model/scores",

@@ -146,7 +146,7 @@ def test_another_program_on_the_same_checkpoint(application: Application) -> Non
     harness = application.harness
     application.step()
     application.send()
-    with application.refused("of 2 tasks", "to run with 3", "streams rescale", error=StreamsError):
+    with application.refused("has 2 tasks", "would run with 3", "streams rescale", error=StreamsError):
         application.run(tasks=3)
     other = Harness(
         harness.servers, harness.spark, harness.folder, f"other-{harness.application_id}", micro_batches=True
