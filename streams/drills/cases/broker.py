@@ -70,9 +70,11 @@ def hanging_transaction(world: World) -> None:
         world.wait_for(lambda: world.commits() > commits + 8, "commits next to the open transaction")
         stable, end = (world.topics.end(TOTALS, committed=which) for which in (True, False))
         now = sum(one.partition == 0 for one in list(world.readers[TOTALS].records))
-        world.require(end > stable, f"nothing waits after the open transaction: {stable}, {end}")
+        world.require(end > stable, f"nothing waits behind the open transaction: {stable}, {end}")
         world.require(now == seen, f"a reader went past the open transaction: {now - seen} records")
-        world.saw(f"{end - stable} offsets of {TOTALS}-0 waited after a foreign transaction, and none of them was read")
+        world.saw(
+            f"{end - stable} offsets of {TOTALS}-0 waited behind a foreign transaction, and none of them was read"
+        )
     with TransactionalProducer(client, "a-stranger") as successor:
         successor.init_transactions()
     world.recovers("the foreign transaction was aborted")

@@ -114,7 +114,7 @@ class TableUpdates:
         return self._written if whole else self._written.take(pa.array(rows))
 
     def followed_by(self, later: TableUpdates) -> TableUpdates:
-        """Emit these updates and later ones of the same step together, at the end of the step."""
+        """These updates and later ones of the same step, which are emitted together at the end of the step."""
         batch = concatenated([self.batch, later.batch])
         return TableUpdates(self._store, replace(batch, order=np.arange(len(batch))), self.caching)
 
